@@ -52,7 +52,7 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
         "queue": {"waiting": 10_000, "at_once": 1_000, "per_tenant": 500},
         "grammars": {"directory": None},
         "flows": {"modules": [], "working_dir": None, "commands": [], "http_timeout": 30},
-        "tools": {"modules": [], "threads": 32},
+        "tools": {"modules": [], "threads": 32, "cli": {}, "http": {}},
         "auth": {"mode": "none"},
         "failover": {
             "max_retries": 1,
@@ -293,7 +293,7 @@ class TestVariables:
         assert settings.warnings == ()
 
     def test_variables_without_the_prefix_are_ignored(self) -> None:
-        assert load(PORTICO_HOME="/x", portico__server__prot="1", PATH="/bin") == load()
+        assert load(PORTICO_HOME="/x", portico__server__prot="1", HOME="/bin") == load()
 
 
 class TestUnknownKeys:
@@ -330,7 +330,6 @@ class TestUnknownKeys:
         [
             '[skills]\ndirectory = "skills"',
             "[policy]\nallow = []",
-            '[tools.cli.grep]\ncommand = ["grep"]',
             '[tools.mcp.files]\nurl = "http://127.0.0.1"',
             '[auth]\nbootstrap_key_file = "x"',
             '[auth]\nissuer = "x"',

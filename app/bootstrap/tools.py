@@ -1,15 +1,20 @@
 """Tools of the configuration: their sources in the order in which they are offered."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from app.adapters.tools.builtin import BUILTIN_TOOLS
+from app.adapters.tools.http_api.http_tool import HttpTool, HttpToolConfig
+from app.adapters.tools.programs.process import ProcessLimits
+from app.adapters.tools.programs.program_tool import ProgramConfig, ProgramTool
 from app.adapters.tools.threads import DaemonThreads
 from app.bootstrap.modules import load_tools
 from app.capabilities.tools.availability import AvailabilityProbes
 from app.capabilities.tools.registry import ToolList, ToolRegistry
+from app.domain.failures import Code, ConfigurationFailure
 from app.ports.runtime import Clock
 from app.ports.tool import Tool, ToolSource
 from app.settings import Settings
+from app.settings.tool_sources import HttpToolSettings, ProgramSettings
 
 _PROBES_AT_ONCE = 32
 
@@ -34,4 +39,62 @@ def tool_sources(settings: Settings, flow_tools: Collection[Tool]) -> list[ToolS
     return [
         ToolList("modules", modules),
         ToolList("flows", [tool for tool in flow_tools if id(tool) not in known]),
+        ToolList("cli", [_program(name, table, settings) for name, table in settings.tools.cli.items()]),
+        ToolList("http", [_http_tool(name, table) for name, table in settings.tools.http.items()]),
     ]
+
+
+def _program(name: str, table: ProgramSettings, settings: Settings) -> ProgramTool:
+    """Return a program as a tool. Raises: ConfigurationFailure (CONFIG_INVALID) if no call could fill its command."""
+    limits = ProcessLimits(
+        output=table.output_limit,
+        memory=table.memory,
+        processes=table.processes,
+        open_files=table.open_files,
+        file_bytes=table.file_bytes,
+        cpu_seconds=table.cpu_seconds or table.timeout,
+    )
+    config = ProgramConfig(
+        name=name,
+        description=table.description,
+        command=table.command,
+        parameters=table.parameters,
+        side_effects=table.side_effects,
+        idempotent=table.idempotent,
+        timeout=table.timeout,
+        directory=table.directory(settings.directory),
+        limits=limits,
+        environment=table.environment(settings.child_environment),
+        ok_exit_codes=frozenset(table.ok_exit_codes),
+        require_isolation=table.require_isolation,
+    )
+    try:
+        return ProgramTool(config)
+    except ValueError as error:
+        raise ConfigurationFailure(Code.CONFIG_INVALID, f"tools.cli.{name}.command: {error}") from None
+
+
+def _http_tool(name: str, table: HttpToolSettings) -> HttpTool:
+    """Return an HTTP API as a tool. Raises: ConfigurationFailure (CONFIG_INVALID) if no call could fill its URL."""
+    config = HttpToolConfig(
+        name=name,
+        description=table.description,
+        method=table.method,
+        url=table.url,
+        parameters=table.parameters,
+        side_effects=table.side_effects,
+        idempotent=table.idempotent,
+        timeout=table.timeout,
+        max_bytes=table.max_bytes,
+        headers=_no_headers if table.headers_file is None else table.headers_file.read,
+        select=table.selected,
+        allow_private=table.allow_private,
+    )
+    try:
+        return HttpTool(config)
+    except ValueError as error:
+        raise ConfigurationFailure(Code.CONFIG_INVALID, f"tools.http.{name}.url: {error}") from None
+
+
+def _no_headers() -> Mapping[str, str]:
+    return {}

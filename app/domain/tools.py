@@ -39,6 +39,7 @@ class ToolInfo:
     """Facts about a tool for the service. `timeout` is the tool's own limit in seconds; None for the deadline alone.
 
     `identity` stands for what a call reaches, such as a command or a URL: an approval does not outlive its change.
+    `containment` is a sentence about how a call is contained; empty for one that runs in this process.
     """
 
     name: str
@@ -49,6 +50,7 @@ class ToolInfo:
     requires: tuple[str, ...] = ()
     timeout: float | None = None
     identity: str = ""
+    containment: str = ""
 
     @property
     def unsafe(self) -> bool:

@@ -56,6 +56,7 @@ class ToolView(BaseModel):
     side_effects: SideEffects = Field(description="The effect of a call on the outside world.")
     idempotent: bool = Field(description="True if a second call has no further effect.")
     requires: list[str] = Field(description="Requirements of its environment.")
+    containment: str = Field(description="How a call is contained; empty for a tool that runs in the service itself.")
     available: bool = Field(description="True if the tool can run now.")
     reason: str = Field(description="The reason if it cannot.")
 
@@ -133,6 +134,7 @@ class Introspection:
                 side_effects=status.info.side_effects,
                 idempotent=status.info.idempotent,
                 requires=list(status.info.requires),
+                containment=status.info.containment,
                 available=status.available,
                 reason=status.reason,
             )

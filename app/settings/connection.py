@@ -1,7 +1,7 @@
 """Settings of an engine's connection: its proxy, the certificates that it trusts, and its own request headers."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
@@ -123,7 +123,64 @@ def _file(path: str) -> str:
         raise ValueError(f"names a file that cannot be read: {reason}") from None
 
 
+class HeadersFile:
+    """Request headers in a file, one `Name: value` a line; empty lines and those that begin with `#` are skipped.
+
+    They are read again when the file changes. While a changed file cannot be used, the previous headers are.
+    """
+
+    __slots__ = ("_headers", "_path", "_seen")
+
+    def __init__(self, path: Path) -> None:
+        """Read the file. Raises: OSError; ValueError for a line that is no header."""
+        self._path = path
+        self._seen: tuple[int, int, int] | None = None
+        self._headers: Mapping[str, str] = {}
+        self._refresh()
+
+    def read(self) -> Mapping[str, str]:
+        """Return the current headers."""
+        try:
+            self._refresh()
+        except (OSError, ValueError):
+            return self._headers
+        return self._headers
+
+    def _refresh(self) -> None:
+        status = self._path.stat()
+        seen = (status.st_ino, status.st_mtime_ns, status.st_size)
+        if seen != self._seen:
+            self._headers = dict(_header_lines(self._path.read_text(encoding="utf-8")))
+            self._seen = seen
+
+    def __repr__(self) -> str:
+        return "HeadersFile(...)"
+
+
+def _header_lines(text: str) -> Iterator[tuple[str, str]]:
+    for line in text.splitlines():
+        if line.strip() and not line.startswith("#"):
+            name, _, value = line.partition(":")
+            if not _HEADER_TEXT.fullmatch(value.strip()):
+                raise ValueError("must have one `Name: value` a line")
+            yield _header_name(name).lower(), value.strip()
+
+
+def _headers_file(given: object) -> HeadersFile:
+    if isinstance(given, HeadersFile):
+        return given
+    if not isinstance(given, str) or not given or "\0" in given:
+        raise ValueError("must be the path of a file")
+    try:
+        return HeadersFile(Path(given))
+    except OSError as error:
+        raise ValueError(f"names a file that cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise ValueError("names a file that must have one `Name: value` a line") from None
+
+
 _AS_TEXT = PlainSerializer(str, return_type=str)
+HeadersFromFile = Annotated[HeadersFile, PlainValidator(_headers_file, json_schema_input_type=str), _AS_TEXT]
 _SecretHeader = Annotated[Secret, PlainValidator(_header_value, json_schema_input_type=str), _AS_TEXT]
 ProxySetting = Annotated[Secret, PlainValidator(_proxy, json_schema_input_type=str), _AS_TEXT]
 HeaderSettings = Annotated[

@@ -29,6 +29,7 @@ from app.ports.model import EngineCapabilities
 from app.settings.agents import AgentName, AgentSettings, agent_errors
 from app.settings.connection import HeaderSettings, ProxyEnvironment, ProxySetting, ReadableFile, is_loopback
 from app.settings.known_models import known_model
+from app.settings.tool_sources import HttpToolSettings, ProgramSettings, ToolName
 from app.settings.values import (
     NOT_IN_THIS_VERSION,
     SCHEMES,
@@ -149,7 +150,7 @@ class FlowSettings(Table):
 
 
 class ToolSettings(Table):
-    """Tools: the Python modules that define them, and the threads of their blocking functions."""
+    """Tools: Python modules that define them, programs and HTTP APIs."""
 
     modules: Annotated[tuple[ModuleName, ...], Field(strict=False)] = Field(
         (), description="Python modules that define tools; the directory of the configuration file is importable"
@@ -157,6 +158,8 @@ class ToolSettings(Table):
     threads: Positive = Field(
         32, description="Blocking functions of tools that run at the same time, those included that never return"
     )
+    cli: Mapping[ToolName, ProgramSettings] = Field(default_factory=dict, description="Programs, by tool name")
+    http: Mapping[ToolName, HttpToolSettings] = Field(default_factory=dict, description="HTTP APIs, by tool name")
 
 
 class AuthSettings(Table):
@@ -380,6 +383,7 @@ class Settings(Table):
     _proxies: ProxyEnvironment = PrivateAttr(default_factory=ProxyEnvironment)
     _warnings: tuple[str, ...] = PrivateAttr(default=())
     _directory: Path = PrivateAttr(default=Path())
+    _child_environment: Mapping[str, str] = PrivateAttr(default_factory=dict)
 
     @property
     def is_rehearsal(self) -> bool:
@@ -395,6 +399,11 @@ class Settings(Table):
     def directory(self) -> Path:
         """Return the directory of the configuration file, or the current one if there is no file."""
         return self._directory
+
+    @property
+    def child_environment(self) -> Mapping[str, str]:
+        """Return the variables that programs inherit: PATH, LANG and TZ."""
+        return self._child_environment
 
     def plan_policy(self, tools: Iterable[str] | None = None) -> EffectivePlanPolicy:
         """Return the policy for the configured plan; without `tools` any tool may be called."""
@@ -434,6 +443,8 @@ class Settings(Table):
         self._proxies = ProxyEnvironment.of(context.get("environ", {}))
         self._warnings = tuple(context.get("warnings", ()))
         self._directory = context.get("directory", Path())
+        environ = context.get("environ", {})
+        self._child_environment = {name: environ[name] for name in ("PATH", "LANG", "TZ") if name in environ}
         return self
 
     @model_validator(mode="after")

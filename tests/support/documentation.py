@@ -29,6 +29,7 @@ from app.domain.failures import TAXONOMY, FailureRow
 from app.domain.journal.events import EVENT_FIELDS, EVENT_TYPES
 from app.settings.agents import AgentSettings
 from app.settings.schema import EngineSettings, RouteSettings, Settings
+from app.settings.tool_sources import HttpToolSettings, ProgramSettings
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -262,6 +263,9 @@ def _sections() -> Iterator[tuple[str, type[BaseModel]]]:
             yield named[name]
         elif isinstance(field.annotation, type):
             yield name, field.annotation
+        if name == "tools":
+            yield "tools.cli.NAME", ProgramSettings
+            yield "tools.http.NAME", HttpToolSettings
 
 
 def _section(name: str, table: type[BaseModel]) -> str:

@@ -12,6 +12,7 @@ import orjson
 from app.adapters.tools.http_api.address_guard import checked_addresses
 from app.adapters.tools.http_api.url_template import UrlTemplate, query_pairs
 from app.adapters.tools.plain_text import plain_text
+from app.domain.fingerprints import digest
 from app.domain.json_path import Matches, PathStep, children
 from app.domain.tools import Availability, SideEffects, ToolDefinition, ToolInfo
 from app.ports.tool import ToolContext, ToolError, ToolOutcomeUnknown
@@ -19,6 +20,10 @@ from app.ports.tool import ToolContext, ToolError, ToolOutcomeUnknown
 MAX_REDIRECTS: Final = 5
 _QUERY_METHODS: Final = frozenset({"GET", "DELETE"})
 _ALWAYS: Final = Availability(available=True)
+_CONTAINMENT: Final = (
+    "Requests to public addresses only, also behind redirects.",
+    "Requests to public addresses only, also behind redirects; the configured host may be in a private network.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,14 @@ class HttpTool:
             trust_env=False, timeout=None, limits=httpx2.Limits(max_keepalive_connections=0)
         )
         self._info = ToolInfo(
-            config.name, "http", config.description, config.side_effects, config.idempotent, timeout=config.timeout
+            config.name,
+            "http",
+            config.description,
+            config.side_effects,
+            config.idempotent,
+            timeout=config.timeout,
+            identity=digest(config.method, config.url),
+            containment=_CONTAINMENT[config.allow_private],
         )
         self._definition = ToolDefinition(config.name, config.description, config.parameters)
 

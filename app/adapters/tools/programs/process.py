@@ -67,6 +67,12 @@ def missing_programs() -> list[str]:
     return [name for name in ("prlimit", "setpriv") if which(name, path=SEARCH_PATH) is None]
 
 
+def containment() -> str:
+    """Return a sentence about how a run is contained."""
+    limits = "An own session, a clean environment, and limits on time, memory, files, output and processes."
+    return f"{limits} That on processes is enforced by counting, as the service runs as root." if _is_root() else limits
+
+
 async def run_process(
     command: Sequence[str], *, run: str, directory: Path, environment: Mapping[str, str], limits: ProcessLimits
 ) -> ProcessEnd:
@@ -191,9 +197,13 @@ class _Run:
 
 
 def _containment(limits: ProcessLimits) -> list[str]:
-    processes = limits.processes if os.geteuid() == 0 else limits.processes + task_count_of_user()
+    processes = limits.processes if _is_root() else limits.processes + task_count_of_user()
     return [
         *("setpriv", "--pdeathsig", "KILL", "--"),
         *("prlimit", "--core=0", f"--cpu={ceil(limits.cpu_seconds)}", f"--as={limits.memory}"),
         *(f"--nproc={processes}", f"--nofile={limits.open_files}", f"--fsize={limits.file_bytes}", "--"),
     ]
+
+
+def _is_root() -> bool:
+    return os.geteuid() == 0

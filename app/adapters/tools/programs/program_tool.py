@@ -12,10 +12,12 @@ from app.adapters.tools.programs.process import (
     SEARCH_PATH,
     ProcessEnd,
     ProcessLimits,
+    containment,
     missing_programs,
     run_process,
 )
 from app.adapters.tools.programs.process_table import is_readable
+from app.domain.fingerprints import digest
 from app.domain.tools import Availability, SideEffects, ToolDefinition, ToolInfo
 from app.ports.tool import ToolContext, ToolError
 
@@ -60,6 +62,8 @@ class ProgramTool:
             config.side_effects,
             config.idempotent,
             timeout=config.timeout,
+            identity=digest(config.command, str(config.directory)),
+            containment=containment(),
         )
         self._definition = ToolDefinition(config.name, config.description, config.parameters)
 

@@ -1,0 +1,81 @@
+"""Programs and HTTP APIs of the configuration, called over HTTP by the steps of a plan."""
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from tests.support.http_server import HttpAnswer, RunningServer
+from tests.support.portico import portico, resume
+from tests.support.upstream import ScriptedUpstream, reply
+
+TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+
+
+def grep(directory: Path) -> dict[str, Any]:
+    return {
+        "description": "Search files for a text.",
+        "command": ["grep", "-r", "--regexp={text}", "--", "."],
+        "parameters": TEXT,
+        "side_effects": "read",
+        "idempotent": True,
+        "ok_exit_codes": [0, 1],
+        "working_dir": str(directory),
+    }
+
+
+async def call(served: RunningServer, tool: str, **arguments: Any) -> HttpAnswer:
+    step = {"name": "a", "type": "tool", "input": {"name": tool, "arguments": arguments}}
+    body = {"request_id": "q", "mode": "plan", "plan": {"steps": [step]}}
+    return await served.post(orjson.dumps({"messages": [{"role": "user", "content": "go"}], **body}))
+
+
+async def test_a_program_of_the_configuration_is_a_tool(tmp_path: Path) -> None:
+    tmp_path.joinpath("notes.txt").write_text("one\ntwo -- three\n")
+    async with portico(tools={"cli": {"grep_files": grep(tmp_path)}}) as (served, _):
+        answer = await call(served, "grep_files", text="two --")
+        assert (answer.status, answer.json["content"]) == (200, "./notes.txt:two -- three\n")
+        [shown] = [each for each in (await served.get("/v1/tools")).json["data"] if each["name"] == "grep_files"]
+    assert (shown["type"], shown["source"], shown["available"]) == ("cli", "cli", True)
+    assert shown["containment"].startswith("An own session, a clean environment, and limits on time")
+    assert str(tmp_path) not in orjson.dumps(shown).decode()
+
+
+async def test_arguments_of_a_program_are_checked_before_it_starts(tmp_path: Path) -> None:
+    async with portico(tools={"cli": {"grep_files": grep(tmp_path)}}) as (served, _):
+        answer = await call(served, "grep_files", pattern="x")
+    assert answer.status == 422
+    assert "steps.0.input.arguments.text" in answer.body.decode()
+
+
+async def test_an_external_call_waits_for_approval_and_is_then_sent_once() -> None:
+    async with ScriptedUpstream(reply({"order": {"id": 7}})) as upstream:
+        order = {
+            "description": "Order something.",
+            "method": "POST",
+            "url": f"{upstream.url}/orders/{{text}}",
+            "parameters": TEXT,
+            "select": "$.order.id",
+            "allow_private": True,
+        }
+        async with portico(tools={"http": {"order": order}}) as (served, _):
+            waiting = await call(served, "order", text="tea/2")
+            assert (waiting.status, waiting.json["suspensions"][0]["kind"], upstream.requests) == (202, "approval", [])
+            answer = await resume(served, tool_id="order", payload={"decision": "approve"})
+            assert (answer.status, answer.json["content"]) == (200, "7")
+            listed = (await served.get("/v1/tools")).body.decode()
+    [request] = upstream.requests
+    assert (request.method, request.path) == ("POST", "/orders/tea%2F2")
+    assert upstream.url not in listed
+
+
+async def test_a_connection_that_is_lost_after_an_order_was_sent_asks_a_person() -> None:
+    async with ScriptedUpstream([]) as upstream:
+        order = {"description": "Order.", "method": "POST", "url": upstream.url, "side_effects": "write"}
+        order |= {"allow_private": True, "timeout": 0.2}
+        async with portico(tools={"http": {"order": order}}) as (served, _):
+            waiting = await call(served, "order")
+            assert (waiting.status, waiting.json["suspensions"][0]["kind"]) == (202, "unknown_outcome")
+            payload = {"decision": "happened", "result": "ordered"}
+            answer = await resume(served, tool_id=waiting.json["suspensions"][0]["tool_id"], payload=payload)
+    assert (answer.status, answer.json["content"], len(upstream.requests)) == (200, "ordered", 1)

@@ -1,0 +1,145 @@
+"""Tables of programs and HTTP APIs: their defaults, their errors, and the files that they name."""
+
+from pathlib import Path
+
+import pytest
+
+from app.adapters.tools.threads import DaemonThreads
+from app.bootstrap.tools import open_registry, tool_sources
+from app.domain.failures import ConfigurationFailure
+from app.settings import Settings, load_settings
+from app.settings.connection import HeadersFile
+from tests.support.virtual_time import VirtualClock
+
+GREP = """
+[tools.cli.grep_files]
+description = "Search files"
+command = ["grep", "-r", "--regexp={pattern}", "--", "."]
+parameters = { type = "object", properties = { pattern = { type = "string" } }, required = ["pattern"] }
+"""
+
+
+def settings_of(tmp_path: Path, text: str, **variables: str) -> Settings:
+    path = tmp_path / "portico.toml"
+    path.write_text(text)
+    return load_settings(variables, path, local_model=lambda: None)
+
+
+def refusal(tmp_path: Path, text: str) -> str:
+    with pytest.raises(ConfigurationFailure) as refused:
+        _start(tmp_path, text)
+    return refused.value.message
+
+
+def _start(tmp_path: Path, text: str) -> None:
+    open_registry(tool_sources(settings_of(tmp_path, text), ()), VirtualClock(), DaemonThreads(1))
+
+
+def test_without_further_words_a_program_is_taken_for_one_that_acts_on_the_world(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, GREP)
+    table = settings.tools.cli["grep_files"]
+    assert table.model_dump(mode="json", exclude={"command", "description", "parameters"}) == {
+        "side_effects": "external",
+        "idempotent": False,
+        "timeout": 30,
+        "working_dir": ".",
+        "ok_exit_codes": [0],
+        "env": {},
+        "env_from": {},
+        "output_limit": 262_144,
+        "memory": 1_073_741_824,
+        "processes": 64,
+        "open_files": 256,
+        "file_bytes": 67_108_864,
+        "cpu_seconds": None,
+        "require_isolation": False,
+    }
+    assert table.directory(settings.directory) == tmp_path
+
+
+def test_an_http_api_has_defaults_too(tmp_path: Path) -> None:
+    text = '[tools.http.weather]\ndescription = "Weather"\nurl = "https://api.test/now"'
+    assert settings_of(tmp_path, text).tools.http["weather"].model_dump(mode="json") == {
+        "description": "Weather",
+        "parameters": {"type": "object", "properties": {}},
+        "side_effects": "external",
+        "idempotent": False,
+        "timeout": 30,
+        "method": "GET",
+        "url": "https://api.test/now",
+        "headers_file": None,
+        "select": None,
+        "max_bytes": 1_048_576,
+        "allow_private": False,
+    }
+
+
+def test_a_program_gets_only_the_variables_that_are_meant_for_it(tmp_path: Path) -> None:
+    text = GREP + 'env = { MODE = "fast" }\nenv_from = { TOKEN = "ACME_TOKEN" }\n'
+    settings = settings_of(tmp_path, text, ACME_TOKEN="hunter2", OTHER="x", PATH="/bin", HOME="/root")
+    table = settings.tools.cli["grep_files"]
+    assert table.environment(settings.child_environment) == {"PATH": "/bin", "MODE": "fast", "TOKEN": "hunter2"}
+    assert "hunter2" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('"--regexp={pattern}"', '"--regexp={text}"'), "tools.cli.grep_files.command: {text} is no property"),
+        (('"grep", "-r"', '"{pattern}"'), "tools.cli.grep_files.command: the program itself must not be a place"),
+        (('type = "object", properties', 'type = "array", properties'), "tools.cli.grep_files.parameters: must be a"),
+        (("pattern = {", "pattern = { minLength = -1,"), "the parameters of tool grep_files cannot be used"),
+        (("command = [", "comand = ["), "tools.cli.grep_files.comand"),
+        (("cli.grep_files", "cli.'grep files'"), "tools.cli"),
+        (("cli.grep_files", "cli.calculate"), "two tools are named calculate: of built-in and cli"),
+        (('"Search files"', '"Search files"\nside_effects = "some"'), "tools.cli.grep_files.side_effects: must be"),
+        (('"Search files"', '"Search files"\ntimeout = 0'), "tools.cli.grep_files.timeout: must be"),
+        (
+            ('"Search files"', '"Search files"\nenv_from = { A = "NOT_SET" }'),
+            "tools.cli.grep_files.env_from.A: ",
+        ),
+    ],
+)
+def test_a_program_that_cannot_work_stops_the_start_and_is_named(
+    tmp_path: Path, change: tuple[str, str], message: str
+) -> None:
+    assert message in refusal(tmp_path, GREP.replace(*change, 1))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('url = "ftp://api.test"', "tools.http.weather.url: must be an http or https URL"),
+        ('url = "https://api.test/{city}"', "tools.http.weather.url: has the place {city}, which is no required"),
+        ('url = "https://api.test"\nmethod = "HEAD"', "tools.http.weather.method: must be"),
+        ('url = "https://api.test"\nselect = "city"', "tools.http.weather.select: must be a path such as"),
+        (
+            'url = "https://api.test"\nheaders_file = "/no/such/file"',
+            "tools.http.weather.headers_file: names a file that cannot be read",
+        ),
+    ],
+)
+def test_an_http_api_that_cannot_work_stops_the_start_and_is_named(tmp_path: Path, line: str, message: str) -> None:
+    assert message in refusal(tmp_path, f'[tools.http.weather]\ndescription = "Weather"\n{line}')
+
+
+def test_headers_are_read_again_when_their_file_changes(tmp_path: Path) -> None:
+    path = tmp_path / "headers"
+    path.write_text("# the key\nAuthorization: Bearer one\n\nX-Team: a b\n")
+    headers = HeadersFile(path)
+    assert headers.read() == {"authorization": "Bearer one", "x-team": "a b"}
+    path.write_text("Authorization: Bearer second")
+    assert headers.read() == {"authorization": "Bearer second"}
+    path.write_text("no header at all")
+    assert headers.read() == {"authorization": "Bearer second"}
+    path.unlink()
+    assert headers.read() == {"authorization": "Bearer second"}
+    assert "second" not in repr(headers)
+
+
+@pytest.mark.parametrize("text", ["Authorization", "A b: c", "Content-Length: 3", "X: a\x01b"])
+def test_a_file_that_has_no_headers_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "headers"
+    path.write_text(text)
+    message = refusal(tmp_path, f'[tools.http.weather]\ndescription = "d"\nurl = "http://a"\nheaders_file = "{path}"')
+    assert message.startswith("tools.http.weather.headers_file: ")
