@@ -83,6 +83,7 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
             "attempts": 3,
             "replicas": 16,
             "plan_steps": 50,
+            "passes": 20,
             "flow_steps": 500,
             "history_messages": 50,
             "history_tokens": 8_000,
@@ -338,7 +339,6 @@ class TestUnknownKeys:
             '[telemetry]\notlp_endpoint = "x"',
             "[telemetry]\nsample_ratio = 1",
             "[telemetry]\ncapture_content = true",
-            "[limits]\npasses = 3",
         ],
     )
     def test_a_key_of_a_later_version_is_refused_by_name(self, text: str) -> None:
@@ -346,7 +346,7 @@ class TestUnknownKeys:
         key = rest.split(" ")[0]
         name = (
             f"{section}.{key}"
-            if section in {"auth", "telemetry", "limits"}
+            if section in {"auth", "telemetry"}
             else ".".join(section.split(".")[: 2 if section.startswith("tools") else 1])
         )
         assert refusal(text) == f"{name}: not supported by this version of Portico"

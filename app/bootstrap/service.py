@@ -72,9 +72,9 @@ from app.orchestration.execution.pattern import Pattern
 from app.orchestration.facade import Facade, FacadeConfig
 from app.orchestration.flow.flow_loop import flow_pattern
 from app.orchestration.flow.served_flow import ServedFlow
-from app.orchestration.patterns import agent_loop, plan_executor, redundant_loop, specialized_loop
+from app.orchestration.patterns import agent_loop, redundant_loop, specialized_loop
+from app.orchestration.planning import plan_mode
 from app.orchestration.planning.plan_check import refusal_of
-from app.orchestration.planning.planner import make_plan
 from app.orchestration.runtime.handle import LocalExecutions
 from app.orchestration.runtime.launcher import Launcher
 from app.orchestration.runtime.recovery import Recovery
@@ -109,7 +109,7 @@ PATTERNS: Mapping[Mode, Pattern] = MappingProxyType(
         Mode.CHAT: agent_loop.PATTERN,
         Mode.STRUCTURED: specialized_loop.PATTERN,
         Mode.REDUNDANT: redundant_loop.PATTERN,
-        Mode.PLAN: replace(plan_executor.PATTERN, plan=make_plan),
+        Mode.PLAN: plan_mode.PATTERN,
         Mode.FLOW: flow_pattern({}),
     }
 )
@@ -419,6 +419,7 @@ def _limits(settings: Settings) -> ConfiguredLimits:
         attempts=limits.attempts,
         replicas=limits.replicas,
         plan_steps=limits.plan_steps,
+        passes=limits.passes,
         history_messages=limits.history_messages,
         history_tokens=limits.history_tokens,
         flow_steps=limits.flow_steps,

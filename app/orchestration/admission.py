@@ -37,6 +37,7 @@ class ConfiguredLimits:
     attempts: int
     replicas: int
     plan_steps: int
+    passes: int
     history_messages: int
     history_tokens: int
     flow_steps: int
@@ -133,6 +134,7 @@ class Admission:
             ("limits.attempts", request.limits.attempts, caps.attempts),
             ("limits.flow_steps", request.limits.flow_steps, caps.flow_steps),
             ("plan.steps", len(plan.steps or ()), caps.plan_steps),
+            ("plan.passes", plan.passes, caps.passes),
             ("plan.policy.max_steps", policy.max_steps, caps.plan_steps),
             ("plan.policy.timeout_per_step", policy.timeout_per_step, caps.timeout),
         )

@@ -37,7 +37,6 @@ _PLANNED_KEYS = frozenset(
         *("skills", "policy", "tools.mcp"),
         *("auth.bootstrap_key_file", "auth.issuer", "auth.audience", "auth.jwks_url"),
         *("telemetry.otlp_endpoint", "telemetry.sample_ratio", "telemetry.capture_content"),
-        "limits.passes",
     }
 )
 

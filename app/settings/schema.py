@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from app.capabilities.models.catalogue import DEFAULT_ROUTE
-from app.domain.contract.constrained_types import MAX_MESSAGES, MAX_REPLICAS, MAX_STEPS
+from app.domain.contract.constrained_types import MAX_MESSAGES, MAX_PASSES, MAX_REPLICAS, MAX_STEPS
 from app.domain.contract.request import PlanStep
 from app.domain.failures import Code, ConfigurationFailure
 from app.domain.plan.plan import validate_plan
@@ -227,6 +227,7 @@ class LimitSettings(Table):
     attempts: Annotated[int, Field(ge=1, le=100)] = Field(3, description="Attempts at a valid answer")
     replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(16, description="Replicas in mode redundant")
     plan_steps: Annotated[int, Field(ge=1, le=MAX_STEPS)] = Field(50, description="Steps of a plan")
+    passes: Annotated[int, Field(ge=1, le=MAX_PASSES)] = Field(20, description="Passes of a plan")
     flow_steps: Annotated[int, Field(ge=1, le=100_000)] = Field(500, description="Steps of a flow")
     history_messages: Annotated[int, Field(ge=0, le=1000)] = Field(
         50, description="Messages of a session that the model sees"

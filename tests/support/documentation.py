@@ -26,7 +26,7 @@ from app.adapters.telemetry.metrics import SERIES
 from app.bootstrap.service import PATTERNS
 from app.domain.diagrams import fallback_mermaid, lifecycle_mermaid
 from app.domain.failures import TAXONOMY, FailureRow
-from app.domain.journal.events import EVENT_FIELDS, EVENT_TYPES
+from app.domain.journal.events import EVENT_FIELDS, EVENT_TYPES, WIRE_NAMES
 from app.settings.agents import AgentSettings
 from app.settings.schema import EngineSettings, RouteSettings, Settings
 from app.settings.tool_sources import HttpToolSettings, ProgramSettings
@@ -81,7 +81,10 @@ def metrics() -> str:
 def events() -> str:
     """One row for each event type with the fields of its own."""
     head = "| Event | Fields of its own |\n|---|---|\n"
-    return head + "".join(f"| `{kind.type}` | {_code(EVENT_FIELDS[kind])} |\n" for kind in EVENT_TYPES)
+    return head + "".join(
+        f"| `{kind.type}` | {_code([WIRE_NAMES.get(each, each) for each in EVENT_FIELDS[kind]])} |\n"
+        for kind in EVENT_TYPES
+    )
 
 
 def settings() -> str:

@@ -24,7 +24,14 @@ from structlog.typing import FilteringBoundLogger
 from app.domain.contract.response import SystemResponse
 from app.domain.failures import Failure
 from app.domain.journal import events
-from app.domain.journal.events import EVENT_FIELDS, InheritedEvent, LiveDelta, StoredEvent, format_timestamp
+from app.domain.journal.events import (
+    EVENT_FIELDS,
+    WIRE_NAMES,
+    InheritedEvent,
+    LiveDelta,
+    StoredEvent,
+    format_timestamp,
+)
 from app.domain.lifecycle import State
 from app.ports.runtime import Clock
 
@@ -123,7 +130,7 @@ class LogSink:
 
     def _log_event(self, execution_id: str, item: StoredEvent | LiveDelta) -> None:
         event, correlation = item.event, item.correlation
-        fields = {name: getattr(event, name) for name in _LOGGED_FIELDS[type(event)]}
+        fields = {WIRE_NAMES.get(name, name): getattr(event, name) for name in _LOGGED_FIELDS[type(event)]}
         fields["sequence_number"] = item.sequence_number if isinstance(item, StoredEvent) else None
         fields["execution_id"] = execution_id
         fields["request_id"] = correlation.request_id

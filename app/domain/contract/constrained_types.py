@@ -15,6 +15,7 @@ from app.domain.tools import tool_of
 MAX_MESSAGES: Final = 10_000
 MAX_STEPS: Final = 1_000
 MAX_REPLICAS: Final = 100
+MAX_PASSES: Final = 100
 """Upper bounds of the configurable limits."""
 _ID: Final = StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,128}$")
 RequestIdText = Annotated[RequestId, _ID]

@@ -189,7 +189,10 @@ class ValidationEnd:
 
 @dataclass(frozen=True)
 class PlanCreated:
-    """The plan to run; each step has `name`, `type` and `depends_on`, the names of its predecessors."""
+    """The plan to run; each step has `name`, `type` and `depends_on`, the names of its predecessors.
+
+    A refined plan, which replaces the one before it, and the plan of a `subplan` step each have an event of their own.
+    """
 
     type: ClassVar[str] = "plan.created"
     planner_id: str
@@ -226,11 +229,12 @@ class VoteDecided:
 
 @dataclass(frozen=True)
 class StepStart:
-    """Start of an attempt at a plan step; attempts are counted from 1."""
+    """Start of an attempt at a plan step; attempts are counted from 1. Several passes over a plan are, too."""
 
     type: ClassVar[str] = "step.start"
     step_type: str
     attempt: int
+    pass_number: int | None = None
 
 
 @dataclass(frozen=True)
@@ -243,6 +247,25 @@ class StepEnd:
     status: StepStatus
     duration_ms: float
     error_code: Code | None
+    pass_number: int | None = None
+
+
+@dataclass(frozen=True)
+class PassEnd:
+    """End of a pass over a plan: the scores of the assessment, between 0 and 1, and the verdict.
+
+    An assessment that could not be read has no scores. `reasons` are codes of everything that spoke against
+    convergence. `ttl_remaining` is the number of passes that are left.
+    """
+
+    type: ClassVar[str] = "pass.end"
+    pass_number: int
+    converged: bool
+    completeness: float | None
+    coherence: float | None
+    consistent: bool
+    reasons: tuple[str, ...]
+    ttl_remaining: int
 
 
 @dataclass(frozen=True)
@@ -327,6 +350,7 @@ Event: TypeAlias = (
     | VoteDecided
     | StepStart
     | StepEnd
+    | PassEnd
     | NodeStart
     | FlowStep
     | ExecutionSuspended
@@ -392,6 +416,7 @@ EVENT_TYPES: tuple[type[Any], ...] = (
     VoteDecided,
     StepStart,
     StepEnd,
+    PassEnd,
     NodeStart,
     FlowStep,
     ExecutionSuspended,
@@ -403,3 +428,5 @@ EVENT_TYPES: tuple[type[Any], ...] = (
 EVENT_FIELDS: Mapping[type[Any], tuple[str, ...]] = MappingProxyType(
     {kind: tuple(field.name for field in fields(kind)) for kind in EVENT_TYPES}
 )
+WIRE_NAMES: Mapping[str, str] = MappingProxyType({"pass_number": "pass"})
+"""Names that clients see for fields whose own name cannot be theirs."""

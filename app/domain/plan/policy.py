@@ -25,7 +25,8 @@ TOOL_NOT_OFFERED: Final = "must name a tool that is offered"
 class EffectivePlanPolicy:
     """Policy of a plan: the configured limits, narrowed by the request; None means no limit. Times are in seconds.
 
-    `attempts`, `replicas` and `timeout` limit one step; `tools` are the names of the tools that it may call.
+    `attempts`, `replicas` and `timeout` limit one step; `tools` are the names of the tools that it may call. Without
+    `subplans` the plan is written as if there were no steps of that type.
     """
 
     max_steps: int
@@ -36,10 +37,21 @@ class EffectivePlanPolicy:
     replicas: int | None = None
     timeout: float | None = None
     tools: frozenset[str] | None = None
+    subplans: bool = True
+
+    @property
+    def step_types(self) -> Sequence[str]:
+        """The types of steps that the plan may know, in the order of their table."""
+        return [name for name in STEP_SPECS if self.subplans or name != StepType.SUBPLAN]
 
     @classmethod
     def from_request(
-        cls, requested: PlanPolicy | None, limits: EffectiveLimits, tools: frozenset[str] | None = None
+        cls,
+        requested: PlanPolicy | None,
+        limits: EffectiveLimits,
+        tools: frozenset[str] | None = None,
+        *,
+        subplans: bool = True,
     ) -> "EffectivePlanPolicy":
         """Return the policy of a request, within the effective limits."""
         requested = requested or PlanPolicy()
@@ -54,6 +66,7 @@ class EffectivePlanPolicy:
             replicas=limits.replicas,
             timeout=limits.timeout,
             tools=tools,
+            subplans=subplans,
         )
 
 
@@ -96,9 +109,9 @@ def _name_violations(steps: Sequence[PlanStep]) -> Iterator[tuple[str, str]]:
 
 
 def _type_violation(name: str, policy: EffectivePlanPolicy) -> str | None:
-    if name not in STEP_SPECS:
-        known = name in set(StepType)
-        return f"{name} is not in this version" if known else f"must be one of {', '.join(STEP_SPECS)}"
+    if name not in policy.step_types:
+        is_later = name in set(StepType) and name not in STEP_SPECS
+        return f"{name} is not in this version" if is_later else f"must be one of {', '.join(policy.step_types)}"
     return None if name in policy.allowed_step_types else f"{name} is not allowed"
 
 

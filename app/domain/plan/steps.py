@@ -24,6 +24,7 @@ class StepType(StrEnum):
     RERANK = "rerank"
     VALIDATE = "validate"
     REDUNDANT = "redundant"
+    SUBPLAN = "subplan"
 
 
 class _StrictModel(BaseModel):
@@ -196,6 +197,9 @@ STEP_SPECS: Mapping[str, StepSpec] = MappingProxyType({
         options=_FORMAT | _VOTE | {"tools"}, input_adapter=TypeAdapter(str | RedundantInput),
         expected=f"{_QUESTION}, n and voting", accepts=_takes_question, output_type=_answer_type,
         required_options=frozenset({"schema"}), calls_model=True),
+    StepType.SUBPLAN: StepSpec(
+        options=frozenset({"timeout"}), input_adapter=TypeAdapter(str), expected="a string, the task of its plan",
+        accepts=_takes_question, output_type=lambda step, given: "value", calls_model=True),
 })
 # fmt: on
 """Types of steps that this version runs."""

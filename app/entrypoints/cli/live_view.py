@@ -58,6 +58,16 @@ def _step(event: events.StepEnd) -> str:
     return f"{event.step_type}  {event.status}{code}  {event.duration_ms:.1f} ms"
 
 
+def _pass(event: events.PassEnd) -> str:
+    verdict = "converged" if event.converged else f"not converged: {', '.join(event.reasons)}"
+    scores = [f"{name} {score:.2f}" for name, score in _scores(event) if score is not None]
+    return "  ".join([f"{event.pass_number}", verdict, *scores, f"passes left {event.ttl_remaining}"])
+
+
+def _scores(event: events.PassEnd) -> list[tuple[str, float | None]]:
+    return [("completeness", event.completeness), ("coherence", event.coherence)]
+
+
 def _terminal(event: events.TerminalEvent) -> str:
     usage = event.response.token_usage
     return f"{event.response.state}  {usage.total_tokens} tokens{' (estimated)' if usage.estimated else ''}"
@@ -86,6 +96,7 @@ _STYLES: Mapping[type[Any], _EventStyle] = MappingProxyType(
         events.VoteDecided: _EventStyle("cyan", _vote),
         events.StepStart: _EventStyle("bold cyan", lambda event: f"{event.step_type}  attempt {event.attempt}"),
         events.StepEnd: _EventStyle("bold cyan", _step),
+        events.PassEnd: _EventStyle("bold cyan", _pass),
         events.NodeStart: _EventStyle("bold cyan", lambda event: "runs"),
         events.FlowStep: _EventStyle("bold cyan", lambda event: f"{event.node}  {event.outcome}"),
         events.ExecutionSuspended: _EventStyle("yellow", lambda event: f"{len(event.suspensions)} open suspensions"),

@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from app.domain.contract.request import SystemRequest
 from app.domain.failures import TAXONOMY, Code
-from app.domain.journal.events import EVENT_TYPES, InferenceDelta
+from app.domain.journal.events import EVENT_TYPES, WIRE_NAMES, InferenceDelta
 from app.entrypoints.http.docs.examples import add_examples
 from app.entrypoints.http.errors import Problem
 from app.orchestration.facade import ForkRequest, ResumeRequest, SessionChanges
@@ -202,9 +202,10 @@ def _event_schema(kind: type[Any], own: dict[str, Any]) -> dict[str, Any]:
     }
     if kind is not InferenceDelta:
         common["sequence_number"] = {"type": "integer", "minimum": 1}
-    required = sorted({*common, *own.get("required", ())})
+    properties = {WIRE_NAMES.get(name, name): field for name, field in own.get("properties", {}).items()}
+    required = sorted({*common, *(WIRE_NAMES.get(name, name) for name in own.get("required", ()))})
     common["step_name"] = {"type": "string", "description": "Step of a plan in which the event happened."}
-    return {**own, "properties": {**common, **own.get("properties", {})}, "required": required}
+    return {**own, "properties": {**common, **properties}, "required": required}
 
 
 def _renamed(part: dict[str, Any]) -> dict[str, Any]:

@@ -29,12 +29,16 @@ from starlette.types import Message, Receive, Scope, Send
 from app.domain.journal.events import (
     EVENT_FIELDS,
     RESTING_EVENTS,
+    WIRE_NAMES,
     ConstraintRepaired,
     CorrelationContext,
     Event,
     InferenceDelta,
     InferenceStart,
     LiveDelta,
+    PassEnd,
+    StepEnd,
+    StepStart,
     StoredEvent,
     ValidationEnd,
     format_timestamp,
@@ -176,9 +180,14 @@ def _delta_fields(delta: InferenceDelta) -> bytes:
 
 
 def _event_fields(event: Event) -> bytes:
-    """Return the event's own fields as the rest of an object; `replica` is absent without a value."""
+    """Return the event's own fields as the rest of an object; `replica` and `pass` are absent without a value."""
     if isinstance(event, InferenceStart | ConstraintRepaired | ValidationEnd) and event.replica is None:
         return orjson.dumps({name: getattr(event, name) for name in EVENT_FIELDS[type(event)] if name != "replica"})[1:]
+    if isinstance(event, StepStart | StepEnd | PassEnd):
+        named = ((name, getattr(event, name)) for name in EVENT_FIELDS[type(event)])
+        return orjson.dumps({WIRE_NAMES.get(n, n): value for n, value in named if (n, value) != ("pass_number", None)})[
+            1:
+        ]
     return orjson.dumps(event, default=_model_json)[1:]
 
 

@@ -4,15 +4,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from app.capabilities.prompting.prompts.assessment import SemanticCheckOutput
+from app.capabilities.prompting.prompts.task_profile import TaskProfileOutput
 from app.domain.contract.messages import Message
 from app.domain.contract.request import ExecutionHints, OutputContract, RedundancyOptions
 from app.domain.journal.events import CorrelationContext
 from app.domain.journal.fork import Fork
 from app.domain.journal.header import REVISION
-from app.domain.journal.outcomes import Plan
+from app.domain.journal.outcomes import Plan, PlanningInputs
 from app.domain.tools import ToolDefinition
 
 DEFAULT_REDUNDANCY: Final = RedundancyOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningStart:
+    """The state before the first pass over a plan: the passes that it may have, the profile of its task, the inputs of
+    planning, the semantic check of the plan if there is one, and how often the plan was refined.
+    """
+
+    ttl: int
+    profile: TaskProfileOutput
+    inputs: PlanningInputs
+    semantic_check: SemanticCheckOutput | None = None
+    refinements: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +37,8 @@ class BranchSettings:
     `messages` begin its conversation. `tools` may be offered; `allowed_tools` are those that the request and its agent
     allow, `requested_tools` those that the request itself names, for agents at any depth: all if it is None. `model` is
     the route or engine that is asked. `replica` is the number of the branch where several answer the same question.
-    `plan` was made at `planned_at`, in Unix seconds. A side question is no part of the response.
+    `plan` was made at `planned_at`, in Unix seconds. Its steps run in pass `pass_number`, if there are several. The
+    execution began at `started_at`. A side question is no part of the response.
     """
 
     output: OutputContract
@@ -35,8 +51,11 @@ class BranchSettings:
     redundancy: RedundancyOptions = DEFAULT_REDUNDANCY
     model: str | None = None
     replica: int | None = None
+    pass_number: int | None = None
     plan: Plan | None = None
     planned_at: float = 0.0
+    started_at: float = 0.0
+    reasoning: ReasoningStart | None = None
     is_side_question: bool = False
     revision: int = REVISION
     submit: ToolDefinition | None = None

@@ -281,7 +281,7 @@ class RunContext:
 
     def start_step(self, step_type: str) -> None:
         """Record that a plan step starts. Its end is recorded in any case, at last by the end of the execution."""
-        step = StepProgress(step_type, self.settings.correlation)
+        step = StepProgress(step_type, self.settings.correlation, self.settings.pass_number)
         self._position.step = step
         self._start_attempt(step)
         self._position.progress.steps.append(step)
@@ -440,7 +440,7 @@ class RunContext:
         return results
 
     def _start_attempt(self, step: StepProgress) -> None:
-        self.emit(StepStart(step.step_type, step.attempt + 1))
+        self.emit(StepStart(step.step_type, step.attempt + 1, step.pass_number))
         step.attempt, step.anchor, step.started_at = step.attempt + 1, self._position.anchor, self._position.now
 
 
@@ -503,6 +503,7 @@ def start_context(execution: Execution, progress: RunProgress, messages: Sequenc
         hints=request.hints,
         correlation=execution.correlation,
         messages=messages,
+        started_at=execution.header.created_at,
         allowed_tools=request.tools if agent is None else agent.allowed(request.tools),
         requested_tools=request.tools,
         redundancy=request.redundancy or DEFAULT_REDUNDANCY,

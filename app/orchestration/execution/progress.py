@@ -100,13 +100,15 @@ class StepProgress:
 
     step_type: str
     correlation: CorrelationContext
+    pass_number: int | None = None
     attempt: int = 0
     anchor: str = ""
     started_at: float = 0.0
 
     def end_event(self, status: StepStatus, *, at: float, code: Code | None) -> StepEnd:
         """Return the end of the latest attempt."""
-        return StepEnd(self.step_type, self.attempt, status, max(0.0, at - self.started_at) * 1000, code)
+        duration_ms = max(0.0, at - self.started_at) * 1000
+        return StepEnd(self.step_type, self.attempt, status, duration_ms, code, self.pass_number)
 
 
 class RunProgress:

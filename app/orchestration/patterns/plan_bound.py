@@ -4,7 +4,7 @@ A step whose input is not known beforehand, or may bring an output format or too
 the worst of its type. A plan that cannot run is refused before its first step, so its bound is zero.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import reduce
 
 from app.capabilities.models.catalogue import EngineCatalogue
@@ -25,8 +25,6 @@ def admit(request: SystemRequest, _limits: EffectiveLimits, _catalogue: EngineCa
     plan = request.plan
     if plan is None:
         return
-    if plan.passes > 1:
-        yield FieldError("plan.passes", "is not in this version")
     allowed = None if plan.policy is None else plan.policy.allowed_step_types
     if allowed is not None and not (allowed and frozenset(allowed) <= frozenset(StepType)):
         yield FieldError("plan.policy.allowed_step_types", f"must name some of {', '.join(StepType)}")
@@ -38,23 +36,53 @@ def upper_bound(inputs: BoundInputs) -> UpperBound:
 
 
 def _plan_bound(inputs: BoundInputs) -> UpperBound:
-    options = inputs.request.plan or PlanOptions()
-    steps = inputs.static_plan if options.steps is None else options.steps
-    policy = EffectivePlanPolicy.from_request(options.policy, inputs.limits)
+    steps, policy = supplied_steps(inputs), bound_policy(inputs)
     if steps is None:
-        worst = reduce(UpperBound.maximum, (_worst(inputs, each) for each in policy.allowed_step_types), UpperBound())
-        run = [worst] * policy.max_steps
-        planning = inputs.inferences(inputs.inferences_per_ask)
-        return planning.then(in_sequence(run) if policy.require_linear else in_parallel(run))
+        types = policy.allowed_step_types
+        offered = types if _names_subplans(inputs) else types - {StepType.SUBPLAN}
+        return inputs.inferences(inputs.inferences_per_ask).then(worst_steps(inputs, policy, policy.max_steps, offered))
     if validate_plan(steps, policy):
         return UpperBound()
+    nested = policy.max_steps - len(steps) if any(step.type == StepType.SUBPLAN for step in steps) else 0
+    return steps_bound(inputs, steps).concurrent_with(worst_steps(inputs, policy, nested))
+
+
+def supplied_steps(inputs: BoundInputs) -> Sequence[PlanStep] | None:
+    """Return the plan of the request, or else the configured one; None if a model makes it."""
+    options = inputs.request.plan or PlanOptions()
+    return inputs.static_plan if options.steps is None else options.steps
+
+
+def bound_policy(inputs: BoundInputs) -> EffectivePlanPolicy:
+    """Return the policy of the request's plan."""
+    options = inputs.request.plan or PlanOptions()
+    return EffectivePlanPolicy.from_request(options.policy, inputs.limits)
+
+
+def worst_steps(
+    inputs: BoundInputs, policy: EffectivePlanPolicy, count: int, types: Collection[str] | None = None
+) -> UpperBound:
+    """Return the bound of any steps of these types, by default of all that the policy allows."""
+    offered = policy.allowed_step_types if types is None else types
+    worst = reduce(UpperBound.maximum, (_worst(inputs, each) for each in offered), UpperBound())
+    run = [worst] * count
+    return in_sequence(run) if policy.require_linear else in_parallel(run)
+
+
+def steps_bound(inputs: BoundInputs, steps: Sequence[PlanStep]) -> UpperBound:
+    """Return the bound of the steps of a plan that can run, without those of subplans."""
     bounds = [_step_bound(inputs, steps[index], given) for index, given in infer_input_types(steps).items()]
     return in_parallel(bounds) if non_linear_steps(steps) else in_sequence(bounds)
 
 
+def _names_subplans(inputs: BoundInputs) -> bool:
+    policy = (inputs.request.plan or PlanOptions()).policy
+    return policy is not None and StepType.SUBPLAN in (policy.allowed_step_types or ())
+
+
 def _step_bound(inputs: BoundInputs, step: PlanStep, given: InputType) -> UpperBound:
     """Return the bound of one step; its input is known if it is its own or a text."""
-    if step.input is None and _may_bring_more(given):
+    if step.type == StepType.SUBPLAN or (step.input is None and _may_bring_more(given)):
         return _worst(inputs, step.type)
     options, value = parse_options(step), None if step.input is None else resolve_input(step, {}, "")
     contract = output_contract_of(step, value)
@@ -86,6 +114,8 @@ def _worst(inputs: BoundInputs, step_type: str) -> UpperBound:
             return replicas_bound(inputs, inputs.limits.replicas, tools)
         case StepType.TOOL:
             return _call_bound(inputs, tools)
+        case StepType.SUBPLAN:
+            return inputs.inferences(inputs.inferences_per_ask)
         case _:
             return UpperBound()
 

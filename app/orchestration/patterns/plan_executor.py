@@ -4,7 +4,7 @@ The plan fails with the failure of the first failed step, in the order of the pl
 of the others.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from pydantic import JsonValue
@@ -25,20 +25,34 @@ VERSION = 2
 """Raised by hand with every change of effects or their order; golden journals guard it."""
 
 
-async def plan_executor(context: RunContext, step_patterns: Mapping[str, StepPattern] = STEP_PATTERNS) -> PatternResult:
+def built_in_steps(_progress: PlanProgress, _order: Sequence[int]) -> Mapping[str, StepPattern]:
+    """Return the code that runs a step of each type, without `subplan`: planning, which makes such plans, adds it."""
+    return STEP_PATTERNS
+
+
+async def plan_executor(
+    context: RunContext,
+    step_patterns: Callable[[PlanProgress, Sequence[int]], Mapping[str, StepPattern]] = built_in_steps,
+) -> PatternResult:
     """Return the output of the last step, validated by the request's contract; meanwhile show the steps so far.
 
     Raises: Failure of the first step that failed; as `validate_answer`.
     """
     progress = PlanProgress.at_start(context)
-    failures = await run_steps(context, progress, topological_order(progress.steps), step_patterns)
+    order = topological_order(progress.steps)
+    failures = await run_steps(context, progress, order, step_patterns(progress, order))
     if failures:
         raise failures[min(failures)]
     context.transition_to(State.VALIDATE, "output_ready")
     return await validated_result(context, progress.result, progress.report)
 
 
-async def validated_result(context: RunContext, result: JsonValue, report: PlanReport) -> PatternResult:
+async def validated_result(
+    context: RunContext,
+    result: JsonValue,
+    report: PlanReport,
+    set_partial_result: Callable[[PatternResult], None] | None = None,
+) -> PatternResult:
     """Return the output of a plan, validated by the request's contract.
 
     Raises: as `validate_answer`; ConstraintFailure, ValidationFailure.
@@ -48,12 +62,14 @@ async def validated_result(context: RunContext, result: JsonValue, report: PlanR
     if not _has_contract(output):
         return PatternResult(answer.text, None if isinstance(result, str) else result, plan=report)
 
-    def set_partial_result(result: PatternResult) -> None:
-        context.set_partial_result(replace(result, plan=report))
+    keep = set_partial_result or context.set_partial_result
+
+    def set_with_plan(result: PatternResult) -> None:
+        keep(replace(result, plan=report))
 
     contract = await compiled_contract(context)
     content = result if isinstance(result, str) else answer
-    validated = await validate_answer(context, contract, content, 1, set_partial_result=set_partial_result)
+    validated = await validate_answer(context, contract, content, 1, set_partial_result=set_with_plan)
     return replace(validated.result_after_last_attempt(strict=context.settings.is_strict), plan=report)
 
 

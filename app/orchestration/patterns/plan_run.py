@@ -19,6 +19,7 @@ from app.domain.pattern_result import PatternResult
 from app.domain.plan.graph import predecessors
 from app.domain.plan.plan import parse_options, resolve_input
 from app.domain.plan.policy import EffectivePlanPolicy
+from app.domain.plan.refinement import HAS_RUN, runnable_steps
 from app.orchestration.execution.context import RunContext
 from app.orchestration.patterns.steps import StepPattern
 
@@ -56,6 +57,24 @@ class PlanProgress:
         """The output of the last step, in the order of the plan."""
         last: JsonValue = self.report.steps[-1].output
         return last
+
+    def changed(self, steps: Sequence[PlanStep]) -> "PlanProgress":
+        """Return the progress of a changed plan: what has run stays as it is, and what cannot run is skipped."""
+        ran = {report.name: report for report in self.report.steps if report.status in HAS_RUN}
+        runnable = runnable_steps(steps, {name: report.status for name, report in ran.items()})
+        reports = [
+            ran.get(step.name)
+            or StepReport(
+                name=step.name,
+                type=step.type,
+                status=StepStatus.PENDING if index in runnable else StepStatus.SKIPPED,
+            )
+            for index, step in enumerate(steps)
+        ]
+        trace = self.report.trace.model_copy(update={"step_count": len(reports)})
+        progress = PlanProgress(self._context, steps, PlanReport(steps=reports, trace=trace))
+        self._context.set_partial_result(PatternResult(None, plan=progress.report))
+        return progress
 
     def inputs_of(self, index: int) -> Mapping[str, JsonValue] | None:
         """Return the outputs of the steps that one depends on, by name; None unless all of them completed."""

@@ -4,21 +4,24 @@ A model learns why its plan was refused and tries again, so a replay has to refu
 that it may call are recorded first, all else is in the header of the execution.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
 from app.capabilities.answer_contract import LARGE_CONTRACT_CHARACTERS, AnswerContract
+from app.capabilities.prompting.prompts.planning import STEP_TYPE_DESCRIPTIONS
 from app.capabilities.tools.arguments import ArgumentValidators, plan_violations
 from app.domain.contract.request import OutputContract, PlanStep, SystemRequest
 from app.domain.failures import ConfigurationFailure, OrchestrationFailure, RequestFailure
-from app.domain.journal.outcomes import Outcome, Plan, Refused
+from app.domain.journal.outcomes import Outcome, Plan, PlanningInputs, Refused
 from app.domain.plan.plan import output_contract_of, plan_refused, validate_plan
 from app.domain.plan.policy import EffectivePlanPolicy
-from app.domain.plan.steps import step_options
+from app.domain.plan.steps import StepType, step_options
+from app.domain.tools import ToolDefinition
 from app.orchestration.execution.context import RunContext
 from app.orchestration.execution.environment import Environment
 from app.ports.validation import AnswerValidator
@@ -38,21 +41,47 @@ def refusal_of(
     return validate_plan(steps, policy) or _contract_errors(steps, plain_only=plain_only)
 
 
-def check_made_plan(
-    steps: Sequence[PlanStep], policy: EffectivePlanPolicy, validators: ArgumentValidators, *, plain_only: bool
-) -> None:
-    """Raise OrchestrationFailure for a plan of a model that cannot run.
+@dataclass(frozen=True, slots=True)
+class PlanRules:
+    """Rules for a plan that a model makes or changes: the policy, and the tools that were recorded."""
 
-    Large schemas and rules are checked later, outside of the event loop; with `plain_only` also those not plain.
-    """
-    refusal = validate_plan(steps, policy)
-    violations = [] if refusal else list(plan_violations(steps, validators))
-    if violations:
-        raise plan_refused(violations)
-    if refusal is None and _contract_bytes(steps) <= LARGE_CONTRACT_CHARACTERS:
-        refusal = _contract_errors(steps, plain_only=plain_only)
-    if refusal is not None:
-        raise refusal
+    policy: EffectivePlanPolicy
+    tools: Sequence[Mapping[str, Any]]
+    revision: int
+
+    @classmethod
+    def of(
+        cls, context: RunContext, inputs: PlanningInputs, *, max_steps: int | None = None, subplans: bool = True
+    ) -> "PlanRules":
+        """Return the rules for plans of at most `max_steps`, with or without steps of type `subplan`."""
+        policy = plan_policy(context, [tool["name"] for tool in inputs.tools])
+        most = policy.max_steps if max_steps is None else min(policy.max_steps, max_steps)
+        return cls(replace(policy, max_steps=most, subplans=subplans), inputs.tools, context.settings.revision)
+
+    @property
+    def step_types(self) -> Mapping[str, str]:
+        """The types that steps may have, with their descriptions."""
+        return {
+            name: STEP_TYPE_DESCRIPTIONS[name]
+            for name in self.policy.step_types
+            if name in self.policy.allowed_step_types and (name != StepType.TOOL or self.tools)
+        }
+
+    def check(self, steps: Sequence[PlanStep]) -> None:
+        """Raise OrchestrationFailure for a plan that cannot run.
+
+        Large schemas and rules are checked later, outside of the event loop, and so are those that are not plain.
+        """
+        refusal = validate_plan(steps, self.policy)
+        tools = self.tools if self.revision > 1 else ()
+        validators = ArgumentValidators(ToolDefinition(**tool) for tool in tools)
+        violations = [] if refusal else list(plan_violations(steps, validators))
+        if violations:
+            raise plan_refused(violations)
+        if refusal is None and _contract_bytes(steps) <= LARGE_CONTRACT_CHARACTERS:
+            refusal = _contract_errors(steps, plain_only=self.revision > 1)
+        if refusal is not None:
+            raise refusal
 
 
 async def checked_plan(context: RunContext, plan: Plan | Refused, environment: Environment) -> Outcome:

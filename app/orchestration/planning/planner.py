@@ -4,38 +4,29 @@ The plan of the request comes first, then the configured one, then that of a mod
 of the request, within the limits in force, and the input types of its steps.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 from app.capabilities.prompting.definition import PromptId
 from app.capabilities.prompting.prompt_call import PromptCall
-from app.capabilities.prompting.prompts.planning import (
-    STEP_TYPE_DESCRIPTIONS,
-    HistoryMessage,
-    PlanGenerationInput,
-    PlanGenerationOutput,
-    PlannableTool,
-)
-from app.capabilities.tools.arguments import ArgumentValidators
-from app.domain.contract.messages import Message
-from app.domain.contract.request import PlanStep, SystemRequest
+from app.capabilities.prompting.prompts.planning import PlanGenerationInput, PlanGenerationOutput
+from app.domain.contract.request import PlanStep
 from app.domain.failures import Code, OrchestrationFailure
 from app.domain.journal.events import PlanCreated
-from app.domain.journal.outcomes import Outcome, Plan, PlanningInputs, Refused
-from app.domain.journal.step_key import PLAN_KEY
+from app.domain.journal.outcomes import Plan, PlanningInputs, Refused
+from app.domain.journal.step_key import PLAN_KEY, StepKey
 from app.domain.pattern_result import PatternResult
 from app.domain.plan.graph import predecessors
 from app.domain.plan.plan import plan_refused
-from app.domain.plan.policy import EffectivePlanPolicy
-from app.domain.plan.steps import STEP_SPECS, StepType
-from app.domain.tools import ToolDefinition
+from app.domain.plan.steps import StepType
 from app.orchestration.execution.context import RunContext
-from app.orchestration.execution.environment import Environment
 from app.orchestration.patterns.plan_run import initial_report
-from app.orchestration.planning.plan_check import allowed_tools_of, check_made_plan, checked_plan, plan_policy
+from app.orchestration.planning.plan_check import PlanRules, checked_plan
+from app.orchestration.planning.task import Task, planning_inputs
 
-_REFUSALS = frozenset({Code.ORCHESTRATION_PLAN_REFUSED, Code.ORCHESTRATION_STEP_MISMATCH})
+REFUSALS = frozenset({Code.ORCHESTRATION_PLAN_REFUSED, Code.ORCHESTRATION_STEP_MISMATCH})
+"""Codes of a plan that may not run."""
 
 
 async def make_plan(context: RunContext, static_plan: Sequence[PlanStep] | None = None) -> RunContext:
@@ -44,82 +35,76 @@ async def make_plan(context: RunContext, static_plan: Sequence[PlanStep] | None 
     Raises: OrchestrationFailure (ORCHESTRATION_PLAN_REFUSED, ORCHESTRATION_STEP_MISMATCH) with `details.violations`;
     InferenceFailure; ConstraintFailure if the model's answer is no plan.
     """
-    authored = None if context.request.plan is None else context.request.plan.steps
-    plan = await _obtain(context, static_plan) if authored is None else Plan(tuple(authored), "authored", "")
+    authored = authored_plan(context)
+    return await start_plan(context, await _obtain(context, static_plan) if authored is None else authored)
+
+
+def authored_plan(context: RunContext) -> Plan | None:
+    """Return the plan of the request, if it has one."""
+    steps = None if context.request.plan is None else context.request.plan.steps
+    return None if steps is None else Plan(tuple(steps), "authored", "")
+
+
+async def start_plan(context: RunContext, plan: Plan | Refused) -> RunContext:
+    """Return the context with the plan, checked and recorded. Raises: OrchestrationFailure if it may not run."""
+    checked, planned_at = await record_check(context, plan, PLAN_KEY)
+    context.set_partial_result(PatternResult(None, plan=initial_report(checked, planned_at)))
+    context.emit(plan_created(checked))
+    return context.with_settings(replace(context.settings, plan=checked, planned_at=planned_at))
+
+
+async def record_check(context: RunContext, plan: Plan | Refused, key: StepKey | None = None) -> tuple[Plan, float]:
+    """Return the plan and the time of its check, which is recorded. Raises: OrchestrationFailure if it may not run."""
     known = plan.steps if isinstance(plan, Plan) else (plan.code,)
     check = partial(checked_plan, context, plan)
-    checked, planned_at = await context.record_value(check, *known, key=PLAN_KEY, is_instant=False)
+    checked, planned_at = await context.record_value(check, *known, key=key, is_instant=False)
     if isinstance(checked, Refused):
         raise checked.failure()
     assert isinstance(checked, Plan)  # noqa: S101 - the other outcome of the check
-    context.set_partial_result(PatternResult(None, plan=initial_report(checked, planned_at)))
-    context.emit(_plan_created(checked))
-    return context.with_settings(replace(context.settings, plan=checked, planned_at=planned_at))
+    return checked, planned_at
 
 
 async def _obtain(context: RunContext, static_plan: Sequence[PlanStep] | None) -> Plan | Refused:
     """Return the static plan or a model's; the last refusal if no plan of the model may run."""
-    find = partial(_planning_inputs, context.request, static_plan, context.settings.messages)
-    inputs, _ = await context.record_value(find)
+    inputs = await planning_inputs(context, context.settings.messages, static_plan)
     if isinstance(inputs, Plan):
         return inputs
     assert isinstance(inputs, PlanningInputs)  # noqa: S101 - the other outcome of the search
-    policy = plan_policy(context, [tool["name"] for tool in inputs.tools])
-    types = {
-        name: STEP_TYPE_DESCRIPTIONS[name]
-        for name in STEP_SPECS
-        if name in policy.allowed_step_types and (name != StepType.TOOL or inputs.tools)
-    }
-    if not types:
-        return Refused.by(plan_refused([("policy.allowed_step_types", "leave nothing that could be planned")]))
-    prompt = _prompt(inputs.history or context.request.messages, inputs, types, policy)
-    tools = inputs.tools if context.settings.revision > 1 else ()
-    validators = ArgumentValidators(ToolDefinition(**tool) for tool in tools)
-
-    def check(made: PlanGenerationOutput) -> None:
-        check_made_plan(made.steps, policy, validators, plain_only=context.settings.revision > 1)
-
+    rules = PlanRules.of(context, inputs, subplans=_names_subplans(context))
+    if not rules.step_types:
+        return Refused.by(nothing_to_plan())
+    prompt = PlanGenerationInput(
+        **Task.of(inputs.history or context.request.messages, inputs).planning_fields,
+        step_types=rules.step_types,
+        max_steps=rules.policy.max_steps,
+        require_linear=rules.policy.require_linear,
+    )
     try:
-        made = await context.ask(PromptCall(PromptId.PLAN_GENERATION_USER, prompt, PlanGenerationOutput, check))
+        made = await context.ask(
+            PromptCall(
+                PromptId.PLAN_GENERATION_USER, prompt, PlanGenerationOutput, lambda made: rules.check(made.steps)
+            )
+        )
     except OrchestrationFailure as refusal:
-        if refusal.code not in _REFUSALS:
+        if refusal.code not in REFUSALS:
             raise
         return Refused.by(refusal)
     return Plan(made.steps, "model", made.rationale)
 
 
-async def _planning_inputs(
-    request: SystemRequest,
-    static_plan: Sequence[PlanStep] | None,
-    messages: Sequence[Message],
-    environment: Environment,
-) -> Outcome:
-    if static_plan is not None:
-        return Plan(tuple(static_plan), "static", "")
-    tools = environment.tool_registry.definitions(allowed_tools_of(request, environment))
-    described = (
-        {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)} for tool in tools
-    )
-    return PlanningInputs(tuple(described), tuple(messages))
+def _names_subplans(context: RunContext) -> bool:
+    """Return True if the policy names the type `subplan`; a plan in one pass has such steps only on demand."""
+    policy = None if context.request.plan is None else context.request.plan.policy
+    return policy is not None and StepType.SUBPLAN in (policy.allowed_step_types or ())
 
 
-def _prompt(
-    conversation: Sequence[Message], inputs: PlanningInputs, types: Mapping[str, str], policy: EffectivePlanPolicy
-) -> PlanGenerationInput:
-    """Return the question for a plan that answers the last user message, or the last message if there is none."""
-    asked = next((message for message in reversed(conversation) if message.role == "user"), conversation[-1])
-    others = (message for message in conversation if message is not asked and message.text)
-    return PlanGenerationInput(
-        request=asked.text,
-        history=tuple(HistoryMessage(role=other.role, text=other.text) for other in others),
-        tools=tuple(PlannableTool.model_validate(tool) for tool in inputs.tools),
-        step_types=types,
-        max_steps=policy.max_steps,
-        require_linear=policy.require_linear,
-    )
+def nothing_to_plan() -> OrchestrationFailure:
+    """Return the refusal of a policy that allows no step."""
+    return plan_refused([("policy.allowed_step_types", "leave nothing that could be planned")])
 
 
-def _plan_created(plan: Plan) -> PlanCreated:
+def plan_created(plan: Plan) -> PlanCreated:
+    """Return the event of a plan."""
     steps, earlier = plan.steps, predecessors(plan.steps)
     return PlanCreated(
         plan.planner_id,

@@ -6,7 +6,14 @@ from dataclasses import fields, is_dataclass
 import pytest
 
 from app.domain.journal import events
-from app.domain.journal.events import EVENT_FIELDS, EVENT_TYPES, CorrelationContext, InferenceDelta, format_timestamp
+from app.domain.journal.events import (
+    EVENT_FIELDS,
+    EVENT_TYPES,
+    WIRE_NAMES,
+    CorrelationContext,
+    InferenceDelta,
+    format_timestamp,
+)
 
 AT = 1795262400.25
 
@@ -26,8 +33,9 @@ CONTRACT = {
     "plan.created": "planner_id steps",
     "vote.cast": "replica status error_code",
     "vote.decided": "replicas voted failed stopped_early votes confidence replica error_code",
-    "step.start": "step_type attempt",
-    "step.end": "step_type attempt status duration_ms error_code",
+    "step.start": "step_type attempt pass",
+    "step.end": "step_type attempt status duration_ms error_code pass",
+    "pass.end": "pass converged completeness coherence consistent reasons ttl_remaining",
     "node.start": "node",
     "flow.step": "node outcome",
     "execution.suspended": "suspensions response",
@@ -39,7 +47,8 @@ CONTRACT = {
 
 
 def test_every_event_has_the_fields_of_the_contract() -> None:
-    assert {kind.type: " ".join(EVENT_FIELDS[kind]) for kind in EVENT_TYPES} == CONTRACT
+    shown = {kind.type: [WIRE_NAMES.get(name, name) for name in EVENT_FIELDS[kind]] for kind in EVENT_TYPES}
+    assert {kind: " ".join(names) for kind, names in shown.items()} == CONTRACT
 
 
 def test_the_event_union_equals_the_list_of_event_types() -> None:

@@ -282,6 +282,7 @@ OWN_KEYS: Mapping[str, str] = {
     "rerank": "timeout top_k min_score",
     "validate": "schema rules timeout",
     "redundant": "schema rules timeout tools n voting quorum min_confidence",
+    "subplan": "timeout",
 }
 NEEDED: Mapping[str, dict[str, Any]] = {"validate": {"rules": []}, "redundant": {"schema": {}}}
 
@@ -316,6 +317,7 @@ FITTING: Mapping[str, Sequence[Any]] = {
         {"query": "q", "candidates": ["x", {"content": "y", "score": 0.5, "source": "s"}], "top_k": 1, "min_score": 0},
     ],
     "validate": ["", 0, False, [], {"schema": 1}, {"any": {"thing": None}}],
+    "subplan": ["hi"],
     "redundant": ["hi", {"messages": [USER], "schema": {}, "n": 2, "voting": "majority", "quorum": 1, "tools": []}],
 }
 UNFIT: Mapping[str, Sequence[Any]] = {
@@ -351,6 +353,7 @@ UNFIT: Mapping[str, Sequence[Any]] = {
         {"query": "q", "candidates": [{"text": "x"}]},
     ],
     "validate": [],
+    "subplan": [1, {}, ["hi"], {"messages": [USER]}],
     "redundant": [1, {}, {"messages": [USER], "n": 0}, {"messages": [USER], "voting": "all"}],
 }
 

@@ -180,7 +180,7 @@ async def test_a_planner_reads_nothing_of_tools_if_there_are_none(clock: Virtual
     await run(make_harness(clock, engine, tools=BUILTIN_TOOLS), planning(tools=[]))
     prompt = engine.calls[0].messages[0].text
     assert [name for name in STEP_TYPE_DESCRIPTIONS if f"- {name}: " in prompt] == [
-        name for name in STEP_SPECS if name != "tool"
+        name for name in STEP_SPECS if name not in {"tool", "subplan"}
     ]
 
 

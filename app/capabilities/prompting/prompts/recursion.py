@@ -1,6 +1,5 @@
 """Prompts of reasoning in passes: the plan for a task, its sub-plans, its steps, and its refinement."""
 
-from enum import StrEnum
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, BeforeValidator, Field, JsonValue, model_validator
@@ -10,6 +9,7 @@ from app.capabilities.prompting.prompts.assessment import SemanticIssue
 from app.capabilities.prompting.prompts.planning import PlanGenerationInput, PlanGenerationOutput, PlanStepState
 from app.capabilities.prompting.prompts.task_profile import TaskProfileOutput
 from app.domain.contract.request import PlanStep
+from app.domain.plan.refinement import RefinementAction
 
 MAX_REFINEMENTS: Final = 50
 """Most changes of one refinement."""
@@ -52,15 +52,6 @@ class RecursiveRefinementInput(PlanGenerationInput):
         form = PromptInput.output_schema(self, output)
         form["$defs"]["PlanStep"]["properties"]["type"] = {"enum": list(self.step_types)}
         return form
-
-
-class RefinementAction(StrEnum):
-    """Kind of change to a plan."""
-
-    ADD = "ADD"
-    MODIFY = "MODIFY"
-    REMOVE = "REMOVE"
-    REPLACE = "REPLACE"
 
 
 def _upper_case(value: object) -> object:
@@ -187,8 +178,8 @@ Reply with one JSON object and nothing else:
 {"refinements": [{"action": "ADD", "MODIFY", "REMOVE" or "REPLACE", "target_step": the name of a step, "new_step":
 {"name": …, "type": …, "input": …, "depends_on": […]}, "reason": why, in a sentence}, …]}
 
-- Only steps whose status is "pending" may be modified, removed or replaced. What has run stays as it is: to do better,
-add a step with a new name that uses or corrects its result.
+- Only steps whose status is "pending" or "skipped" may be modified, removed or replaced. What has run stays as it is:
+to do better, add a step with a new name that uses or corrects its result.
 - ADD takes a new step, with a name that no step has, after "target_step" or at the end.
 - MODIFY keeps the name of its target; REPLACE may rename it; REMOVE has no "new_step".
 - A new step names in "depends_on" each step whose output it needs; steps that failed have none.

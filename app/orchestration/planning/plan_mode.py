@@ -1,0 +1,42 @@
+"""Mode `plan`: one pass over a plan, or several with reasoning between them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from app.domain.contract.request import PlanOptions, PlanStep
+from app.domain.pattern_result import PatternResult
+from app.domain.plan.policy import EffectivePlanPolicy
+from app.orchestration.execution.context import RunContext
+from app.orchestration.patterns import plan_executor
+from app.orchestration.patterns.plan_run import PlanProgress
+from app.orchestration.patterns.steps import StepPattern
+from app.orchestration.planning import planner
+from app.orchestration.planning.multipass import reason_in_passes, start_passes
+from app.orchestration.planning.pass_bound import upper_bound
+from app.orchestration.planning.subplan import Subplans
+
+
+async def make_plan(context: RunContext, static_plan: Sequence[PlanStep] | None = None) -> RunContext:
+    """Return the context with its plan. Raises: as `planner.make_plan`."""
+    make = start_passes if _has_passes(context) else planner.make_plan
+    return await make(context, static_plan)
+
+
+async def run_plan(context: RunContext) -> PatternResult:
+    """Return the result of the plan. Raises: as `plan_executor` or `reason_in_passes`."""
+    if _has_passes(context):
+        return await reason_in_passes(context)
+    options = context.request.plan or PlanOptions()
+    policy = EffectivePlanPolicy.from_request(options.policy, context.limits)
+
+    def step_patterns(progress: PlanProgress, order: Sequence[int]) -> Mapping[str, StepPattern]:
+        return Subplans(progress, order, policy.max_steps - len(progress.steps)).step_patterns
+
+    return await plan_executor.plan_executor(context, step_patterns)
+
+
+def _has_passes(context: RunContext) -> bool:
+    return (context.request.plan or PlanOptions()).passes > 1
+
+
+PATTERN = replace(plan_executor.PATTERN, run=run_plan, plan=make_plan, upper_bound=upper_bound)
