@@ -89,6 +89,7 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
             "history_tokens": 8_000,
             "timeout": 600,
         },
+        "tenants": {},
         "planner": {"kind": "model", "steps": []},
         "engines": {
             "rehearsal": {

@@ -53,6 +53,7 @@ from app.bootstrap.flows import (
     served_flows,
     tools_of_flows,
 )
+from app.bootstrap.limits import LimitAccounts, LimitReports, open_limits
 from app.bootstrap.replicas import MaintenanceJobs, queue_limits, replica_for
 from app.bootstrap.tools import open_registry, tool_sources
 from app.capabilities.models.breaker import BreakerState, CircuitBreaker, FailoverPolicy, ProviderHealth
@@ -169,10 +170,7 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
     base = Foundation.of(settings)
     clock, metrics, storage = base.clock, base.metrics, settings.storage
     patterns = _with_planner(patterns, settings, base.tools)
-
-    def fail_unsaved(execution_id: ExecutionId, failure: Failure) -> None:
-        launcher.local.fail_unsaved(execution_id, failure)
-
+    callbacks = base.writer_callbacks(lambda *lost: launcher.local.fail_unsaved(*lost))  # noqa: PLW0108 - made below
     on_storage_error = partial(base.logs.log_fault, place="storage")
     async with (
         AsyncExitStack() as stack,
@@ -183,7 +181,8 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
         replica = replica_for(database, clock, ReplicaId(base.entropy.uuid7()), storage)
         event_bus, journal_config = base.event_bus(replica.sinks), JournalConfig(replica.owner, REMEMBERED_IDS)
         async with (
-            open_journal(database, event_bus, clock, journal_config, base.writer_callbacks(fail_unsaved)) as journal,
+            open_journal(database, event_bus, clock, journal_config, callbacks) as journal,
+            open_limits(database, clock, replica.owner, settings, LimitReports(metrics, on_storage_error)) as accounts,
             anyio.create_task_group() as group,
             open_worker_pool(WorkerLimits()) as validator,
             base.open_task_pool() as task_pool,
@@ -192,7 +191,7 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
             store = DatabaseExecutionStore(database, clock, replica.owner, event_bus, replica.cancel)
             runner = replica.runner(task_pool, queue_limits(settings.queue), on_storage_error)
             engines = base.engines(http, stack)
-            environment = base.environment(journal, event_bus, DatabaseSessions(database), engines, validator)
+            environment = base.environment(journal, event_bus, DatabaseSessions(database), engines, validator, accounts)
             statistics = base.observe_gauges(runner, environment.health, database)
             launcher, records = Launcher(environment, runner, _with_flows(patterns, flows)), DatabaseRecords(database)
             recovery, tailer = Recovery(store, launcher), LogTailer(store, event_bus)
@@ -317,6 +316,7 @@ class Foundation:
         sessions: SessionStore,
         engines: Mapping[str, Engine],
         answer_validator: AnswerValidator,
+        accounts: LimitAccounts,
     ) -> Environment:
         """Return everything that executions act through.
 
@@ -343,6 +343,8 @@ class Foundation:
             concurrent_inferences=settings.limits.concurrent_inferences,
             prompts=default_registry(),
             agents=self.agents,
+            quotas=accounts.quotas,
+            usage=accounts.usage,
         )
 
     def facade_config(self, flows: Mapping[str, ServedFlow]) -> FacadeConfig:

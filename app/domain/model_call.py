@@ -32,6 +32,8 @@ class AttemptFailureReason(StrEnum):
     REFUSED = "refused"
     CONTENT_FILTERED = "content_filtered"
     OVER_BUDGET = "over_budget"
+    OVER_LIMIT = "over_limit"
+    LIMIT_UNKNOWN = "limit_unknown"
 
 
 class FailureAction(StrEnum):
@@ -73,6 +75,8 @@ RULES: Mapping[AttemptFailureReason, FailureRule] = MappingProxyType({
     _R.REFUSED:          FailureRule(_H.FATAL, _C.INFERENCE_ENGINE_ERROR, "refused", counts_as_failure=False),
     _R.CONTENT_FILTERED: FailureRule(_H.FATAL, _C.INFERENCE_CONTENT_FILTERED, counts_as_failure=False),
     _R.OVER_BUDGET:      FailureRule(_H.FATAL, _C.ORCHESTRATION_BUDGET_EXCEEDED, counts_as_failure=False),
+    _R.OVER_LIMIT:       FailureRule(_H.FATAL, _C.REQUEST_RATE_LIMITED, counts_as_failure=False),
+    _R.LIMIT_UNKNOWN:    FailureRule(_H.FATAL, _C.STORAGE_UNAVAILABLE, counts_as_failure=False),
 })
 # fmt: on
 

@@ -1,11 +1,12 @@
 """Facade: everything that entry points may ask of the service, and the types that they exchange with it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
 from app.capabilities.answer_contract import AnswerContract
+from app.capabilities.limits.quotas import PolicyStatus
 from app.domain.access import AccessScope, Principal
 from app.domain.agents import RequestedAgent
 from app.domain.contract.quote import Quote
@@ -48,12 +49,14 @@ from app.orchestration.runtime.agent_trace import AgentTrace
 from app.orchestration.runtime.fork import ForkRequest, continuation, fork_execution, merge_overrides
 from app.orchestration.runtime.handle import ExecutionHandle
 from app.orchestration.runtime.launcher import Launcher
+from app.orchestration.runtime.limited_start import open_within_limits
 from app.orchestration.runtime.recovery import Recovery
 from app.orchestration.runtime.replay import HistoryReader, ReplayReport
 from app.orchestration.runtime.step_list import StepView
 from app.orchestration.runtime.subscription import CatchUpSubscription
 from app.orchestration.runtime.transcript import NO_TRANSCRIPT, Transcript
 from app.orchestration.sessions import SessionChanges, Sessions, SessionView, model_of
+from app.orchestration.usage import Usage, UsageView
 from app.ports.events import EventTailer
 from app.ports.journal import ExecutionHistory, IdempotencyClaim, IdempotencyHit
 from app.ports.runtime import QueueTicket
@@ -79,6 +82,7 @@ __all__ = [
     "ForkRequest",
     "HistoryReader",
     "OpenSuspensionView",
+    "PolicyStatus",
     "ReplayReport",
     "ResumeAccepted",
     "ResumeRequest",
@@ -86,6 +90,7 @@ __all__ = [
     "SessionView",
     "StepView",
     "ToolView",
+    "UsageView",
     "summary_of",
 ]
 
@@ -148,6 +153,7 @@ class Facade:
         self.erasure = Erasure(environment, records, self.executions, self.records, launcher.local)
         self.sessions = Sessions(environment)
         self.introspection = Introspection(environment, config.flows)
+        self.usage = Usage(environment, config.currency)
         self._environment = environment
         self._launcher = launcher
         self._config = config
@@ -176,11 +182,11 @@ class Facade:
         header = self._header(admitted, principal, options)
         if request.background and not options.subscribe:
             return await self._queue(header, claim, principal)
-        hit = await self._environment.journal.open(header, claim)
-        if hit is not None:
-            return await self._earlier_execution(principal, hit)
+        slot = await open_within_limits(self._environment, header, claim)
+        if isinstance(slot, IdempotencyHit):
+            return await self._earlier_execution(principal, slot)
         history = ExecutionHistory(header, {}, ())
-        return self._launcher.start(history, subscribe=options.subscribe, auth_resolve=auth_resolve)
+        return self._launcher.start(history, subscribe=options.subscribe, auth_resolve=auth_resolve, slot=slot)
 
     async def fork(
         self, request_id: RequestId, fork: ForkRequest, principal: Principal, options: CallOptions = DEFAULT_OPTIONS
@@ -195,15 +201,21 @@ class Facade:
             header, steps = await self._continued(request_id, fork, principal, options), list[RecordedStep]()
         else:
             header, steps = await self._forked(request_id, fork.from_step, fork, principal, options)
-        await self._environment.journal.open(header, steps=steps)
+        slot = await open_within_limits(self._environment, header, steps=steps)
+        assert not isinstance(slot, IdempotencyHit)  # noqa: S101 - a fork claims no key
         history = ExecutionHistory(header, {step.key: step for step in steps}, ())
-        return self._launcher.start(history, subscribe=options.subscribe, auth_resolve=auth_resolve)
+        return self._launcher.start(history, subscribe=options.subscribe, auth_resolve=auth_resolve, slot=slot)
 
     async def quote(self, request: SystemRequest, principal: Principal) -> Quote:
         """Return the most that the request can take. Raises: Failure for a request that `execute` would refuse."""
         principal, _ = await self._authenticated(principal)
         request, limits, _, agent = await self._admit(request, principal)
         return await self._environment.thread_pool.run(partial(self._quotes.quote, request, limits, agent))
+
+    def limits_of(self, principal: Principal) -> Sequence[PolicyStatus]:
+        """Return the limits of the caller and what is left of them, as far as this replica knows."""
+        quota = self._environment.quotas.of(principal.tenant, principal.key_id, principal.limits)
+        return () if quota is None else quota.status()
 
     def new_id(self) -> str:
         """Return a new UUIDv7."""
@@ -303,8 +315,8 @@ class Facade:
         self, header: ExecutionHeader, claim: IdempotencyClaim | None, principal: Principal
     ) -> Accepted | ExecutionView:
         await self._launcher.admit()
-        hit = await self._environment.journal.open(header, claim, queued=True)
-        if hit is not None:
+        hit = await open_within_limits(self._environment, header, claim, queued=True)
+        if isinstance(hit, IdempotencyHit):
             return await self._earlier_execution(principal, hit)
         await self._launcher.queue(QueueTicket(header.tenant, header.execution_id, epoch=1))
         view = await self.executions.show(principal, header.request_id)

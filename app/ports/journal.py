@@ -72,6 +72,10 @@ class Journal(Protocol):
         """
         ...
 
+    async def holder_of_key(self, header: ExecutionHeader, claim: IdempotencyClaim) -> IdempotencyHit | None:
+        """Return the execution that holds the key that this one would claim. Raises: StorageFailure."""
+        ...
+
     def attach(self, history: ExecutionHistory) -> None:
         """Continue a history that another owner or an earlier run has left. Nothing is published."""
         ...

@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from app.capabilities.models.catalogue import DEFAULT_ROUTE
+from app.domain.access_limits import AccessLimits
 from app.domain.contract.constrained_types import MAX_MESSAGES, MAX_PASSES, MAX_REPLICAS, MAX_STEPS
 from app.domain.contract.request import PlanStep
 from app.domain.failures import Code, ConfigurationFailure
@@ -34,6 +35,7 @@ from app.settings.values import (
     NOT_IN_THIS_VERSION,
     SCHEMES,
     BaseUrl,
+    CostRate,
     ModelScheme,
     ModelUrl,
     ModelUrlText,
@@ -41,6 +43,7 @@ from app.settings.values import (
     SecretFromFile,
     SecretFromVariable,
     Table,
+    UnitRate,
 )
 
 _KIB, _MIB = 1024, 1024 * 1024
@@ -67,6 +70,7 @@ def _storage_url(url: str) -> str:
 _SQLITE_URL = re.compile(r"sqlite://(/[^?#\x00-\x1f]*[^/?#\x00-\x1f])?")
 _POSTGRESQL_URL = re.compile(r"postgres(ql)?://[^\s/?#]*/[^\s/?#]+(\?[^\s#]*)?")
 Name = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+TenantName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._@|:-]{1,128}$")]
 ModuleName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")]
 CapabilityName = Annotated[str, AfterValidator(_known_capability)]
 HostPattern = Annotated[str, StringConstraints(pattern=r"^(\*|(\*\.)?[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])$")]
@@ -236,6 +240,23 @@ class LimitSettings(Table):
     timeout: Seconds = Field(600, description="Running time of an execution")
 
 
+class TenantSettings(Table):
+    """Limits of all callers of a tenant together.
+
+    A rate is a text `N/S`: N units at once, which come back evenly within S seconds.
+    """
+
+    requests: UnitRate | None = Field(None, description="Executions and forks that may begin, as `600/60`")
+    tokens: UnitRate | None = Field(None, description="Tokens of all inferences, as `200000/60`")
+    cost: CostRate | None = Field(None, description="Cost of all inferences in `telemetry.currency`, as `5.00/86400`")
+    concurrency: Positive | None = Field(None, description="Executions that run at the same time")
+
+    @property
+    def limits(self) -> AccessLimits:
+        """Return the limits."""
+        return AccessLimits(self.requests, self.tokens, self.cost, self.concurrency)
+
+
 def _is_json(value: Any) -> bool:
     """Return True for a value that JSON can express; TOML has numbers that it cannot."""
     try:
@@ -375,6 +396,7 @@ class Settings(Table):
     failover: FailoverSettings = Field(default_factory=FailoverSettings)
     telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
+    tenants: Mapping[TenantName, TenantSettings] = Field(default_factory=dict)
     planner: PlannerSettings = Field(default_factory=PlannerSettings)
     flows: FlowSettings = Field(default_factory=FlowSettings)
     tools: ToolSettings = Field(default_factory=ToolSettings)

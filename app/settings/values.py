@@ -3,12 +3,15 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Final, Self
 from urllib.parse import parse_qs, urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, PlainSerializer, PlainValidator, ValidationInfo
+
+from app.domain.access_limits import MILLIONTHS, Rate, format_rate, parse_rate
 
 NOT_IN_THIS_VERSION = "not supported by this version of Portico"
 
@@ -222,3 +225,30 @@ SecretFromVariable = Annotated[Secret, PlainValidator(_from_variable, json_schem
 SecretFromFile = Annotated[Secret, PlainValidator(_from_file, json_schema_input_type=str), _AS_TEXT]
 ModelUrlText = Annotated[ModelUrl, PlainValidator(ModelUrl.parse, json_schema_input_type=str), _AS_TEXT]
 BaseUrl = Annotated[str, AfterValidator(_base_url)]
+
+
+def _unit_rate(given: object) -> Rate:
+    return _rate(given, 1)
+
+
+def _cost_rate(given: object) -> Rate:
+    return _rate(given, MILLIONTHS)
+
+
+def _rate(given: object, units: int) -> Rate:
+    """Return the rate, whose amounts have so many units in 1."""
+    if isinstance(given, Rate):
+        return given
+    if not isinstance(given, str):
+        raise ValueError('must be a text such as "600/60"')  # noqa: TRY004 - pydantic reports ValueError
+    return parse_rate(given, units=units)
+
+
+UnitRate = Annotated[
+    Rate, PlainValidator(_unit_rate, json_schema_input_type=str), PlainSerializer(format_rate, return_type=str)
+]
+CostRate = Annotated[
+    Rate,
+    PlainValidator(_cost_rate, json_schema_input_type=str),
+    PlainSerializer(partial(format_rate, units=MILLIONTHS), return_type=str),
+]

@@ -28,7 +28,7 @@ from app.domain.diagrams import fallback_mermaid, lifecycle_mermaid
 from app.domain.failures import TAXONOMY, FailureRow
 from app.domain.journal.events import EVENT_FIELDS, EVENT_TYPES, WIRE_NAMES
 from app.settings.agents import AgentSettings
-from app.settings.schema import EngineSettings, RouteSettings, Settings
+from app.settings.schema import EngineSettings, RouteSettings, Settings, TenantSettings
 from app.settings.tool_sources import HttpToolSettings, ProgramSettings
 
 ROOT = Path(__file__).parents[2]
@@ -47,6 +47,8 @@ VARYING = re.compile(
     r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z"
     r"|Rolled 2d6: \[\d \d\] \(sum: \d+\)"
     r"|(?<=_ms\":)\s*\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
+    r"|(?<=-tokens\";r=)\d+;t=\d+"
+    r"|(?<=date: )\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT"
     r"|\d+\.\d(?= ms)|\d+\.\d{3}(?= s )"
 )
 FILE = re.compile(r"```\w+\n# (?P<name>\w+\.(?:py|toml))\n(?P<text>.*?)```", re.DOTALL)
@@ -260,6 +262,7 @@ def _sections() -> Iterator[tuple[str, type[BaseModel]]]:
         "engines": ("engines.NAME", EngineSettings),
         "routes": ("routes.NAME", RouteSettings),
         "agents": ("agents.NAME", AgentSettings),
+        "tenants": ("tenants.NAME", TenantSettings),
     }
     for name, field in Settings.model_fields.items():
         if name in named:

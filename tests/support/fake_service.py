@@ -123,6 +123,9 @@ class FakeFacade:
     async def tools(self) -> list[Any]:
         return []
 
+    def limits_of(self, _principal: Principal) -> list[Any]:
+        return []
+
     def new_id(self) -> str:
         return self._entropy.uuid7()
 

@@ -9,12 +9,15 @@ from pydantic import JsonValue
 from app.adapters.engines.scripted import ScriptedEngine
 from app.adapters.event_bus import EventBus
 from app.bootstrap.service import PATTERNS
+from app.capabilities.limits.quotas import Quotas
+from app.capabilities.limits.usage_meter import UsageMeter
 from app.capabilities.models.breaker import FailoverPolicy, ProviderHealth
 from app.capabilities.models.catalogue import EngineCatalogue
 from app.capabilities.models.context_window import EstimatingTokenCounter
 from app.capabilities.prompting.registry import PromptRegistry, default_registry
 from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.registry import ToolRegistry
+from app.domain.access_limits import AccessLimits
 from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import Suspension, SystemResponse
 from app.domain.journal.events import (
@@ -44,6 +47,7 @@ from tests.support.conversations import FixedConversations
 from tests.support.entropy import SeededEntropy
 from tests.support.inline_threads import InlineThreadPool
 from tests.support.inline_validation import InlineAnswerValidator
+from tests.support.limits import ExactLimitStore, RecordedUsage
 from tests.support.stored_journal import CommittingJournal, InMemoryJournal, with_commit
 
 POLICY = FailoverPolicy(
@@ -156,6 +160,7 @@ def make_harness(
     moving: bool = False,
     concurrent_inferences: int = 32,
     prompts: PromptRegistry | None = None,
+    limits: AccessLimits | None = None,
     **bounds: Any,
 ) -> Harness:
     """Return a harness with these engines as the default route; one that is `moving` reroutes rejected answers."""
@@ -182,6 +187,8 @@ def make_harness(
         conversations=FixedConversations(),
         concurrent_inferences=concurrent_inferences,
         prompts=prompts or default_registry(),
+        quotas=Quotas(ExactLimitStore(clock), clock, {} if limits is None else {"default": limits}),
+        usage=UsageMeter(RecordedUsage(), "process"),
     )
     values = vars(LIMITS) | {"max_retries": policy.max_retries} | bounds
     return Harness(world, bus, log, journal, EffectiveLimits(**values))

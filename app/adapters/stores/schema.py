@@ -9,6 +9,9 @@ each pair of the client's metadata, by which executions are found. `ancestors` h
 comes, and so holds copies of its messages. `header` is set when the steps and events of an ended execution are deleted;
 an execution with `erase_at_end` is erased by the commit that ends it. Rows without a user are of releases that knew no
 other than `local`.
+
+`limit_rates` and `limit_slots` have the state of limits by name, which names the key or the tenant, the latter for each
+replica. `usage` has the counts of one source each, an execution or a process, by hour.
 """
 
 from typing import Final
@@ -211,4 +214,38 @@ idempotency_keys: Final = Table(
     PrimaryKeyConstraint("tenant", "key"),
     Index("idempotency_keys_age", "created_at"),
     Index("idempotency_keys_execution", "execution_id"),
+)
+
+limit_rates: Final = Table(
+    "limit_rates",
+    metadata,
+    Column("name", TEXT, primary_key=True),
+    Column("full_at", Double, nullable=False),
+)
+
+limit_slots: Final = Table(
+    "limit_slots",
+    metadata,
+    Column("name", TEXT, nullable=False),
+    Column("replica", TEXT, nullable=False),
+    Column("slots", BigInteger, nullable=False),
+    Column("expires_at", Double, nullable=False),
+    PrimaryKeyConstraint("name", "replica"),
+)
+
+usage: Final = Table(
+    "usage",
+    metadata,
+    Column("tenant", TEXT, nullable=False),
+    Column("hour", BigInteger, nullable=False),
+    Column("user", TEXT, nullable=False),
+    Column("key_id", TEXT, nullable=False),
+    Column("agent", TEXT, nullable=False),
+    Column("model", TEXT, nullable=False),
+    Column("source", TEXT, nullable=False),
+    Column("executions", BigInteger, nullable=False),
+    Column("input_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("cost", Double, nullable=False),
+    PrimaryKeyConstraint("tenant", "hour", "user", "key_id", "agent", "model", "source"),
 )

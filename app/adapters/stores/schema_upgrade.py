@@ -16,7 +16,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from app.adapters.stores.database import DIALECTS, Backend
 from app.adapters.stores.schema import metadata
 
-HEAD_REVISION: Final = "0005"
+HEAD_REVISION: Final = "0006"
 """Schema revision of this version."""
 SELECT_REVISION: Final = "SELECT version_num FROM alembic_version"
 _VERSION: Final = Table(

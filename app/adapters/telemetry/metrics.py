@@ -23,6 +23,7 @@ from prometheus_client.registry import Collector
 
 from app.capabilities.models.breaker import BreakerState
 from app.domain import fallback, lifecycle
+from app.domain.access_limits import LimitKind
 from app.domain.contract.response import StepStatus
 from app.domain.failures import Code
 from app.domain.journal import events
@@ -59,6 +60,10 @@ SERIES: tuple[Series, ...] = (
            "Background executions that wait in the queue, on all replicas together; measured every 15 seconds"),
     Series("portico_requests_refused_total", Counter, ("code",),
            "Requests that were refused before an execution began"),
+    Series("portico_limit_refusals_total", Counter, ("limit",),
+           "Requests and first inferences that a limit of their key or tenant refused"),
+    Series("portico_limits_waiting", Gauge, ("limit",),
+           "Executions that wait for a slot (`concurrency`), or for tokens or cost of their limits"),
     Series("portico_inferences_total", Counter, ("provider", "finish_reason"),
            "Provider attempts that ended"),
     Series("portico_inference_duration_seconds", Histogram, ("provider",),
@@ -124,6 +129,7 @@ def label_values(providers: Collection[str], tools: Collection[str]) -> Mapping[
         "status": frozenset(StepStatus),
         "direction": frozenset({"in", "out"}),
         "breaker": frozenset(BreakerState),
+        "limit": frozenset(prefix + kind for kind in LimitKind for prefix in ("", "tenant-")),
         "place": frozenset({"execution", "sink", "writer"}),
     }
 
@@ -258,6 +264,10 @@ class MetricsSink:
     def count_refused(self, code: Code) -> None:
         """Count a request that was refused before an execution began."""
         self._registry.count("portico_requests_refused_total", code)
+
+    def count_limited(self, policy: str) -> None:
+        """Count a refusal by the limit of that name."""
+        self._registry.count("portico_limit_refusals_total", policy)
 
     def count_dropped_record(self) -> None:
         """Count an execution that ended in memory and could not be stored."""

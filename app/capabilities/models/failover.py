@@ -19,6 +19,9 @@ from app.domain.journal.outcomes import AttemptFailed, Candidate, InferenceSetup
 from app.domain.journal.step_key import StepKey
 from app.domain.model_call import RULES, AttemptFailureReason, FailureAction
 
+_REASONS_OF_LIMITS = frozenset({AttemptFailureReason.OVER_LIMIT, AttemptFailureReason.LIMIT_UNKNOWN})
+"""Reasons of our own; a provider's wait after a request that it refuses would help no one."""
+
 
 class FailoverWalk:
     """The walk of one inference through its candidates, by the fallback machine.
@@ -119,7 +122,10 @@ class FailoverWalk:
 def _refused(candidate: Candidate, outcome: AttemptFailed) -> Failure:
     rule = RULES[outcome.reason]
     details = {"provider": candidate.provider, "reason": outcome.reason.value, **outcome.details}
-    return failure(rule.code, outcome.message, details=details, condition=rule.condition)
+    refusal = failure(rule.code, outcome.message, details=details, condition=rule.condition)
+    if outcome.reason in _REASONS_OF_LIMITS:
+        refusal.retry_after = outcome.retry_after
+    return refusal
 
 
 def all_providers_failed(

@@ -15,7 +15,7 @@ from app.bootstrap.service import Service, open_service
 from app.entrypoints.http.exception_handlers import HANDLERS
 from app.entrypoints.http.middleware import AdmissionMiddleware, CorrelationMiddleware
 from app.entrypoints.http.openapi import CONTRACT_VERSION, openapi_document
-from app.entrypoints.http.routes import docs, execute, executions, introspection, quote, sessions
+from app.entrypoints.http.routes import docs, execute, executions, introspection, quote, sessions, usage
 from app.settings import Settings
 
 ServiceOpener = Callable[[Settings], AbstractAsyncContextManager[Service]]
@@ -64,8 +64,8 @@ def _routes() -> list[BaseRoute]:
 
     `include_router` would match every request twice, once in the application and once in the router.
     """
-    routers = (execute.router, quote.router, executions.router, sessions.router, introspection.router, docs.router)
-    routes = [route for router in routers for route in router.routes]
+    modules = (execute, quote, executions, sessions, usage, introspection, docs)
+    routes = [route for module in modules for route in module.router.routes]
     gets = [route for route in routes if isinstance(route, APIRoute) and "GET" in (route.methods or ())]
     heads = [
         APIRoute(route.path, route.endpoint, methods=["HEAD"], dependencies=route.dependencies, include_in_schema=False)

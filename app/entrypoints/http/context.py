@@ -13,12 +13,13 @@ from starlette.types import Receive, Scope
 
 from app.bootstrap.service import Service
 from app.domain.access import LOCAL, Principal
+from app.domain.failures import Failure
 from app.domain.ids import RequestId
 from app.entrypoints.http.correlation import Correlation, correlate
 from app.entrypoints.http.errors import JSON, WholeResponse
 from app.orchestration.facade import Facade
 
-_SCOPE_KEY = "portico.context"
+CONTEXT_KEY = "portico.context"
 
 
 @dataclass(slots=True)
@@ -26,7 +27,8 @@ class RequestContext:
     """One request as its route sees it.
 
     `received_at` is a time of the event loop's clock. `request_id` is the id that the body names, under which a
-    refusal is answered. `body_was_read` tells whether the connection can be used for another request.
+    refusal is answered. `body_was_read` tells whether the connection can be used for another request, `shows_limits`
+    whether the response has the caller's limits, and `refusal` is the failure that it was refused with.
     """
 
     scope: Scope
@@ -36,6 +38,8 @@ class RequestContext:
     received_at: float
     request_id: RequestId | None = None
     body_was_read: bool = False
+    shows_limits: bool = False
+    refusal: Failure | None = None
 
     @property
     def facade(self) -> Facade:
@@ -71,11 +75,11 @@ async def request_context(request: Request) -> RequestContext:
 def context_of(request: Request) -> RequestContext:
     """Return the context of the request, which is made at first use."""
     scope = request.scope
-    context: RequestContext | None = scope.get(_SCOPE_KEY)
+    context: RequestContext | None = scope.get(CONTEXT_KEY)
     if context is None:
         service: Service = scope["app"].state.service
         context = RequestContext(scope, request.receive, service, LOCAL, get_running_loop().time())
-        scope[_SCOPE_KEY] = context
+        scope[CONTEXT_KEY] = context
     return context
 
 

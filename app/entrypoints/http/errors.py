@@ -29,6 +29,8 @@ def _statuses() -> Mapping[tuple[Code, bool], int]:
     return MappingProxyType(table)
 
 
+QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+"""Problem type of a request over a limit [draft-ietf-httpapi-ratelimit-headers]."""
 STATUS = _statuses()
 """HTTP status by code and retryability, the two facts of a variant that a `SystemError` has."""
 
@@ -42,6 +44,9 @@ class Problem(SystemError):  # noqa: N818 - a model, not an exception
     detail: str = Field(description="Explanation for people; never echoes input.")
     instance: str = Field(description="Reference that names this occurrence.")
     request_id: str = Field(description="Id of the request.")
+    violated_policies: list[str] | None = Field(
+        None, alias="violated-policies", description="Limits that are used up, by their names in `RateLimit-Policy`."
+    )
 
 
 class WholeResponse(Response):
@@ -107,11 +112,19 @@ async def _discard_body(receive: Receive) -> None:
 
 def _document(failure: Failure, error: SystemError, request_id: str) -> dict[str, Any]:
     return {
-        "type": f"/v1/errors#{failure.code}",
-        "title": TAXONOMY[failure.code].meaning,
+        **_problem_type(failure),
         "status": failure.status,
         "detail": failure.message,
         "instance": f"/requests/{request_id}",
         "request_id": request_id,
         **error.model_dump(mode="json"),
     }
+
+
+def _problem_type(failure: Failure) -> dict[str, Any]:
+    """Return the kind of problem; that of a request over a limit is registered, and names the limits."""
+    title = TAXONOMY[failure.code].meaning
+    violated = failure.details.get("violated_policies")
+    if violated is None:
+        return {"type": f"/v1/errors#{failure.code}", "title": title}
+    return {"type": QUOTA_EXCEEDED, "title": title, "violated-policies": violated}

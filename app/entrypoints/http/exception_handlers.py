@@ -27,6 +27,7 @@ async def refuse(request: Request, failure: Failure) -> Response:
     its location.
     """
     context = context_of(request)
+    context.refusal = failure
     correlation = context.correlate(request_id_in_path(request.scope) or context.request_id)
     record_refusal(request.scope, failure, correlation)
     other_id = failure.details.get("request_id")

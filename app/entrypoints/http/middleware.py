@@ -6,9 +6,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.domain.failures import Code, Failure, OrchestrationFailure, RequestFailure
+from app.entrypoints.http.context import CONTEXT_KEY, RequestContext
 from app.entrypoints.http.correlation import correlate, gateway_request_id
 from app.entrypoints.http.errors import CLOSE, problem_response, record_refusal
 from app.entrypoints.http.protocol import is_surplus
+from app.entrypoints.http.rate_limits import rate_limit_headers
 
 _LOG = logging.getLogger(__name__)
 LIVENESS = "/livez"
@@ -49,6 +51,10 @@ class CorrelationMiddleware:
             await self._respond_500(scope, receive, send_correlated)
 
     def _add_headers(self, scope: Scope, message: Message) -> None:
+        context: RequestContext | None = scope.get(CONTEXT_KEY)
+        if context is not None and context.shows_limits:
+            limits = rate_limit_headers(context.facade.limits_of(context.principal), context.refusal)
+            message["headers"] = [*message["headers"], *limits]
         headers = message["headers"]
         request_id: bytes | None = dict(headers).get(b"x-request-id")
         if request_id is None:

@@ -50,6 +50,8 @@ _HEADERS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "Retry-After": ("Seconds after which another attempt may succeed.", "integer"),
         "x-should-retry": ("True if sending the request again may help.", "boolean"),
         "Location": ("Location of the execution, or of its events.", "string"),
+        "RateLimit-Policy": ("Limits of the caller: quota `q` in `w` seconds, of the unit `qu`.", "string"),
+        "RateLimit": ("What is left of each limit: `r` units, and all of them in `t` seconds.", "string"),
         "Preference-Applied": ("`respond-async` if the response does not wait for the execution.", "string"),
         "Idempotency-Replayed": ("`true` if this is the response of an earlier request.", "string"),
         "Allow": ("Methods that the path supports.", "string"),
@@ -121,7 +123,7 @@ def event_stream_content() -> dict[str, Any]:
 
 def execution_responses(completed: str, waiting: str) -> dict[int | str, dict[str, Any]]:
     """Describe the responses of a route that runs an execution."""
-    headers = _header_refs("Server-Timing", "Location", "Idempotency-Replayed")
+    headers = _header_refs("Server-Timing", "Location", "Idempotency-Replayed", "RateLimit-Policy", "RateLimit")
     status_or_response = {"oneOf": [_schema("SystemResponse")["schema"], _schema("ExecutionView")["schema"]]}
     return {
         200: {
@@ -217,8 +219,10 @@ def _renamed(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _add_common_headers(responses: dict[str, Any]) -> None:
-    for response in responses.values():
+    for status, response in responses.items():
         names = ["X-Request-Id", "traceparent"]
+        if status == "429":
+            names += ["RateLimit-Policy", "RateLimit"]
         if PROBLEM_TYPE in response.get("content", {}):
             names += ["Retry-After", "x-should-retry", "Allow"]
         response["headers"] = _header_refs(*names) | response.get("headers", {})

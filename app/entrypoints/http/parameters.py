@@ -27,6 +27,7 @@ from app.domain.fingerprints import digest
 from app.domain.ids import IdempotencyKey, RequestId, SessionId
 from app.domain.lifecycle import Mode, State
 from app.entrypoints.http.context import Context
+from app.ports.limits import UsageGroup
 from app.ports.storage import ExecutionFilter
 
 MAX_PARAMETERS = 32
@@ -135,6 +136,14 @@ class SessionListQuery(QueryParameters):
 
     limit: DecimalInt = Field(DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE, description="Maximum number of sessions.")
     after: Cursor | None = Field(None, description="The `next` of the previous page.")
+
+
+class UsageQuery(QueryParameters):
+    """Group and time of usage."""
+
+    by: UsageGroup = Field("day", description="Group of the sums.")
+    since: Timestamp | None = Field(None, description="Only usage of the hour of this time, or later.")
+    until: Timestamp | None = Field(None, description="Only usage before this time, of whole hours.")
 
 
 class MessageListQuery(QueryParameters):

@@ -9,6 +9,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from app.capabilities.limits.quotas import Quota, Reservation
 from app.capabilities.models.context_window import count_tokens
 from app.capabilities.models.failover import FailoverWalk
 from app.capabilities.models.format_enforcement import prepare_call, submitted_reply
@@ -17,7 +18,7 @@ from app.capabilities.output.partial import PartialAnswer
 from app.domain.contract.messages import Message
 from app.domain.contract.request import ExecutionHints
 from app.domain.contract.response import NO_USAGE, TokenUsage, public_message
-from app.domain.failures import OrchestrationFailure
+from app.domain.failures import Failure, OrchestrationFailure, RequestFailure, StorageFailure
 from app.domain.fingerprints import span_id
 from app.domain.ids import ExecutionId
 from app.domain.journal.events import (
@@ -37,9 +38,11 @@ from app.domain.journal.outcomes import (
     Candidate,
     Outcome,
     RecordedStep,
+    usage_of,
 )
 from app.domain.journal.step_key import segment_of
 from app.domain.model_call import NO_RESPONSE_FORMAT, AttemptFailureReason, EngineCall, Reply, ResponseFormat
+from app.domain.token_prices import FREE
 from app.domain.tools import OfferedTool, ToolDefinition
 from app.orchestration.execution.effect import Effect
 from app.orchestration.execution.environment import Environment
@@ -48,6 +51,14 @@ from app.ports.model import EngineError, EngineProfile, TokenCounter
 
 STORED_CHARACTERS: Final = 2**20
 _FINISH_REASONS: Mapping[str, FinishReason] = MappingProxyType({"stop": "stop", "tool": "tool", "length": "length"})
+
+_LIMIT_REASONS: Mapping[type[Failure], AttemptFailureReason] = MappingProxyType(
+    {
+        RequestFailure: AttemptFailureReason.OVER_LIMIT,
+        OrchestrationFailure: AttemptFailureReason.OVER_BUDGET,
+        StorageFailure: AttemptFailureReason.LIMIT_UNKNOWN,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,9 +194,9 @@ class ProviderAttempt(Effect):
         self._request = request
         self._candidate = candidate
         self._walk = walk
-        self._call = request.engine_call(()) if call is None else call
-        self._lacks_tools = call is None
-        self._started_at = 0.0
+        self._call = call
+        self._started_at: float | None = None
+        self._grant: Reservation | AttemptFailed | None = None
         if execution.recorder.has_history:
             for earlier in execution.recorder.cursor.starts(self.key):
                 if isinstance(earlier, InferenceStart):
@@ -215,22 +226,53 @@ class ProviderAttempt(Effect):
     async def run(self, environment: Environment) -> AttemptSucceeded | AttemptFailed:
         """Ask the engine once. An engine's error is an outcome, with the delay that was granted before a retry."""
         self._started_at = environment.clock.monotonic()
+        if isinstance(self._grant, AttemptFailed):
+            return self._grant
         try:
-            self._call = self._granted_call(environment)
+            call = self._call = self._granted_call(environment)
         except OrchestrationFailure as refusal:
-            return _over_budget(refusal)
+            return _refused(AttemptFailureReason.OVER_BUDGET, refusal)
         provider = self._candidate.provider
         period = environment.health.begin_attempt(provider)
         if period is None:
             return self._failed(EngineError(AttemptFailureReason.BREAKER_OPEN, "the provider's breaker is open"))
         answer: Reply | EngineError | None = None
         try:
-            answer = await self._ask(environment)
+            answer = await self._ask(environment, call)
         finally:
             environment.health.end_attempt(provider, period, answer)
         if isinstance(answer, EngineError):
             return self._failed(answer)
         return AttemptSucceeded(answer, self._elapsed_ms(environment))
+
+    async def reserve(self, environment: Environment, quota: Quota) -> None:
+        """Reserve the estimated input and what may be written, and their price.
+
+        The first attempt of an execution whose client waits for it does not wait.
+        """
+        execution, profile = self._execution, self._profile(environment)
+        usage, bounds = environment.usage.of(execution.header.execution_id), execution.header.bounds
+        is_first = usage is not None and not usage.has_reserved and not execution.recorder.has_history
+        if usage is not None:
+            usage.has_reserved = True
+        call = prepare_call(self._sent_call(environment), profile, self._candidate.way)
+        read = count_tokens(call, environment.token_counter)
+        written = call.hints.max_tokens or profile.response_reserve or profile.context_window
+        prices = self._candidate.prices or FREE
+        tokens, cost = read + written, read * prices.dearest_input_token + written * prices.output_token
+        try:
+            self._grant = await quota.reserve(
+                tokens if bounds.tokens is None else min(tokens, bounds.tokens),
+                cost if bounds.cost is None else min(cost, bounds.cost),
+                patience=None if is_first and not execution.header.request.background else self._patience,
+            )
+        except Failure as refusal:
+            self._grant = _refused(_LIMIT_REASONS[type(refusal)], refusal)
+
+    def settle(self) -> None:
+        """Give back what is left of the reservation of an attempt that has no outcome."""
+        if isinstance(self._grant, Reservation):
+            self._settle(NO_USAGE if self._started_at is None else self._usage_so_far())
 
     def asked(self) -> JsonValue:
         """Return what the inference asks."""
@@ -273,6 +315,8 @@ class ProviderAttempt(Effect):
             is_fallback=self._walk.attempt_number > 0,
             step_name=self._request.correlation.step_name,
         )
+        if not self._execution.recorder.is_read_only:
+            self._count_usage(step)
 
     def streamed_deltas(self) -> list[LiveDelta]:
         """Return one delta with all the text that was published."""
@@ -282,24 +326,52 @@ class ProviderAttempt(Effect):
         delta = InferenceDelta(self.segment, 0, text=text)
         return [LiveDelta(self._execution.environment.clock.now(), self.correlation, delta)]
 
+    def _patience(self) -> float:
+        return self._execution.seconds_left
+
+    def _settle(self, usage: TokenUsage) -> None:
+        """Spend what was used instead of the reservation, once."""
+        if isinstance(self._grant, Reservation):
+            self._grant.settle(usage.total_tokens, (self._candidate.prices or FREE).cost_of(usage))
+
+    def _count_usage(self, step: RecordedStep) -> None:
+        """Count what the attempt took as usage of the caller, unless it was inherited from another execution."""
+        outcome, header = step.outcome, self._execution.header
+        assert isinstance(outcome, AttemptSucceeded | AttemptFailed | AttemptCancelled)  # noqa: S101 - of an attempt
+        used = usage_of(outcome)
+        self._settle(used)
+        counted = self._execution.environment.usage.of(header.execution_id)
+        if counted is None or used is NO_USAGE or (header.fork is not None and header.fork.inherits(step.key)):
+            return
+        counted.add(
+            self._candidate.model,
+            step.at,
+            input_tokens=used.input_tokens,
+            output_tokens=used.output_tokens,
+            cost=(self._candidate.prices or FREE).cost_of(used),
+        )
+
+    def _sent_call(self, environment: Environment) -> EngineCall:
+        """Return the call with the tools that are offered."""
+        if self._call is not None:
+            return self._call
+        _, definitions = self._request.offer(environment, [tool.name for tool in self._walk.setup.tools])
+        return self._request.engine_call(definitions)
+
     def _granted_call(self, environment: Environment) -> EngineCall:
         """Return the call for this engine. Raises: OrchestrationFailure if the budget does not allow it."""
         profile, budget = self._profile(environment), self._execution.ledger.budget
-        call = self._call
-        if self._lacks_tools:
-            _, definitions = self._request.offer(environment, [tool.name for tool in self._walk.setup.tools])
-            call = self._request.engine_call(definitions)
-        call = prepare_call(call, profile, self._candidate.way)
+        call = prepare_call(self._sent_call(environment), profile, self._candidate.way)
         return call if budget is None else budget.grant(self.key, call, profile, environment.token_counter)
 
-    async def _ask(self, environment: Environment) -> Reply | EngineError:
+    async def _ask(self, environment: Environment, call: EngineCall) -> Reply | EngineError:
         execution_id, provider = self._execution.header.execution_id, self._candidate.provider
         is_streamed = not self._request.is_side_question and environment.event_feed.has_subscribers(execution_id)
         if is_streamed:
             self._stream.publish = partial(environment.journal.publish_delta, execution_id, self.correlation)
         try:
             engine = environment.catalogue.engines[provider]
-            reply = await engine.attempt(self._call, self._stream, stream=is_streamed)
+            reply = await engine.attempt(call, self._stream, stream=is_streamed)
             reply = submitted_reply(reply, self._candidate.way)
             reply = normalise_reply(reply, self._request.conversation, self.key)
         except EngineError as error:
@@ -332,7 +404,7 @@ class ProviderAttempt(Effect):
         )
 
     def _elapsed_ms(self, environment: Environment) -> float:
-        return (environment.clock.monotonic() - self._started_at) * 1000
+        return (environment.clock.monotonic() - (self._started_at or 0.0)) * 1000
 
     def _usage_so_far(self) -> TokenUsage:
         if self._stream.usage_so_far is not None:
@@ -343,7 +415,8 @@ class ProviderAttempt(Effect):
         """Estimate the usage with so many tokens written; no more than the context window holds."""
         environment = self._execution.environment
         window = self._profile(environment).context_window
-        read = min(window, count_tokens(self._call, environment.token_counter))
+        call = self._call or self._request.engine_call(())
+        read = min(window, count_tokens(call, environment.token_counter))
         written = min(written, window - read)
         return TokenUsage(input_tokens=read, output_tokens=written, total_tokens=read + written, estimated=True)
 
@@ -356,12 +429,13 @@ def jitter(execution_id: ExecutionId, key: str) -> float:
     return int.from_bytes(blake2b(f"{execution_id}:{key}".encode(), digest_size=7).digest()) / 2**56
 
 
-def _over_budget(refusal: OrchestrationFailure) -> AttemptFailed:
+def _refused(reason: AttemptFailureReason, refusal: Failure) -> AttemptFailed:
+    """Return the outcome of an attempt that was refused before anything was sent."""
     return AttemptFailed(
-        reason=AttemptFailureReason.OVER_BUDGET,
+        reason=reason,
         message=refusal.message,
         wait=None,
-        retry_after=None,
+        retry_after=refusal.retry_after,
         streamed=False,
         partial="",
         usage=NO_USAGE,

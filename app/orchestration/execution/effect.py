@@ -12,6 +12,7 @@ from itertools import count
 
 from pydantic import JsonValue
 
+from app.capabilities.limits.quotas import Quota
 from app.domain.contract.response import SuspensionKind
 from app.domain.fingerprints import question_digest
 from app.domain.journal.events import CorrelationContext, Event, LiveDelta
@@ -50,6 +51,12 @@ class Effect(ABC):
     @abstractmethod
     async def run(self, environment: Environment) -> Outcome:
         """Run once and return the outcome."""
+
+    async def reserve(self, environment: Environment, quota: Quota) -> None:  # noqa: B027 - only model calls take of it
+        """Reserve from the limits of the caller what a run may take; a refusal becomes the outcome of the run."""
+
+    def settle(self) -> None:  # noqa: B027 - only model calls take of it
+        """Give back what is left of the reservation."""
 
     def asked(self) -> JsonValue:
         """Return what the effect asks, as a list of the steps shows it; None if there is nothing to ask."""

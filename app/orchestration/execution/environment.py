@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 
+from app.capabilities.limits.quotas import Quota, Quotas
+from app.capabilities.limits.usage_meter import UsageMeter
 from app.capabilities.models.breaker import ProviderHealth
 from app.capabilities.models.catalogue import EngineCatalogue
 from app.capabilities.prompting.registry import PromptRegistry
 from app.capabilities.tools.agents import NO_AGENTS, AgentCatalogue
 from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.registry import ToolRegistry
+from app.domain.journal.header import ExecutionHeader
 from app.ports.events import EventFeed
 from app.ports.journal import Journal
 from app.ports.model import TokenCounter
@@ -37,4 +40,11 @@ class Environment:
     conversations: SessionStore
     concurrent_inferences: int
     prompts: PromptRegistry
+    quotas: Quotas
+    usage: UsageMeter
     agents: AgentCatalogue = NO_AGENTS
+
+
+def quota_of(header: ExecutionHeader, environment: Environment) -> Quota | None:
+    """Return the limits under which the execution was admitted, with those that its tenant has now; None without."""
+    return environment.quotas.of(header.tenant, header.key_id, header.key_limits)

@@ -45,7 +45,7 @@ from app.orchestration.execution.effect import (
     SuspensionRequest,
     resolve,
 )
-from app.orchestration.execution.environment import Environment
+from app.orchestration.execution.environment import Environment, quota_of
 from app.orchestration.execution.ledger import Ledger, budget_for
 from app.orchestration.execution.recorder import Recorder, diverged
 from app.ports.journal import ExecutionHistory, Journal
@@ -191,13 +191,21 @@ class Execution:
             self.recorder.commit(new_messages=new_messages)
         self.lifecycle = lifecycle
 
-    async def run_with_deadline(self, run: Callable[[], Awaitable[T]]) -> T | None:
-        """Return the result, or None if it was stopped: by `stop`, or by the deadline."""
+    async def run_with_deadline(
+        self, run: Callable[[], Awaitable[T]], wait: Callable[[], Awaitable[None]] | None = None
+    ) -> T | None:
+        """Return the result, or None if it was stopped: by `stop`, or by the deadline.
+
+        An execution that is not stopped already waits first, while no running time passes.
+        """
         clock, expire = self.environment.clock, partial(self.stop, Code.CANCELLED_TIMEOUT, "the deadline passed")
         seconds = self.recorder.cursor.remaining_seconds(self.header.bounds.timeout)
         self.deadline = Deadline(clock, seconds, expire)
-        with anyio.CancelScope() as self._scope, self.deadline:
-            return await run()
+        with anyio.CancelScope() as self._scope:
+            if wait is not None and self.recorder.stop_decision is None:
+                await wait()
+            with self.deadline:
+                return await run()
         return None
 
     async def compute(self, work: Callable[[], T]) -> T:
@@ -253,6 +261,19 @@ class Execution:
             slots.release()
 
     async def _run_on_connection(
+        self, effect: Effect, environment: Environment, connections: ConnectionLimit
+    ) -> RecordedStep:
+        """Reserve from the limits of the caller, so that a wait for them holds no connection, then run."""
+        quota = quota_of(self.header, environment)
+        if quota is None or not quota.needs_reservation:
+            return await self._run_connected(effect, environment, connections)
+        try:
+            await self._wait(effect, effect.reserve(environment, quota))
+            return await self._run_connected(effect, environment, connections)
+        finally:
+            effect.settle()
+
+    async def _run_connected(
         self, effect: Effect, environment: Environment, connections: ConnectionLimit
     ) -> RecordedStep:
         await self._wait(effect, connections.acquire(self.header.execution_id))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
+from app.capabilities.limits.quotas import unpriced_failure
 from app.capabilities.models.breaker import ProviderHealth
 from app.capabilities.models.context_window import (
     capacity,
@@ -17,6 +18,7 @@ from app.capabilities.models.failover import FailoverWalk
 from app.capabilities.models.format_enforcement import candidate_for, choose_enforcement
 from app.domain.fallback import State
 from app.domain.journal.events import Event, InferenceRetracted
+from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import (
     AttemptCancelled,
     AttemptFailed,
@@ -33,7 +35,7 @@ from app.domain.model_call import EngineCall, Reply
 from app.domain.tools import OfferedTool
 from app.orchestration.execution.attempt import InferenceRequest, ProviderAttempt
 from app.orchestration.execution.effect import Effect
-from app.orchestration.execution.environment import Environment
+from app.orchestration.execution.environment import Environment, quota_of
 from app.orchestration.execution.execution import Execution
 from app.ports.model import Engine
 
@@ -61,7 +63,7 @@ class Inference:
 
     async def run(self) -> InferenceResult:
         """Ask one provider after the other until one answers. Raises: InferenceFailure, OrchestrationFailure."""
-        preparation = InferencePreparation(self._key, self._request)
+        preparation = InferencePreparation(self._key, self._request, self._execution.header)
         if not self._execution.recorder.is_read_only:
             preparation.is_instant = self._execution.environment.tool_registry.is_current(self._request.tools)
         setup = (await self._execution.perform(preparation)).outcome
@@ -120,24 +122,32 @@ class InferencePreparation(Effect):
 
     is_instant = True
 
-    def __init__(self, key: StepKey, request: InferenceRequest) -> None:
+    def __init__(self, key: StepKey, request: InferenceRequest, header: ExecutionHeader) -> None:
         self.key = key
         self.fingerprint = request.fingerprint
         self.correlation = request.correlation
         self.call: EngineCall | None = None
         """The call with the tools that are offered; None if an earlier run prepared the inference."""
         self._request = request
+        self._header = header
 
     def asked(self) -> JsonValue:
         """Return what the inference asks."""
         return self._request.asked()
 
     async def run(self, environment: Environment) -> Outcome:
-        """Return the setup, or a refusal if the conversation exceeds every context window."""
+        """Return the setup, or a refusal if the conversation exceeds every context window, or no engine has a price
+        and the caller has a cost limit.
+        """
         request, counter = self._request, environment.token_counter
         if not self.is_instant:
             await environment.tool_registry.refresh(request.tools)
         engines = self._engines(environment)
+        quota = quota_of(self._header, environment)
+        if quota is not None and quota.has_cost_limit:
+            engines = [engine for engine in engines if engine.profile.price is not None]
+            if not engines:
+                return Refused.by(unpriced_failure())
         tools, definitions = request.offer(environment, request.tools)
         self.call = request.engine_call(definitions)
         limit = max(map(capacity, engines))

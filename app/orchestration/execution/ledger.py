@@ -49,7 +49,14 @@ from app.ports.model import EngineProfile, TokenCounter
 NOT_RUN = "not run: the execution ended before it"
 CANCELLED = "cancelled while it ran"
 WAITING = "waiting for an answer"
-_UNSENT = frozenset({AttemptFailureReason.BREAKER_OPEN, AttemptFailureReason.OVER_BUDGET})
+_UNSENT = frozenset(
+    {
+        AttemptFailureReason.BREAKER_OPEN,
+        AttemptFailureReason.OVER_BUDGET,
+        AttemptFailureReason.OVER_LIMIT,
+        AttemptFailureReason.LIMIT_UNKNOWN,
+    }
+)
 """Reasons of attempts that ended before anything was sent."""
 _FINAL_ANSWER_READS = 4096
 """Tokens that a final answer reads at most: its prompt, and what it quotes of the results."""

@@ -184,14 +184,21 @@ def _is_of_request(request: SystemRequest, name: str) -> bool:
     return kind != "hints" or getattr(request.hints, rest.partition(".")[0]) is not None
 
 
-def _durability(execution: Execution, state: State) -> Durability:
-    """Return the durability; one in memory is journaled from its first non-idempotent call or its first suspension."""
-    is_journaled = (
-        execution.ledger.tool_calls.has_run_unsafe
-        or state is State.SUSPENDED
+def is_journaled(execution: Execution) -> bool:
+    """Return whether another owner could continue the execution.
+
+    One in memory is journaled from its first non-idempotent call or its first suspension.
+    """
+    return (
+        execution.header.durability == "journaled"
+        or execution.ledger.tool_calls.has_run_unsafe
+        or execution.lifecycle.state is State.SUSPENDED
         or execution.recorder.cursor.was_suspended
     )
-    return "journaled" if is_journaled else execution.header.durability
+
+
+def _durability(execution: Execution, state: State) -> Durability:
+    return "journaled" if state is State.SUSPENDED or is_journaled(execution) else "memory"
 
 
 def _suspensions(execution: Execution) -> list[Suspension]:

@@ -4,9 +4,10 @@ An offline replay has no `Preparer`: nothing outside the record is asked, and PR
 the version of its pattern; one that today's pattern does not have can neither be continued nor replayed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TypeAlias
 
 import anyio
 
@@ -31,16 +32,18 @@ from app.orchestration.pipeline.stages import StageTimer
 from app.orchestration.planning.synthesis import answer_without_model
 from app.orchestration.runtime.salvage import LIMIT_REACHED, reached_limit, salvage
 
+Wait: TypeAlias = Callable[[], Awaitable[None]]
 
-async def drive(execution: Execution, pattern: Pattern, timer: StageTimer) -> None:
+
+async def drive(execution: Execution, pattern: Pattern, timer: StageTimer, wait: Wait | None = None) -> None:
     """Run the execution to its end within its deadline, record how it ended, and return when that is durable.
 
-    `timer` has the traces of the stages that have run already. A cancellation without a recorded stop decision is a
-    hand-over: nothing is recorded, and the next owner continues.
+    `timer` has the traces of the stages that have run already, and `wait` returns when it may run. A cancellation
+    without a recorded stop decision is a hand-over: nothing is recorded, and the next owner continues.
     """
     progress, preparer = RunProgress(), Preparer(execution, pattern, timer)
     try:
-        await _run_and_finish(execution, progress, pattern, preparer)
+        await _run_and_finish(execution, progress, pattern, preparer, wait)
     finally:
         try:
             if execution.response is not None:
@@ -50,10 +53,13 @@ async def drive(execution: Execution, pattern: Pattern, timer: StageTimer) -> No
                 preparer.turn.release()
 
 
-async def _run_and_finish(execution: Execution, progress: RunProgress, pattern: Pattern, preparer: Preparer) -> None:
+async def _run_and_finish(
+    execution: Execution, progress: RunProgress, pattern: Pattern, preparer: Preparer, wait: Wait | None
+) -> None:
     termination: Termination | None = None
+    run = partial(run_to_end, execution, progress, pattern, preparer)
     try:
-        termination = await execution.run_with_deadline(partial(run_to_end, execution, progress, pattern, preparer))
+        termination = await execution.run_with_deadline(run, wait)
     except anyio.get_cancelled_exc_class():
         execution.abandon()
         raise

@@ -5,14 +5,15 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
+from app.capabilities.limits.quotas import RunSlot
 from app.domain.failures import Code, Failure, RequestFailure
 from app.domain.journal.outcomes import StageTrace, StopDecision
 from app.domain.lifecycle import Mode
-from app.orchestration.execution.environment import Environment
+from app.orchestration.execution.environment import Environment, quota_of
 from app.orchestration.execution.execution import Execution
 from app.orchestration.execution.pattern import Pattern
 from app.orchestration.execution.progress import RunProgress
-from app.orchestration.execution.response import Termination
+from app.orchestration.execution.response import Termination, is_journaled
 from app.orchestration.pipeline.stages import UNTIMED_AUTH_RESOLVE, StageTimer
 from app.orchestration.runtime.driver import drive, finish, pattern_for
 from app.orchestration.runtime.handle import CANCELLED_BY_CLIENT, ExecutionHandle, LocalExecution, LocalExecutions
@@ -39,6 +40,7 @@ class Launcher:
         subscribe: bool = False,
         claimed: bool = False,
         auth_resolve: StageTrace = UNTIMED_AUTH_RESOLVE,
+        slot: RunSlot | None = None,
         stop: StopDecision | None = None,
         spawn: Callable[[str, Body], None] | None = None,
     ) -> ExecutionHandle:
@@ -46,7 +48,8 @@ class Launcher:
 
         The history of a new execution has no events, and the journal is open already; one that was `claimed` from the
         store is attached to the journal. With `subscribe` the handle has its events from now on; with `stop`, or if a
-        cancellation was requested, it ends at once; `spawn` runs its body, by default in a task of its own.
+        cancellation was requested, it ends at once; `spawn` runs its body, by default in a task of its own. Without a
+        `slot` in the limits of its caller it waits for one.
 
         Raises: RequestFailure (REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN). A new execution then ends with that failure;
         a claimed one is left to its next owner.
@@ -55,7 +58,7 @@ class Launcher:
         execution_id = execution.header.execution_id
         subscription = self._environment.event_feed.subscribe(execution_id) if subscribe else None
         local = LocalExecution(execution, subscription)
-        body = partial(self._run, local, StageTimer(self._environment.clock, [auth_resolve]))
+        body = partial(self._run, local, StageTimer(self._environment.clock, [auth_resolve]), slot)
         try:
             (spawn or self._runner.start)(execution_id, body)
         except Failure as refusal:
@@ -64,6 +67,8 @@ class Launcher:
             if local.is_journaled and not claimed:
                 finish(execution, RunProgress(), Termination(failure=refusal))
             self._environment.journal.close(execution_id)
+            if slot is not None:
+                slot.refund()
             raise
         self.local.add(local)
         return local.handle
@@ -108,11 +113,22 @@ class Launcher:
             execution.stop(stop.code, stop.message)
         return execution
 
-    async def _run(self, local: LocalExecution, timer: StageTimer) -> None:
-        execution = local.execution
+    async def _run(self, local: LocalExecution, timer: StageTimer, slot: RunSlot | None) -> None:
+        execution, usage = local.execution, self._environment.usage
+        quota = quota_of(execution.header, self._environment)
+
+        async def take_slot() -> None:
+            nonlocal slot
+            if slot is None and quota is not None:
+                slot = await quota.wait_for_slot()
+            usage.begin(execution.header, partial(is_journaled, execution))
+
         try:
-            await drive(execution, pattern_for(execution.header, self.patterns), timer)
+            await drive(execution, pattern_for(execution.header, self.patterns), timer, take_slot)
         finally:
+            usage.end(local.execution_id)
+            if slot is not None:
+                slot.release()
             self.local.remove(local)
             if not local.handle.is_suspended:
                 self._environment.event_feed.disconnect(local.execution_id)

@@ -31,6 +31,7 @@ PROVIDERS = ("primary", "backup")
 TOOLS = ("roll_dice", "calculate")
 OURS = "portico_"
 _SUFFIXES = ("_bucket", "_sum", "_count", "_created")
+_LABEL_VALUES = {"provider": PROVIDERS[0], "breaker": "open", "limit": "concurrency"}
 
 
 @pytest.fixture
@@ -56,6 +57,7 @@ def _tell_everything(metrics: MetricsSink) -> None:
     for event in EVENTS:
         metrics.publish("a", stored_events(event))
     metrics.count_refused(Code.REQUEST_INVALID)
+    metrics.count_limited("tenant-tokens")
     metrics.count_dropped_reader()
     metrics.count_bug("execution")
     metrics.count_bug("sink")
@@ -63,7 +65,7 @@ def _tell_everything(metrics: MetricsSink) -> None:
     metrics.observe_lag(0.01)
     for series in SERIES:
         if series.kind is Gauge:
-            metrics.observe_gauge(series.name, lambda: 3, *([PROVIDERS[0], "open"] if series.labels else []))
+            metrics.observe_gauge(series.name, lambda: 3, *(_LABEL_VALUES[label] for label in series.labels))
 
 
 def test_every_series_of_the_table_is_rendered_with_its_labels_and_no_other_is(metrics: MetricsSink) -> None:

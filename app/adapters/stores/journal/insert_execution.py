@@ -123,13 +123,9 @@ def _refusal_reason(
     new: NewExecution, *, busy: bool, with_used_key: bool
 ) -> Generator[StatementCall, ResultRows, InsertRefusal | None]:
     if new.key is not None and (busy or with_used_key):
-        earlier = yield from execute(_HOLDER_OF_KEY, {"the_tenant": new.row["tenant"], "the_key": new.key["key"]})
-        if earlier:
-            execution_id, body_digest, request_id, state = earlier[0]
-            if execution_id != new.execution_id:
-                return IdempotencyHit(
-                    execution_id, request_id, State(state), same_body=body_digest == new.key["body_digest"]
-                )
+        earlier = yield from holder_of_key(new.key)
+        if earlier is not None and earlier.execution_id != new.execution_id:
+            return earlier
     if busy and new.session is not None:
         session = {"the_tenant": new.row["tenant"], "the_session_id": new.row["session_id"]}
         if not (yield from execute(_IS_OWN_SESSION, session | {"the_user_id": new.row["user_id"]})):
@@ -139,6 +135,18 @@ def _refusal_reason(
     if with_used_key:
         return _retryable(Code.REQUEST_IN_PROGRESS, "the first request with this Idempotency-Key is still running")
     return (yield from request_id_refusal(new))
+
+
+def holder_of_key(
+    key: Values, expired_before: float = 0.0
+) -> Generator[StatementCall, ResultRows, IdempotencyHit | None]:
+    """Return the execution that holds the idempotency key of that row, unless the key has expired."""
+    which = {"the_tenant": key["tenant"], "the_key": key["key"], "expired_before": expired_before}
+    rows = yield from execute(_HOLDER_OF_KEY, which)
+    if not rows:
+        return None
+    execution_id, body_digest, request_id, state = rows[0]
+    return IdempotencyHit(execution_id, request_id, State(state), same_body=body_digest == key["body_digest"])
 
 
 def request_id_refusal(new: NewExecution) -> Generator[StatementCall, ResultRows, RequestFailure | None]:
@@ -325,6 +333,7 @@ _HOLDER_OF_KEY = Statement(
             idempotency_keys.c.tenant == bindparam("the_tenant"),
             executions.c.tenant == bindparam("the_tenant"),
             idempotency_keys.c.key == bindparam("the_key"),
+            idempotency_keys.c.created_at >= bindparam("expired_before"),
         )
     )
 )

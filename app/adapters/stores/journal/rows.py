@@ -50,7 +50,7 @@ def new_execution(
     """Return the rows of a new execution, with the key and the turn that it requests."""
     row = _execution_row(header, ExecutionStatus(header.created_at), owner, events=0)
     stored = empty_commit_row(header.execution_id, number=0, epoch=1) | {"outcome": codec.encode_header(header)}
-    key = None if claim is None else _idempotency_key(header, claim)
+    key = None if claim is None else idempotency_key(header, claim)
     may_wait = header.request.if_session_busy == "enqueue"
     return NewExecution(
         row,
@@ -260,7 +260,7 @@ def _session_row(header: ExecutionHeader) -> Values | None:
     return names | {"created_at": at, "updated_at": at, "user_id": header.user}
 
 
-def _idempotency_key(header: ExecutionHeader, claim: IdempotencyClaim) -> Values:
+def idempotency_key(header: ExecutionHeader, claim: IdempotencyClaim) -> Values:
     names = {"tenant": header.tenant, "execution_id": header.execution_id, "created_at": header.created_at}
     return names | {"key": _key_of_user(header.user, claim.key), "body_digest": claim.body_digest}
 

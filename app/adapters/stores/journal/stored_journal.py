@@ -20,12 +20,13 @@ import anyio
 
 from app.adapters.stores.database import Database
 from app.adapters.stores.history import load_history
-from app.adapters.stores.journal.insert_execution import NewExecution
+from app.adapters.stores.journal.insert_execution import IDEMPOTENCY_KEY_TTL_S, NewExecution, holder_of_key
 from app.adapters.stores.journal.request_ids import RequestIds
 from app.adapters.stores.journal.rows import (
     JournalCommit,
     encoded_size,
     execution_advance,
+    idempotency_key,
     new_execution,
     number_events,
     whole_execution,
@@ -193,6 +194,11 @@ class StoredJournal:
         if isinstance(refusal, Failure):
             raise refusal
         return refusal
+
+    async def holder_of_key(self, header: ExecutionHeader, claim: IdempotencyClaim) -> IdempotencyHit | None:
+        key = idempotency_key(header, claim)
+        expired_before = self._clock.now() - IDEMPOTENCY_KEY_TTL_S
+        return await self._database.read(lambda: holder_of_key(key, expired_before))
 
     def attach(self, record: ExecutionHistory) -> None:
         """Continue an execution that `ExecutionStore.claim` returned, with its epoch and number of commits."""

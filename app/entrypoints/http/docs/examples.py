@@ -98,6 +98,7 @@ EXAMPLES: Mapping[str, tuple[OperationExample, ...]] = MappingProxyType(
         "session": (OperationExample("Show a session", _GAMES),),
         "change_session": (OperationExample("Keep a note with a session", _GAMES, {"state": {"topic": "dice"}}),),
         "messages": (OperationExample("Read the first ten messages of a session", {**_GAMES, "limit": "10"}),),
+        "usage": (OperationExample("Add up what each model has taken", {"by": "model"}),),
         "metrics": (OperationExample("Read the metrics"),),
         "delete_execution": (OperationExample("Delete an execution", {"request_id": "question"}, status=204),),
         "delete_session": (

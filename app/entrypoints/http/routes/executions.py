@@ -276,6 +276,7 @@ async def fork_execution(
     this one. With a `session_id` it takes a turn in that session: its messages are added to the session, but it does
     not see the session's history. It continues even if the client leaves.
     """
+    context.shows_limits = True
     responder = ExecutionResponder(context, response_kind(context.scope))
     trace_id, parent_span_id = caller_trace(context.scope)
     options = CallOptions(trace_id, parent_span_id, subscribe=responder.kind is ResponseKind.EVENTS)

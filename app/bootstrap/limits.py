@@ -1,0 +1,81 @@
+"""Limits and usage in the composition root: their stores, which depend on the database, and their periodic jobs."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+
+import anyio
+
+from app.adapters.runners.maintenance import run_maintenance
+from app.adapters.stores.limits import MemoryLimitStore, SharedLimitStore
+from app.adapters.stores.postgres import PostgresDatabase
+from app.adapters.stores.sqlite import SqliteDatabase
+from app.adapters.stores.usage import DatabaseUsage
+from app.adapters.telemetry.metrics import MetricsSink
+from app.capabilities.limits.quotas import LimitObserver, Quotas
+from app.capabilities.limits.usage_meter import UsageMeter
+from app.domain.access_limits import LimitKind
+from app.domain.failures import StorageFailure
+from app.domain.ids import ReplicaId
+from app.ports.runtime import Clock
+from app.settings import Settings
+
+SETTLE_INTERVAL_S = 1.0
+WRITE_INTERVAL_S = 4.0
+"""Less than the five seconds after which usage is settled."""
+_DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class LimitReports:
+    """Receivers of what limits do: the metrics, and the callback for errors of the periodic jobs."""
+
+    metrics: MetricsSink
+    on_error: Callable[[Exception], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LimitAccounts:
+    """The limits and the usage of this replica."""
+
+    quotas: Quotas
+    usage: UsageMeter
+
+
+@asynccontextmanager
+async def open_limits(
+    database: SqliteDatabase | PostgresDatabase,
+    clock: Clock,
+    owner: ReplicaId,
+    settings: Settings,
+    reports: LimitReports,
+) -> AsyncIterator[LimitAccounts]:
+    """Open the limits and the usage, and settle them periodically, and once more at the end.
+
+    Raises: StorageFailure if the rates that an earlier process stored cannot be read.
+    """
+    shares = isinstance(database, PostgresDatabase)
+    store = SharedLimitStore(database, clock, owner) if shares else MemoryLimitStore(database, clock)
+    observer, stored_usage = LimitObserver(reports.metrics.count_limited), DatabaseUsage(database)
+    for kind in (LimitKind.CONCURRENCY, LimitKind.TOKENS, LimitKind.COST):
+        waiting = partial(observer.waiting.__getitem__, kind)
+        reports.metrics.observe_gauge("portico_limits_waiting", waiting, kind)
+    limits = {name: tenant.limits for name, tenant in settings.tenants.items()}
+    accounts = LimitAccounts(Quotas(store, clock, limits, observer), UsageMeter(stored_usage, owner))
+    retention_s = settings.storage.answer_retention_days * _DAY_S
+
+    async def purge() -> None:
+        await stored_usage.purge(clock.now() - retention_s)
+
+    writes = (accounts.usage.flush, store.write)
+    await store.load()
+    async with anyio.create_task_group() as group:
+        group.start_soon(run_maintenance, clock, (accounts.quotas.settle,), reports.on_error, SETTLE_INTERVAL_S)
+        group.start_soon(run_maintenance, clock, writes, reports.on_error, WRITE_INTERVAL_S)
+        group.start_soon(run_maintenance, clock, (purge,), reports.on_error)
+        yield accounts
+        group.cancel_scope.cancel()
+    for job in (accounts.quotas.settle, *writes):
+        with suppress(StorageFailure):
+            await job()
