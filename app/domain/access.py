@@ -7,6 +7,7 @@ from typing import Final
 
 from app.domain.access_limits import NO_LIMITS, AccessLimits
 from app.domain.ids import KeyId, TenantId, UserId
+from app.domain.tools import agent_of, reference_of
 
 
 class Permission(StrEnum):
@@ -36,7 +37,8 @@ class Permissions:
         return any(name == each or (each[-1:] == "*" and name.startswith(each[:-1])) for each in self.names)
 
     def allows_tool(self, name: str) -> bool:
-        return self.allows(f"tool:{name}")
+        """Return whether the tool is permitted; an agent as a tool is by the permission for the agent."""
+        return self.allows(tool_permission(name))
 
     def allows_model(self, name: str) -> bool:
         """Return whether a route or engine of that name is permitted; a route's permission covers its engines."""
@@ -44,6 +46,11 @@ class Permissions:
 
     def allows_agent(self, name: str) -> bool:
         return self.allows(f"agent:{name}")
+
+
+def tool_permission(name: str) -> str:
+    """Return the name of the permission that a call of the tool needs."""
+    return f"tool:{name}" if agent_of(name) is None else reference_of(name)
 
 
 ALL: Final = Permissions(("*",))

@@ -170,7 +170,7 @@ class Admission:
         choice = request.hints.tool_choice
         named = [*(request.tools or ()), *([choice.name] if isinstance(choice, NamedTool) else ())]
         if request.plan is not None:
-            named += _tools_of_steps(request.plan)
+            named += tools_of_steps(request.plan)
         unknown = [name for name in named if name not in self._registry]
         if unknown:
             raise ToolFailure(
@@ -236,7 +236,7 @@ def _fields_of_later_versions(request: SystemRequest) -> Iterator[FieldError]:
             yield FieldError(field, _NOT_YET)
 
 
-def _tools_of_steps(plan: PlanOptions) -> list[str]:
+def tools_of_steps(plan: PlanOptions) -> list[str]:
     """Return the tools that the steps of the plan name, without names that no tool could have."""
     named = (name for step in plan.steps or () if step.type in STEP_SPECS for _, name in named_tools(step))
     return [name for name in dict.fromkeys(named) if re.fullmatch(TOOL_NAME_PATTERN, name)]

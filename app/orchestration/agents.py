@@ -7,7 +7,7 @@ from app.domain.access import Permissions
 from app.domain.agents import ConfiguredAgent, RequestedAgent
 from app.domain.contract.request import Limits, OutputContract, SystemRequest
 from app.domain.failures import AccessFailure, Code, RequestFailure
-from app.domain.tools import agent_of, reference_of
+from app.domain.tools import reference_of
 from app.orchestration.execution.branch_settings import merge_hints
 from app.orchestration.execution.pattern import FieldError
 
@@ -48,14 +48,8 @@ def with_agent(
     return request.model_copy(update=update), _requested(agent, permissions)
 
 
-def permits(permissions: Permissions, tool: str) -> bool:
-    """Return whether a tool may be used, that of an agent by the permission for the agent."""
-    agent = agent_of(tool)
-    return permissions.allows_tool(tool) if agent is None else permissions.allows_agent(agent)
-
-
 def _requested(agent: ConfiguredAgent, permissions: Permissions) -> RequestedAgent:
-    tools = tuple(tool for tool in agent.tools if permits(permissions, tool))
+    tools = tuple(tool for tool in agent.tools if permissions.allows_tool(tool))
     left_out = tuple(f"tools.{reference_of(tool)}" for tool in agent.tools if tool not in tools)
     return RequestedAgent(agent.system_prompt, tools, left_out)
 

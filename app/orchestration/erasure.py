@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
-from app.domain.access import Principal
+from app.domain.access import Permission, Principal
 from app.domain.failures import Code, RequestFailure
 from app.domain.ids import RequestId, SessionId
 from app.orchestration.execution.environment import Environment
 from app.orchestration.executions import Executions
 from app.orchestration.records import Records
+from app.orchestration.rights import require
 from app.orchestration.runtime.handle import LocalExecutions
 from app.ports.storage import RecordStore
 
@@ -41,6 +42,7 @@ class Erasure:
 
         Raises: RequestFailure (REQUEST_SESSION_BUSY, REQUEST_RESUME_REQUIRED) if a later turn of its session is live.
         """
+        require(principal.permissions, Permission.SEND_MESSAGES, "delete executions")
         journal, local = self._environment.journal, self._local.find(principal.own, request_id)
         if local is not None:
             if journal.discard(local.execution_id):
@@ -55,6 +57,7 @@ class Erasure:
 
     async def delete_session(self, principal: Principal, session_id: SessionId, *, with_forks: bool) -> None:
         """Stop the executions of the session that run here, then delete it with its messages and executions."""
+        require(principal.permissions, Permission.SEND_MESSAGES, "delete sessions")
         await self._environment.journal.flushed()
         has_forks = not with_forks and bool(await self._store.forks_of_session(principal.own, session_id))
         running = () if has_forks else self._local.in_session(principal.own, session_id)

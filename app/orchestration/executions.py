@@ -7,7 +7,7 @@ from functools import partial
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from app.domain.access import AccessScope, Principal
+from app.domain.access import AccessScope, Permission, Principal
 from app.domain.contract.response import Cost, Suspension, SystemError, SystemResponse
 from app.domain.failures import TAXONOMY, Code, RequestFailure, StorageFailure, failure
 from app.domain.ids import ExecutionId, RequestId, SessionId, SuspensionId, TenantId
@@ -17,6 +17,7 @@ from app.domain.journal.outcomes import RecordedStep
 from app.domain.journal.status import ExecutionStatus
 from app.domain.lifecycle import TERMINAL, Mode, State
 from app.orchestration.execution.environment import Environment
+from app.orchestration.rights import require
 from app.orchestration.runtime.agent_trace import AgentTrace, agent_trace
 from app.orchestration.runtime.driver import pattern_for, require_current_version
 from app.orchestration.runtime.handle import CANCELLED_BY_CLIENT, ExecutionHandle
@@ -212,6 +213,7 @@ class Executions:
         while True:
             local = self._launcher.local.find(principal.own, request_id)
             if local is not None:
+                require(principal.permissions, Permission.SEND_MESSAGES, "cancel executions")
                 is_running = local.handle.response is None
                 local.handle.cancel()
                 await self._environment.journal.flush(local.execution_id)
@@ -219,6 +221,7 @@ class Executions:
                     return is_running
                 await local.handle.wait()
             stored = await self._stored(principal.own, request_id)
+            require(principal.permissions, Permission.SEND_MESSAGES, "cancel executions")
             if stored.status.ended:
                 return False
             if stored.owner is not None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from app.capabilities.answer_contract import AnswerContract
 from app.capabilities.limits.quotas import PolicyStatus
-from app.domain.access import AccessScope, Principal
+from app.domain.access import Permissions, Principal
 from app.domain.agents import RequestedAgent
 from app.domain.contract.quote import Quote
 from app.domain.contract.request import OutputContract, SystemRequest
@@ -45,6 +45,7 @@ from app.orchestration.pipeline.stages import (
 )
 from app.orchestration.quote import QuoteCalculator
 from app.orchestration.records import Records
+from app.orchestration.rights import require_models_and_tools
 from app.orchestration.runtime.agent_trace import AgentTrace
 from app.orchestration.runtime.fork import ForkRequest, continuation, fork_execution, merge_overrides
 from app.orchestration.runtime.handle import ExecutionHandle
@@ -55,7 +56,7 @@ from app.orchestration.runtime.replay import HistoryReader, ReplayReport
 from app.orchestration.runtime.step_list import StepView
 from app.orchestration.runtime.subscription import CatchUpSubscription
 from app.orchestration.runtime.transcript import NO_TRANSCRIPT, Transcript
-from app.orchestration.sessions import SessionChanges, Sessions, SessionView, model_of
+from app.orchestration.sessions import SessionChanges, Sessions, SessionView, with_session
 from app.orchestration.usage import Usage, UsageView
 from app.ports.events import EventTailer
 from app.ports.journal import ExecutionHistory, IdempotencyClaim, IdempotencyHit
@@ -197,6 +198,8 @@ class Facade:
         running origin, and for a request that `execute` would refuse.
         """
         principal, auth_resolve = await self._authenticated(principal)
+        if fork.session_id is not None:
+            await self._environment.conversations.session_of_turn(principal.own, fork.session_id)
         if fork.from_step == "end":
             header, steps = await self._continued(request_id, fork, principal, options), list[RecordedStep]()
         else:
@@ -209,8 +212,9 @@ class Facade:
     async def quote(self, request: SystemRequest, principal: Principal) -> Quote:
         """Return the most that the request can take. Raises: Failure for a request that `execute` would refuse."""
         principal, _ = await self._authenticated(principal)
-        request, limits, _, agent = await self._admit(request, principal)
-        return await self._environment.thread_pool.run(partial(self._quotes.quote, request, limits, agent))
+        request, limits, _, agent, _ = await self._admit(request, principal)
+        quote = partial(self._quotes.quote, request, limits, agent, principal.permissions)
+        return await self._environment.thread_pool.run(quote)
 
     def limits_of(self, principal: Principal) -> Sequence[PolicyStatus]:
         """Return the limits of the caller and what is left of them, as far as this replica knows."""
@@ -236,7 +240,7 @@ class Facade:
             raise _store_refusal("a session_id, since a session stores its messages")
         request = merge_overrides(origin.header, from_step, fork.overrides)
         admitted = await self._admit(request, principal, Transcript(origin.header.inherited_messages))
-        tools = self._override_tools(admitted, fork)
+        tools = self._override_tools(admitted, fork, principal.permissions)
         return fork_execution(self._header(admitted, principal, options), origin, from_step, fork, tools=tools)
 
     async def _continued(
@@ -252,29 +256,32 @@ class Facade:
     async def _admit(
         self, request: SystemRequest, principal: Principal, transcript: Transcript | None = None
     ) -> "_Admitted":
-        """Return the request with what its agent gives it, its session's model and the text of its named grammar, and
-        the limits that apply.
+        """Return the request with what its agent and its session give it, the text of its named grammar, and the limits
+        that apply.
 
         Without a `transcript` it is that of the execution that the request comes `after`, if any. Raises: Failure for a
         request that is refused before there is an execution.
         """
-        with_session = await self._with_session_model(request, principal.own)
-        request, agent = with_agent(request, self._environment.agents, principal.permissions)
-        if request.model is None and with_session.model is not None:
-            request = request.model_copy(update={"model": with_session.model})
-        limits = self._admission.admit(request, agent)
-        request = _with_grammar(request, self._config.grammars)
-        pattern = self._launcher.patterns[request.mode]
-        if _needs_contract(request.output):
-            await self._check_contract(AnswerContract(request.output))
+        session = None
+        if request.session_id is not None:
+            session = await self._environment.conversations.session_of_turn(principal.own, request.session_id)
         if transcript is None:
             transcript = NO_TRANSCRIPT
             if request.after is not None:
                 _, transcript = await self.records.transcript(principal, request.after)
-        admitted = _Admitted(request, limits, transcript, agent)
+        request, agent = with_agent(request, self._environment.agents, principal.permissions)
+        request, instructions = with_session(request, session)
+        patterns, catalogue = self._launcher.patterns, self._environment.catalogue
+        require_models_and_tools(request, principal.permissions, catalogue, patterns.get(request.mode))
+        limits = self._admission.admit(request, agent)
+        request = _with_grammar(request, self._config.grammars)
+        pattern = patterns[request.mode]
+        if _needs_contract(request.output):
+            await self._check_contract(AnswerContract(request.output))
+        admitted = _Admitted(request, limits, transcript, agent, instructions)
         is_refused_early = pattern.starts_with_request and request.on_limit == "fail"
         if is_refused_early and (limits.tokens is not None or limits.cost is not None):
-            await self._check_budget(admitted, principal.own)
+            await self._check_budget(admitted, principal)
         return admitted
 
     async def _check_contract(self, contract: AnswerContract) -> None:
@@ -286,27 +293,20 @@ class Facade:
         else:
             await self._environment.answer_validator.check_contract(contract.output)
 
-    async def _with_session_model(self, request: SystemRequest, owner: AccessScope) -> SystemRequest:
-        """Return the request with its session's model, if it names none.
-
-        Raises: RequestFailure (REQUEST_NOT_FOUND) for the session of another user.
-        """
-        if request.session_id is None:
-            return request
-        session = await self._environment.conversations.session_of_turn(owner, request.session_id)
-        model = None if session is None else model_of(session)
-        return request if model is None or request.model is not None else request.model_copy(update={"model": model})
-
-    async def _check_budget(self, admitted: "_Admitted", owner: AccessScope) -> None:
+    async def _check_budget(self, admitted: "_Admitted", principal: Principal) -> None:
         """Raise OrchestrationFailure if the budget cannot pay for the first inference and the history before it."""
-        request, limits, transcript, agent = admitted
+        request, limits, transcript, agent, instructions = admitted
         environment, pattern = self._environment, self._launcher.patterns[request.mode]
-        tools = environment.tool_registry.definitions(allowed_tools(request, pattern, environment.tool_registry, agent))
+        registry, permissions = environment.tool_registry, principal.permissions
+        tools = registry.definitions(allowed_tools(request, pattern, registry, agent, permissions))
         session = inherited_history(transcript.messages)
         if request.session_id is not None:
-            session = await environment.conversations.history(owner, request.session_id, limit=history_window(limits))
-        if session.message_count or agent is not None:
-            preparation = Preparation(request, limits, pattern, environment, session, agent, offered=tools)
+            window = history_window(limits)
+            session = await environment.conversations.history(principal.own, request.session_id, limit=window)
+        if session.message_count or agent is not None or instructions is not None:
+            preparation = Preparation(
+                request, limits, pattern, environment, session, agent, offered=tools, instructions=instructions
+            )
             messages = build_conversation(preparation).messages
             request = request.model_copy(update={"messages": list(messages)})
         check_budget(request, limits, environment, tools)
@@ -343,15 +343,17 @@ class Facade:
             )
         return shown
 
-    def _override_tools(self, admitted: "_Admitted", fork: ForkRequest) -> tuple[str, ...] | None:
+    def _override_tools(
+        self, admitted: "_Admitted", fork: ForkRequest, permissions: Permissions
+    ) -> tuple[str, ...] | None:
         """Return the tools that the fork's overrides allow; None if they name none."""
         if fork.overrides.tools is None:
             return None
         request, registry = admitted.request, self._environment.tool_registry
-        return allowed_tools(request, self._launcher.patterns[request.mode], registry, admitted.agent)
+        return allowed_tools(request, self._launcher.patterns[request.mode], registry, admitted.agent, permissions)
 
     def _header(self, admitted: "_Admitted", principal: Principal, options: CallOptions) -> ExecutionHeader:
-        request, limits, transcript, _ = admitted
+        request, limits, transcript, _, instructions = admitted
         pattern = self._launcher.patterns[request.mode]
         execution_id = ExecutionId(self._environment.entropy.uuid7())
         own_trace = request.trace_id is not None and request.trace_id != options.trace_id
@@ -377,17 +379,19 @@ class Facade:
             user=principal.user,
             key_id=principal.key_id,
             permissions=principal.permissions,
+            instructions=instructions,
             key_limits=principal.limits,
         )
 
 
 class _Admitted(NamedTuple):
-    """An admitted request, its limits, the transcript with which its conversation begins, and its agent."""
+    """An admitted request, its limits, the transcript that its conversation begins with, its agent and instructions."""
 
     request: SystemRequest
     limits: EffectiveLimits
     transcript: Transcript
     agent: RequestedAgent | None
+    instructions: str | None
 
 
 def _store_refusal(reason: str) -> RequestFailure:

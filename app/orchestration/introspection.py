@@ -11,9 +11,9 @@ from app.domain.access import Permissions
 from app.domain.agents import ConfiguredAgent
 from app.domain.lifecycle import Mode
 from app.domain.tools import AGENT_TOOL_PREFIX, SideEffects, reference_of
-from app.orchestration.agents import permits
 from app.orchestration.execution.environment import Environment
 from app.orchestration.flow.graph import FlowGraph
+from app.orchestration.flow.nodes import AgentNode
 from app.orchestration.flow.served_flow import ServedFlow
 from app.ports.model import EngineError
 
@@ -101,14 +101,20 @@ class Introspection:
         self._environment = environment
         self._flows = flows
 
-    def flows(self) -> list[FlowView]:
-        """Return every registered flow, by name."""
-        return [_flow_view(name, served.graph) for name, served in sorted(self._flows.items())]
+    def flows(self, permissions: Permissions) -> list[FlowView]:
+        """Return the registered flows of which all models may be used, by name."""
+        return [
+            _flow_view(name, served.graph)
+            for name, served in sorted(self._flows.items())
+            if self._is_permitted(served, permissions)
+        ]
 
-    def flow(self, name: str) -> FlowView | None:
-        """Return the flow of that name; None if there is none."""
+    def flow(self, name: str, permissions: Permissions) -> FlowView | None:
+        """Return the flow of that name; None if there is none, or if one of its models may not be used."""
         served = self._flows.get(name)
-        return None if served is None else _flow_view(name, served.graph)
+        if served is None or not self._is_permitted(served, permissions):
+            return None
+        return _flow_view(name, served.graph)
 
     def agents(self, permissions: Permissions) -> list[AgentView]:
         """Return every agent that may be used, by name, with those of its tools that may be used."""
@@ -118,12 +124,17 @@ class Introspection:
             if permissions.allows_agent(agent.name)
         ]
 
-    def engines(self) -> list[EngineView]:
-        """Return every configured engine, in the order of the configuration."""
-        return [self._engine_view(name) for name in self._environment.catalogue.engines]
+    def engines(self, permissions: Permissions) -> list[EngineView]:
+        """Return the configured engines that may be used, in the order of the configuration."""
+        catalogue = self._environment.catalogue
+        return [
+            self._engine_view(name, permissions)
+            for name in catalogue.engines
+            if catalogue.is_permitted(name, permissions)
+        ]
 
-    async def tools(self) -> list[ToolView]:
-        """Return every registered tool, by source and name."""
+    async def tools(self, permissions: Permissions) -> list[ToolView]:
+        """Return the registered tools that may be used, by source and name."""
         return [
             ToolView(
                 name=status.info.name,
@@ -139,6 +150,7 @@ class Introspection:
                 reason=status.reason,
             )
             for status in await self._environment.tool_registry.check_availability()
+            if permissions.allows_tool(status.info.name)
         ]
 
     async def ping_engines(self) -> list[EnginePing]:
@@ -154,17 +166,25 @@ class Introspection:
             description=agent.description,
             mode=agent.mode,
             model=agent.model,
-            tools=[reference_of(each) for each in agent.tools if permits(permissions, each)],
+            tools=[reference_of(each) for each in agent.tools if permissions.allows_tool(each)],
             limits=agent.limits.model_dump(exclude_none=True),
             output_schema=agent.output.schema_,
             side_effects=info.side_effects,
             idempotent=info.idempotent,
         )
 
-    def _engine_view(self, name: str) -> EngineView:
+    def _is_permitted(self, served: ServedFlow, permissions: Permissions) -> bool:
+        models = [node.config.model for node in served.graph.nodes if isinstance(node, AgentNode)]
+        return all(self._environment.catalogue.is_permitted(model, permissions) for model in models)
+
+    def _engine_view(self, name: str, permissions: Permissions) -> EngineView:
         catalogue = self._environment.catalogue
         profile = catalogue.engines[name].profile
-        routes = [route for route, engines in catalogue.routes.items() if catalogue.engines[name] in engines]
+        routes = [
+            route
+            for route, engines in catalogue.routes.items()
+            if catalogue.engines[name] in engines and permissions.allows_model(route)
+        ]
         return EngineView(
             name=profile.name,
             scheme=profile.scheme,

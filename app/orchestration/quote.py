@@ -6,6 +6,7 @@ from math import isfinite
 
 from app.capabilities.models.catalogue import EngineCatalogue
 from app.capabilities.tools.registry import ToolRegistry
+from app.domain.access import ALL, Permissions
 from app.domain.agents import RequestedAgent
 from app.domain.contract.quote import Quote
 from app.domain.contract.request import SystemRequest
@@ -28,10 +29,16 @@ class QuoteCalculator:
     currency: str
     patterns: Mapping[Mode, Pattern]
 
-    def quote(self, request: SystemRequest, limits: EffectiveLimits, agent: RequestedAgent | None = None) -> Quote:
+    def quote(
+        self,
+        request: SystemRequest,
+        limits: EffectiveLimits,
+        agent: RequestedAgent | None = None,
+        permissions: Permissions = ALL,
+    ) -> Quote:
         """Return the upper bounds of an admitted request; `limits` are those that admission returned."""
         pattern = self.patterns[request.mode]
-        tools = allowed_tools(request, pattern, self.registry, agent)
+        tools = allowed_tools(request, pattern, self.registry, agent, permissions)
         inputs = BoundInputs(request, limits, tools, self.catalogue, self.registry, pattern.static_plan)
         bound = pattern.upper_bound(inputs)
         if request.on_limit == "salvage":

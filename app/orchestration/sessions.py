@@ -5,18 +5,24 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from app.domain.access import AccessScope, Principal
+from app.domain.access import AccessScope, Permission, Principal
 from app.domain.contract.constrained_types import Name
 from app.domain.contract.messages import Message
+from app.domain.contract.request import ExecutionHints, SystemRequest
 from app.domain.failures import Code, RequestFailure
+from app.domain.field_errors import invalid_fields
 from app.domain.ids import SessionId
+from app.orchestration.execution.branch_settings import merge_hints
 from app.orchestration.execution.environment import Environment
+from app.orchestration.rights import denied, require
 from app.ports.storage import StoredSession
 
 MAX_DETAIL_BYTES = 65_536
 """Largest `preferences` or `state` of a session, as JSON."""
+MAX_INSTRUCTIONS = 2_000
+"""Number of characters of a session's instructions."""
 
 
 class SessionView(BaseModel):
@@ -32,13 +38,29 @@ class SessionView(BaseModel):
     state: JsonValue = Field(None, description="Another value that the client stores with the session.")
 
 
+class SessionPreferences(BaseModel):
+    """The preferences that reach the requests of a session. The client may store others beside them."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+
+    hints: ExecutionHints | None = None
+    instructions: str | None = Field(None, min_length=1, max_length=MAX_INSTRUCTIONS)
+
+
+_NO_PREFERENCES = SessionPreferences()
+_PREFERENCES = (
+    "A value that the client stores with the session. Of an object, `hints` are used by requests that have none of"
+    f" their own, and `instructions`, a text of at most {MAX_INSTRUCTIONS:,} characters, follow the system prompt."
+)
+
+
 class SessionChanges(BaseModel):
     """Changes to a session; null removes a value."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     model: Name | None = Field(None, description="A route or engine name from GET /v1/engines.")
-    preferences: JsonValue = Field(None, description="A value that the client stores with the session.")
+    preferences: JsonValue = Field(None, description=_PREFERENCES)
     state: JsonValue = Field(None, description="Another value that the client stores with the session.")
 
 
@@ -85,12 +107,17 @@ class Sessions:
 
         Raises: RequestFailure (REQUEST_INVALID) for an unknown model or a value that is too large.
         """
-        if changes.model is not None and not self._environment.catalogue.has(changes.model):
+        require(principal.permissions, Permission.SEND_MESSAGES, "change sessions")
+        catalogue = self._environment.catalogue
+        if changes.model is not None and not catalogue.is_permitted(changes.model, principal.permissions):
+            raise denied(f"model:{changes.model}", "use this model")
+        if changes.model is not None and not catalogue.has(changes.model):
             raise _invalid("model", "must be a name from GET /v1/engines")
         given = changes.model_dump(include=changes.model_fields_set)
         for field in ("preferences", "state"):
             if len(orjson.dumps(given.get(field))) > MAX_DETAIL_BYTES:
                 raise _invalid(field, f"must be at most {MAX_DETAIL_BYTES} bytes")
+        _check_preferences(given.get("preferences"))
         session = await self._environment.conversations.update(principal.own, session_id, given)
         if session is None:
             raise _not_found()
@@ -110,6 +137,24 @@ class Sessions:
         return session
 
 
+def with_session(request: SystemRequest, session: StoredSession | None) -> tuple[SystemRequest, str | None]:
+    """Return the request with its session's model and hints where it has none, and the session's instructions.
+
+    Preferences that an earlier release accepted and that are no hints or instructions are ignored.
+    """
+    if session is None:
+        return request, None
+    model = request.model or model_of(session)
+    try:
+        preferences = SessionPreferences.model_validate(session.details.get("preferences") or {})
+    except ValidationError:
+        preferences = _NO_PREFERENCES
+    if model is not None or preferences.hints is not None:
+        hints = merge_hints(preferences.hints or ExecutionHints(), request.hints)
+        request = request.model_copy(update={"model": model, "hints": hints})
+    return request, preferences.instructions
+
+
 def model_of(session: StoredSession) -> str | None:
     """Return the model of the session's requests that name none."""
     model = session.details.get("model")
@@ -127,6 +172,16 @@ def _view(session: StoredSession) -> SessionView:
         preferences=session.details.get("preferences"),
         state=session.details.get("state"),
     )
+
+
+def _check_preferences(preferences: JsonValue) -> None:
+    """Raise RequestFailure (REQUEST_INVALID) if the hints or the instructions among the preferences are malformed."""
+    if isinstance(preferences, dict):
+        try:
+            SessionPreferences.model_validate(preferences)
+        except ValidationError as error:
+            first = invalid_fields(error.errors(include_url=False, include_input=False))[0]
+            raise _invalid(".".join(("preferences", *map(str, first.path))), first.message) from None
 
 
 def _not_found() -> RequestFailure:

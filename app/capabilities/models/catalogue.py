@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 
 from app.capabilities.models.connections import ConnectionLimit
+from app.domain.access import Permissions
 from app.domain.contract.request import SystemRequest
 from app.domain.failures import Code, RequestFailure
 from app.ports.model import Engine
@@ -41,6 +42,16 @@ class EngineCatalogue:
             "model: names no configured route or engine",
             {"errors": [{"field": "model", "message": "must be a name from GET /v1/engines"}]},
         )
+
+    def name_of(self, model: str | None) -> str:
+        """Return the name of that route or engine; None is the default route."""
+        return model or DEFAULT_ROUTE
+
+    def is_permitted(self, model: str | None, permissions: Permissions) -> bool:
+        """Return True if the route or engine may be used; the permission for a route covers its engines."""
+        name = self.name_of(model)
+        routes = [route for route, engines in self.routes.items() if self.engines.get(name) in engines]
+        return any(map(permissions.allows_model, (name, *routes)))
 
     def reroutes_rejected_answers(self, model: str | None) -> bool:
         """Return True if the next engine of that route is asked after an answer was rejected."""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from app.domain.access import ALL, Permissions
 from app.domain.contract.messages import Message
 from app.domain.contract.request import ExecutionHints
 from app.domain.ids import RequestId
@@ -15,6 +16,7 @@ class Fork:
     `origin` is a request id. From that step on, the settings that are not None replace those of the origin, and the
     messages are added before the next inference. If the origin is a fork itself, `earlier` holds its forks, the
     earliest first; their settings still apply to the inherited steps and, unless replaced, to those that follow.
+    `permissions` are the rights from that step on, `origin_permissions` those of the first execution of the chain.
     """
 
     origin: RequestId
@@ -24,6 +26,8 @@ class Fork:
     tools: tuple[str, ...] | None = None
     messages: tuple[Message, ...] = ()
     earlier: tuple["Fork", ...] = ()
+    permissions: Permissions = ALL
+    origin_permissions: Permissions = ALL
 
     @property
     def chain(self) -> tuple["Fork", ...]:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from app.bootstrap.service import Service
+from app.domain.access import LOCAL
 from app.domain.failures import Category, Failure
 from app.entrypoints.cli.execution import settings_of_command
 from app.entrypoints.cli.exit_codes import printable
@@ -50,7 +51,7 @@ async def _checks(
     async with open_service(settings_of_command(settings)) as service:  # it reads the grammars
         if settings.grammars.directory is not None:
             yield CheckResult("grammars", "ok", settings.grammars.directory)
-        for tool in await service.facade.introspection.tools():
+        for tool in await service.facade.introspection.tools(LOCAL.permissions):
             status, category = ("ok", None) if tool.available else ("unavailable", Category.TOOL)
             yield CheckResult(f"tool {tool.name}", status, tool.reason, category)
         for engine in await service.facade.introspection.ping_engines():

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from app.bootstrap.service import Service
+from app.domain.access import LOCAL
 from app.domain.contract.request import SystemRequest
 from app.domain.failures import Code, ConfigurationFailure
 from app.domain.ids import TenantId
@@ -28,8 +29,8 @@ async def flow_diagram(
 ) -> str:
     """Return the graph of a flow as Mermaid. Raises: ConfigurationFailure (CONFIG_FLOW_INVALID) for an unknown flow."""
     async with open_service(settings_of_command(settings)) as service:
-        view = service.facade.introspection.flow(name)
-        known = [each.name for each in service.facade.introspection.flows()]
+        view = service.facade.introspection.flow(name, LOCAL.permissions)
+        known = [each.name for each in service.facade.introspection.flows(LOCAL.permissions)]
     if view is None:
         message = f"there is no flow {name}; there are: {', '.join(known) or 'none'}"
         raise ConfigurationFailure(Code.CONFIG_FLOW_INVALID, message)

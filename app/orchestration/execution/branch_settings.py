@@ -6,6 +6,7 @@ from typing import Final
 
 from app.capabilities.prompting.prompts.assessment import SemanticCheckOutput
 from app.capabilities.prompting.prompts.task_profile import TaskProfileOutput
+from app.domain.access import ALL, Permissions
 from app.domain.contract.messages import Message
 from app.domain.contract.request import ExecutionHints, OutputContract, RedundancyOptions
 from app.domain.journal.events import CorrelationContext
@@ -35,10 +36,11 @@ class BranchSettings:
     """Settings of a branch.
 
     `messages` begin its conversation. `tools` may be offered; `allowed_tools` are those that the request and its agent
-    allow, `requested_tools` those that the request itself names, for agents at any depth: all if it is None. `model` is
-    the route or engine that is asked. `replica` is the number of the branch where several answer the same question.
-    `plan` was made at `planned_at`, in Unix seconds. Its steps run in pass `pass_number`, if there are several. The
-    execution began at `started_at`. A side question is no part of the response.
+    allow, `requested_tools` those that the request itself names, for agents at any depth: all if it is None, within the
+    `permissions` of the principal. `model` is the route or engine that is asked. `replica` is the number of the branch
+    where several answer the same question. `plan` was made at `planned_at`, in Unix seconds. Its steps run in pass
+    `pass_number`, if there are several. The execution began at `started_at`. A side question is no part of the
+    response.
     """
 
     output: OutputContract
@@ -48,6 +50,7 @@ class BranchSettings:
     tools: Sequence[str] = ()
     allowed_tools: Sequence[str] | None = None
     requested_tools: Sequence[str] | None = None
+    permissions: Permissions = ALL
     redundancy: RedundancyOptions = DEFAULT_REDUNDANCY
     model: str | None = None
     replica: int | None = None
@@ -84,16 +87,18 @@ class BranchSettings:
         return next((message.text for message in reversed(self.messages) if message.role == "user"), "")
 
     def allows_tool(self, name: str) -> bool:
-        """Return True if the request lets a tool of that name be called."""
-        return self.allowed_tools is None or name in self.allowed_tools
+        """Return True if the request and the rights of its principal let a tool of that name be called."""
+        return (self.allowed_tools is None or name in self.allowed_tools) and self.permissions.allows_tool(name)
 
     def with_fork(self, fork: Fork) -> "BranchSettings":
         """Return the settings with what the fork overrides."""
+        tools = self.tools if fork.tools is None else fork.tools
         return replace(
             self,
+            permissions=fork.permissions,
             model=fork.model or self.model,
             hints=merge_hints(self.hints, fork.hints),
-            tools=self.tools if fork.tools is None else fork.tools,
+            tools=tuple(filter(fork.permissions.allows_tool, tools)),
             allowed_tools=self.allowed_tools if fork.tools is None else fork.tools,
             requested_tools=self.requested_tools if fork.tools is None else fork.tools,
         )

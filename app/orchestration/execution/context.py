@@ -497,7 +497,7 @@ async def settle(context: RunContext, branches: Sequence[Branch[T]]) -> list[Set
 
 def start_context(execution: Execution, progress: RunProgress, messages: Sequence[Message]) -> RunContext:
     """Return the context of the outermost pattern before its first step; `messages` are those before PREPARE."""
-    request, agent = execution.header.request, execution.header.agent
+    header, request, agent = execution.header, execution.header.request, execution.header.agent
     settings = BranchSettings(
         output=request.output,
         hints=request.hints,
@@ -506,11 +506,12 @@ def start_context(execution: Execution, progress: RunProgress, messages: Sequenc
         started_at=execution.header.created_at,
         allowed_tools=request.tools if agent is None else agent.allowed(request.tools),
         requested_tools=request.tools,
+        permissions=header.permissions if header.fork is None else header.fork.origin_permissions,
         redundancy=request.redundancy or DEFAULT_REDUNDANCY,
         model=request.model,
-        revision=execution.header.revision,
+        revision=header.revision,
     )
-    position = Position(execution, progress, branch=ROOT, anchor=INIT_ANCHOR, now=execution.header.created_at)
+    position = Position(execution, progress, branch=ROOT, anchor=INIT_ANCHOR, now=header.created_at)
     return RunContext(position, settings)
 
 

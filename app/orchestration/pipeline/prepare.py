@@ -69,6 +69,8 @@ class Preparer:
             environment=environment,
             session=self._earlier_messages(),
             agent=header.agent,
+            permissions=header.permissions,
+            instructions=header.instructions,
         )
 
     def _earlier_messages(self) -> SessionHistory:

@@ -17,7 +17,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from app.capabilities.models.context_window import capacity, context_exceeded, measure
 from app.capabilities.tools.registry import ToolRegistry
-from app.domain.access import Permission, Principal
+from app.domain.access import ALL, Permission, Permissions, Principal
 from app.domain.agents import RequestedAgent
 from app.domain.contract.messages import Message, system_prompt
 from app.domain.contract.request import SystemRequest
@@ -81,6 +81,10 @@ class Preparation(NamedTuple):
     """Definitions that count towards the context of the first inference."""
     messages: tuple[Message, ...] = ()
     truncated_history: bool = False
+    permissions: Permissions = ALL
+    """Recorded rights of the execution."""
+    instructions: str | None = None
+    """Instructions of the session, which follow the system prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,7 @@ async def _auth_resolve(principal: Principal) -> Principal:
 async def _tool_split(preparation: Preparation) -> Preparation:
     """Select the tools that the execution may offer; their availability is checked again before every inference."""
     request, pattern, registry = preparation.request, preparation.pattern, preparation.environment.tool_registry
-    tools = allowed_tools(request, pattern, registry, preparation.agent)
+    tools = allowed_tools(request, pattern, registry, preparation.agent, preparation.permissions)
     offered = registry.definitions(tools) if pattern.starts_with_request else ()
     return preparation._replace(tools=tools, offered=offered)
 
@@ -149,16 +153,22 @@ UNTIMED_AUTH_RESOLVE: Final = StageTrace(AUTH_RESOLVE.name, 0.0, "ok")
 
 
 def allowed_tools(
-    request: SystemRequest, pattern: Pattern, registry: ToolRegistry, agent: RequestedAgent | None = None
+    request: SystemRequest,
+    pattern: Pattern,
+    registry: ToolRegistry,
+    agent: RequestedAgent | None = None,
+    permissions: Permissions = ALL,
 ) -> tuple[str, ...]:
-    """Return the names of the registered tools that the request may use, available or not.
+    """Return the names of the registered tools that request, agent and rights together allow, available or not.
 
     Agents are tools only where they are named. The tools of the request's `agent` are named by it.
     """
     named = request.tools if agent is None else agent.allowed(request.tools)
-    if named is None:
-        return tuple([name for name in registry.names() if agent_of(name) is None]) if pattern.offers_all_tools else ()
-    return tuple(registry.names(named))
+    if named is not None:
+        return tuple(filter(permissions.allows_tool, registry.names(named)))
+    if not pattern.offers_all_tools:
+        return ()
+    return tuple([name for name in registry.names() if agent_of(name) is None and permissions.allows_tool(name)])
 
 
 def build_conversation(preparation: Preparation) -> SanitizedHistory:
@@ -166,7 +176,7 @@ def build_conversation(preparation: Preparation) -> SanitizedHistory:
 
     The prompt of the agent comes before every other.
     """
-    own, session = preparation.request.messages, preparation.session
+    own, session = _with_instructions(preparation), preparation.session
     agents_own = () if preparation.agent is None else preparation.agent.messages
     if session.message_count == 0:
         return SanitizedHistory((*agents_own, *own), truncated=False)
@@ -176,6 +186,16 @@ def build_conversation(preparation: Preparation) -> SanitizedHistory:
     history_limits = HistoryLimits(limits.history_messages, limits.history_tokens, tokens)
     history = sanitize_history(own, session, history_limits, counter)
     return SanitizedHistory((*agents_own, *history.messages), history.truncated)
+
+
+def _with_instructions(preparation: Preparation) -> Sequence[Message]:
+    """Return the messages of the request with the session's instructions behind the system prompt."""
+    own = preparation.request.messages
+    if preparation.instructions is None:
+        return own
+    own_prompt = system_prompt(own)
+    prompt = own_prompt or tuple(preparation.session.system_messages)
+    return (*prompt, Message(role="system", content=preparation.instructions), *own[len(own_prompt) :])
 
 
 def sanitize_history(

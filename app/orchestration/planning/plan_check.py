@@ -15,7 +15,7 @@ import orjson
 from app.capabilities.answer_contract import LARGE_CONTRACT_CHARACTERS, AnswerContract
 from app.capabilities.prompting.prompts.planning import STEP_TYPE_DESCRIPTIONS
 from app.capabilities.tools.arguments import ArgumentValidators, plan_violations
-from app.domain.contract.request import OutputContract, PlanStep, SystemRequest
+from app.domain.contract.request import OutputContract, PlanStep
 from app.domain.failures import ConfigurationFailure, OrchestrationFailure, RequestFailure
 from app.domain.journal.outcomes import Outcome, Plan, PlanningInputs, Refused
 from app.domain.plan.plan import output_contract_of, plan_refused, validate_plan
@@ -88,7 +88,7 @@ async def checked_plan(context: RunContext, plan: Plan | Refused, environment: E
     """Return the plan, or its refusal. Large schemas and rules are compiled outside of the event loop."""
     if isinstance(plan, Refused):
         return plan
-    policy = plan_policy(context, allowed_tools_of(context.request, environment))
+    policy = plan_policy(context, allowed_tools_of(context, environment))
     check = partial(refusal_of, plan.steps, policy, plain_only=True)
     refusal = await environment.thread_pool.run(check) if _is_large(plan.steps) else check()
     refusal = refusal or await _worker_refusal(plan.steps, environment.answer_validator)
@@ -112,9 +112,10 @@ def plan_policy(context: RunContext, tools: Iterable[str]) -> EffectivePlanPolic
     return EffectivePlanPolicy.from_request(policy, context.limits, frozenset(tools))
 
 
-def allowed_tools_of(request: SystemRequest, environment: Environment) -> list[str]:
-    """Return the names of the registered tools that the request allows."""
-    return environment.tool_registry.names(request.tools)
+def allowed_tools_of(context: RunContext, environment: Environment) -> list[str]:
+    """Return the names of the registered tools that the request and the rights of its principal allow."""
+    names = environment.tool_registry.names(context.request.tools)
+    return list(filter(context.settings.permissions.allows_tool, names))
 
 
 def _is_large(steps: Sequence[PlanStep]) -> bool:

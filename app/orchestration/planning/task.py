@@ -51,7 +51,7 @@ async def planning_inputs(
     async def find(environment: Environment) -> Outcome:
         if static_plan is not None:
             return Plan(tuple(static_plan), "static", "")
-        tools = environment.tool_registry.definitions(allowed_tools_of(context.request, environment))
+        tools = environment.tool_registry.definitions(allowed_tools_of(context, environment))
         described = (
             {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)} for tool in tools
         )

@@ -149,6 +149,8 @@ def fork_execution(
             None if tools is None else tuple(tools),
             tuple(overrides.messages),
             _inherited_forks(before, from_step),
+            permissions=fresh.permissions,
+            origin_permissions=before.permissions if before.fork is None else before.fork.origin_permissions,
         ),
         inherited_messages=_inherited_messages(before, steps),
         ancestors=(*before.ancestors, before.execution_id),

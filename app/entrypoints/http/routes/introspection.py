@@ -57,8 +57,8 @@ class Alive(BaseModel):
 
 @router.get("/v1/tools", operation_id="tools", summary="List the registered tools", response_model=Collection[ToolView])
 async def list_tools(context: Context) -> Response:
-    """Return every registered tool."""
-    views = await context.facade.introspection.tools()
+    """Return the registered tools that the caller may use."""
+    views = await context.facade.introspection.tools(context.principal.permissions)
     return _collection([view.model_dump(mode="json", by_alias=True) for view in views])
 
 
@@ -73,14 +73,16 @@ async def list_agents(context: Context) -> Response:
     "/v1/engines", operation_id="engines", summary="List the configured engines", response_model=Collection[EngineView]
 )
 async def list_engines(context: Context) -> Response:
-    """Return every configured engine, in the order of the configuration."""
-    return _collection([view.model_dump(mode="json", by_alias=True) for view in context.facade.introspection.engines()])
+    """Return the engines that the caller may use, in the order of the configuration."""
+    views = context.facade.introspection.engines(context.principal.permissions)
+    return _collection([view.model_dump(mode="json", by_alias=True) for view in views])
 
 
 @router.get("/v1/flows", operation_id="flows", summary="List the registered flows", response_model=Collection[FlowView])
 async def list_flows(context: Context) -> Response:
-    """Return every registered flow, by name."""
-    return _collection([view.model_dump(mode="json", by_alias=True) for view in context.facade.introspection.flows()])
+    """Return the registered flows, by name, without those that ask a model which the caller may not use."""
+    views = context.facade.introspection.flows(context.principal.permissions)
+    return _collection([view.model_dump(mode="json", by_alias=True) for view in views])
 
 
 @router.get(
@@ -92,7 +94,7 @@ async def list_flows(context: Context) -> Response:
 )
 async def show_flow(name: str, context: Context) -> Response:
     """Return the flow of that name, with its graph."""
-    view = context.facade.introspection.flow(name)
+    view = context.facade.introspection.flow(name, context.principal.permissions)
     if view is None:
         raise RequestFailure(Code.REQUEST_NOT_FOUND, "there is no flow of that name", condition="path")
     return WholeResponse(200, orjson.dumps(view.model_dump(mode="json", by_alias=True)), (JSON,))
