@@ -42,7 +42,7 @@ class QuoteCalculator:
         inputs = BoundInputs(request, limits, tools, self.catalogue, self.registry, pattern.static_plan)
         bound = pattern.upper_bound(inputs)
         if request.on_limit == "salvage":
-            bound = bound.then(inputs.inferences(limits.attempts))
+            bound = bound.then(inputs.inferences(inputs.inferences_per_ask))
         tokens = bound.tokens if limits.tokens is None else min(bound.tokens, limits.tokens + bound.tokens_in_flight)
         highest_price = max(
             max_token_price(engine.profile) for engine in self.catalogue.engines_for(pattern.models(request))

@@ -14,7 +14,8 @@ from app.capabilities.tools.definition import tool
 from app.domain.contract.messages import ToolCall
 from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import SystemResponse
-from app.domain.lifecycle import Mode
+from app.domain.failures import Code
+from app.domain.lifecycle import Mode, State
 from app.domain.token_prices import TokenPrices
 from app.domain.tools import SideEffects
 from app.ports.journal import ExecutionHistory
@@ -109,6 +110,27 @@ async def test_with_engines_that_keep_to_max_tokens_no_limit_is_exceeded(clock: 
     assert ended > 5
 
 
+@pytest.mark.parametrize("block", seeds(20))
+async def test_salvaged_executions_keep_their_limits_and_their_quote(clock: VirtualClock, block: int) -> None:
+    salvaged = Counter[object]()
+    for seed in range(block * 50, block * 50 + 50):
+        dice = Random(seed)
+        engines = random_engines(clock, dice, priced=True, obedient=True)
+        tokens, cost = limits(dice)
+        here = spending_harness(clock, engines, dice, tokens=tokens, cost=cost, **random_limits(dice))
+        request = random_request(dice, engines).model_copy(update={"on_limit": "salvage"})
+        response, _, used = await spent(clock, here, request)
+        assert used.beyond(quote_of(here, request)) == [], seed
+        assert tokens is None or used.tokens <= tokens, seed
+        assert cost is None or (used.cost or 0.0) <= cost * (1 + 1e-9), seed
+        assert response.error is None or response.error.code not in LIMIT_CODES, seed
+        if response.final_answer is not None:
+            assert (response.state, response.content) == (State.COMPLETE, response.final_answer.answer_text), seed
+            salvaged[response.final_answer.metadata["limit"]] += 1
+    assert len(salvaged) > 1
+    assert salvaged.keys() <= LIMIT_CODES
+
+
 def limits(dice: Random) -> tuple[int | None, float | None]:
     """Return limits of tokens and cost from almost nothing to more than enough."""
     tokens = dice.choice([None, dice.randrange(1, 100), dice.randrange(100, 10_000), dice.randrange(10_000, 500_000)])
@@ -116,6 +138,7 @@ def limits(dice: Random) -> tuple[int | None, float | None]:
     return tokens, cost
 
 
+LIMIT_CODES = {Code.ORCHESTRATION_ITERATION_LIMIT, Code.ORCHESTRATION_BUDGET_EXCEEDED, Code.CANCELLED_TIMEOUT}
 SIZES = list(itertools.product([1, 2, 3], [0, 1, 2]))
 PRICE = (1.0, 4.0)
 

@@ -98,11 +98,13 @@ class SpendingEngine:
         return TokenUsage(input_tokens=read, output_tokens=written, total_tokens=read + written)
 
     def _answer_to(self, prompt: str) -> tuple[str, tuple[ToolCall, ...]]:
-        """Return a judgement or a plan if the first message asks for one, else an answer."""
+        """Return a judgement, a plan or a final answer if the first message asks for one, else an answer."""
         if "You judge whether" in prompt:
             return self._judgement()
         if "You plan how" in prompt:
             return json.dumps({"rationale": "", "steps": random_steps(self._dice)}), ()
+        if "You write the final answer" in prompt and self._dice.random() < 0.5:
+            return json.dumps({"answer_text": "It is Ulm."}), ()
         return self._answer()
 
     def _judgement(self) -> tuple[str, tuple[ToolCall, ...]]:

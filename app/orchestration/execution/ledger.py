@@ -294,31 +294,34 @@ class BudgetShare(NamedTuple):
 
 
 NOTHING = BudgetShare(0, 0.0)
-_RESERVE = "reserve"
-"""Key of the share that is withheld, where the steps of attempts are the keys of theirs."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Limit:
-    """One limit as an attempt meets it: `reading` is what its input takes, `per_token` what a written token takes."""
+    """One limit as an attempt meets it: `reading` is what its input takes, `per_token` what a written token takes.
+
+    What is `reserved` for the final answer is out of reach.
+    """
 
     field: str
     maximum: float
     taken: float
+    reserved: float
     reading: float
     per_token: float
 
     @property
     def writable_tokens(self) -> float:
-        left = self.maximum - self.taken - self.reading
+        left = self.maximum - self.reserved - self.taken - self.reading
         return floor(left / self.per_token) if self.per_token else inf if left >= 0 else -1
 
     def refusal(self) -> OrchestrationFailure:
-        needed, left = self.reading + self.per_token, max(0.0, self.maximum - self.taken)
+        needed, left = self.reading + self.per_token, max(0.0, self.maximum - self.reserved - self.taken)
+        reserved = {"reserved": self.reserved} if self.reserved else {}
         return OrchestrationFailure(
             Code.ORCHESTRATION_BUDGET_EXCEEDED,
             f"{self.field} leaves {left:.10g} and the next inference needs {needed:.10g}",
-            {"field": self.field, "limit": self.maximum, "used": self.taken, "needed": needed},
+            {"field": self.field, "limit": self.maximum, "used": self.taken, "needed": needed, **reserved},
         )
 
 
@@ -344,9 +347,9 @@ class Budget:
     @property
     def is_exhausted(self) -> bool:
         """True if nothing is left even if the running attempts take nothing."""
-        used = _sum({**self._used, _RESERVE: self._reserve})
-        return (self._tokens is not None and used.tokens >= self._tokens) or (
-            self._cost is not None and used.cost >= self._cost
+        used, reserve = _sum(self._used), self._reserve
+        return (self._tokens is not None and used.tokens + reserve.tokens >= self._tokens) or (
+            self._cost is not None and used.cost + reserve.cost >= self._cost
         )
 
     def grant(self, key: str, call: EngineCall, profile: EngineProfile, counter: TokenCounter) -> EngineCall:
@@ -375,12 +378,12 @@ class Budget:
         self._used[key] = BudgetShare(usage.total_tokens, (prices or FREE).cost_of(usage))
 
     def _limits(self, read: int, prices: TokenPrices) -> Iterator[_Limit]:
-        taken = _sum({**self._used, **self._running, _RESERVE: self._reserve})
+        taken, reserve = _sum({**self._used, **self._running}), self._reserve
         if self._tokens is not None:
-            yield _Limit("limits.tokens", self._tokens, taken.tokens, read, 1)
+            yield _Limit("limits.tokens", self._tokens, taken.tokens, reserve.tokens, read, 1)
         if self._cost is not None:
             reading = read * prices.dearest_input_token
-            yield _Limit("limits.cost", self._cost, taken.cost, reading, prices.output_token)
+            yield _Limit("limits.cost", self._cost, taken.cost, reserve.cost, reading, prices.output_token)
 
 
 def budget_for(

@@ -80,7 +80,8 @@ class _Ending:
         """The sentence about a degraded answer: why it is, what is missing, and what there is."""
         why = _WHY[self.reason or "synthesis_failed"] + (f" ({self.limit})" if self.limit else "")
         missing = "" if self.is_salvage else f"; missing: {_names(_missing(self.data))}"
-        return f"This answer is degraded: {why}{missing}; available: {_names(self.found)}."
+        found = "" if self.is_salvage and not self.found else f"; available: {_names(self.found)}"
+        return f"This answer is degraded: {why}{missing}{found}."
 
     def metadata(self, of_model: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
         """Return the members of the model's metadata that are not ours, and ours."""

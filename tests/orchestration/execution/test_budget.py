@@ -147,6 +147,37 @@ async def test_cached_tokens_are_charged_at_their_own_prices(clock: VirtualClock
     assert replay_offline(record) == len(record.steps)
 
 
+def test_the_share_of_a_final_answer_is_out_of_reach_until_it_is_used() -> None:
+    limits = EffectiveLimits(600, 20, 32, 1, tokens=100_000)
+    found = budget_for(limits, None, [ENGINE, profile("f", response_reserve=904)])
+    assert found is not None
+    assert granted(found, hint=10**6) == 100_000 - READ - (4_096 + 904)
+    found.charge("0/0", usage(94_999, 0), None)
+    assert not found.is_exhausted
+    assert refusal(found).details | {"needed": 0} == {
+        "field": "limits.tokens", "limit": 100_000, "used": 94_999, "needed": 0, "reserved": 5_000
+    }  # fmt: skip
+    found.charge("0/1", usage(1, 0), None)
+    assert found.is_exhausted
+    found.use_reserve()
+    assert not found.is_exhausted
+    assert granted(found, "0/2", hint=10**6) == 5_000 - READ
+
+
+def test_the_share_of_a_final_answer_is_at_most_a_quarter_of_each_limit() -> None:
+    found = budget_for(EffectiveLimits(600, 20, 32, 1, tokens=1_000, cost=0.8), None, [ENGINE])
+    assert found is not None
+    assert refusal(replaced(found, 1_000 - READ)).details["reserved"] == 250
+    dear = budget_for(EffectiveLimits(600, 20, 32, 1, cost=0.8), None, [ENGINE])
+    assert dear is not None
+    assert refusal(replaced(dear, 800)).details["reserved"] == pytest.approx(0.2)
+
+
+def replaced(within: Budget, tokens: int) -> Budget:
+    within.charge("0", usage(tokens, 0), ENGINE.price)
+    return within
+
+
 def test_the_tighter_of_two_limits_decides() -> None:
     assert granted(budget(READ + 9, (READ + 2 * 20) / 1_000)) == 9
     assert granted(budget(READ + 20, (READ + 2 * 9.5) / 1_000)) == 9
