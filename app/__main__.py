@@ -7,6 +7,7 @@ def portico() -> None:
     """Run the command that this process was started with."""
     # Imported objects stay alive; searching them for garbage takes a fifth of the start-up time.
     gc.disable()
+    from app.bootstrap.access import open_keys  # noqa: PLC0415 - see above
     from app.bootstrap.service import check_storage, open_history_reader, open_service  # noqa: PLC0415 - see above
     from app.entrypoints import cli  # noqa: PLC0415 - see above
     from app.entrypoints.http.app import create_app  # noqa: PLC0415 - see above
@@ -21,6 +22,7 @@ def portico() -> None:
             open_service=open_service,
             open_history_reader=open_history_reader,
             check_storage=check_storage,
+            open_keys=open_keys,
         )
     )
 

@@ -40,6 +40,8 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
             "port": 8080,
             "drain_seconds": 30,
             "max_in_flight": 1000,
+            "metrics_host": "127.0.0.1",
+            "metrics_port": None,
             "allowed_hosts": ["localhost", "127.0.0.1", "[::1]"],
         },
         "storage": {
@@ -53,7 +55,20 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
         "grammars": {"directory": None},
         "flows": {"modules": [], "working_dir": None, "commands": [], "http_timeout": 30},
         "tools": {"modules": [], "threads": 32, "cli": {}, "http": {}},
-        "auth": {"mode": "none"},
+        "auth": {
+            "mode": "none",
+            "bootstrap_key_file": None,
+            "bootstrap_tenant": "default",
+            "bootstrap_user": "default",
+            "issuer": None,
+            "audience": None,
+            "jwks_url": None,
+            "algorithms": ["RS256", "ES256", "EdDSA"],
+            "tenant_claim": "tenant",
+            "user_claim": "sub",
+            "scope_claim": "scope",
+            "leeway": 60,
+        },
         "failover": {
             "max_retries": 1,
             "connect_timeout": 5,
@@ -333,10 +348,6 @@ class TestUnknownKeys:
             '[skills]\ndirectory = "skills"',
             "[policy]\nallow = []",
             '[tools.mcp.files]\nurl = "http://127.0.0.1"',
-            '[auth]\nbootstrap_key_file = "x"',
-            '[auth]\nissuer = "x"',
-            '[auth]\naudience = "x"',
-            '[auth]\njwks_url = "x"',
             '[telemetry]\notlp_endpoint = "x"',
             "[telemetry]\nsample_ratio = 1",
             "[telemetry]\ncapture_content = true",
@@ -347,17 +358,10 @@ class TestUnknownKeys:
         key = rest.split(" ")[0]
         name = (
             f"{section}.{key}"
-            if section in {"auth", "telemetry"}
+            if section == "telemetry"
             else ".".join(section.split(".")[: 2 if section.startswith("tools") else 1])
         )
         assert refusal(text) == f"{name}: not supported by this version of Portico"
-
-    @pytest.mark.parametrize("mode", ["keys", "jwt"])
-    def test_a_later_auth_mode_is_refused_by_name(self, mode: str) -> None:
-        assert refusal(f'[auth]\nmode = "{mode}"') == f'auth.mode: "{mode}" is ' + (
-            "not supported by this version of Portico"
-        )
-        assert "auth.mode: must be 'none'" in refusal('[auth]\nmode = "open"')
 
     def test_a_currency_is_its_iso_code(self) -> None:
         assert load('[telemetry]\ncurrency = "EUR"').telemetry.currency == "EUR"
@@ -469,6 +473,19 @@ class TestContradictions:
     def test_without_authentication_only_loopback_is_allowed(self, host: str) -> None:
         for engines in (ENGINE, "", "[engines]\n"):
             assert refusal(f'{engines}[server]\nhost = "{host}"').startswith("server.host: must be loopback")
+
+    @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.1"])  # noqa: S104 - that is the point
+    def test_with_authentication_a_public_listener_is_allowed_and_needs_an_engine(self, host: str) -> None:
+        text = f'[server]\nhost = "{host}"\n[auth]\nmode = "keys"\n'
+        assert load(text + ENGINE).allowed_hosts == ("*",)
+        with pytest.raises(ConfigurationFailure) as caught:
+            load(text)
+        assert caught.value.code is Code.CONFIG_NO_ENGINE
+
+    def test_hosts_that_are_named_stay_the_only_ones_with_authentication(self) -> None:
+        text = '[server]\nallowed_hosts = ["example.org"]\n[auth]\nmode = "keys"\n'
+        assert load(text).allowed_hosts == ("example.org",)
+        assert load("").allowed_hosts == ("localhost", "127.0.0.1", "[::1]")
 
     @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
     def test_loopback_is_accepted(self, host: str) -> None:

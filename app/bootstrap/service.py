@@ -43,6 +43,7 @@ from app.adapters.telemetry.metrics import MetricsSink
 from app.adapters.thread_pool import WorkerThread
 from app.adapters.tools.threads import DaemonThreads
 from app.adapters.validation.worker_pool import WorkerLimits, open_worker_pool
+from app.bootstrap.access import open_authenticator
 from app.bootstrap.agents import agent_source, load_agents
 from app.bootstrap.engines import EngineResources, build_engine
 from app.bootstrap.flows import (
@@ -80,6 +81,7 @@ from app.orchestration.runtime.handle import LocalExecutions
 from app.orchestration.runtime.launcher import Launcher
 from app.orchestration.runtime.recovery import Recovery
 from app.orchestration.runtime.replay import HistoryReader
+from app.ports.access import Authenticator
 from app.ports.events import EventFeed, EventSink
 from app.ports.journal import Journal
 from app.ports.model import Engine
@@ -134,6 +136,7 @@ class Service:
     runner: LocalRunner | DbosRunner
     local: LocalExecutions
     health: StorageHealth
+    authenticator: Authenticator
 
     def metrics(self) -> tuple[bytes, str]:
         """Return the Prometheus exposition and its content type."""
@@ -171,7 +174,6 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
     clock, metrics, storage = base.clock, base.metrics, settings.storage
     patterns = _with_planner(patterns, settings, base.tools)
     callbacks = base.writer_callbacks(lambda *lost: launcher.local.fail_unsaved(*lost))  # noqa: PLW0108 - made below
-    on_storage_error = partial(base.logs.log_fault, place="storage")
     async with (
         AsyncExitStack() as stack,
         open_session() as http,
@@ -182,27 +184,28 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
         event_bus, journal_config = base.event_bus(replica.sinks), JournalConfig(replica.owner, REMEMBERED_IDS)
         async with (
             open_journal(database, event_bus, clock, journal_config, callbacks) as journal,
-            open_limits(database, clock, replica.owner, settings, LimitReports(metrics, on_storage_error)) as accounts,
+            open_limits(database, clock, replica.owner, settings, base.limit_reports()) as accounts,
             anyio.create_task_group() as group,
             open_worker_pool(WorkerLimits()) as validator,
             base.open_task_pool() as task_pool,
+            open_authenticator(settings, database, clock, base.logs, group) as callers,
         ):
             group.start_soon(base.watch_loop_lag)
             store = DatabaseExecutionStore(database, clock, replica.owner, event_bus, replica.cancel)
-            runner = replica.runner(task_pool, queue_limits(settings.queue), on_storage_error)
+            runner = replica.runner(task_pool, queue_limits(settings.queue), base.on_storage_error)
             engines = base.engines(http, stack)
             environment = base.environment(journal, event_bus, DatabaseSessions(database), engines, validator, accounts)
-            statistics = base.observe_gauges(runner, environment.health, database)
             launcher, records = Launcher(environment, runner, _with_flows(patterns, flows)), DatabaseRecords(database)
             recovery, tailer = Recovery(store, launcher), LogTailer(store, event_bus)
             facade_config, purge = base.facade_config(flows), partial(_purge, database, clock, settings)
             facade = Facade(
                 environment, store, records, facade_config, launcher=launcher, recovery=recovery, event_tailer=tailer
             )
-            jobs = MaintenanceJobs(recovery, tailer, purge, database.check, statistics.measure, on_storage_error)
+            measure = base.observe_gauges(runner, environment.health, database).measure
+            jobs = MaintenanceJobs(recovery, tailer, purge, database.check, measure, base.on_storage_error)
             async with runner.serving(recovery.run_ticket), replica.maintenance(group, jobs):
                 _tune_interpreter()
-                yield Service(facade, settings, metrics, base.logs, runner, launcher.local, database.health)
+                yield Service(facade, settings, metrics, base.logs, runner, launcher.local, database.health, callers)
                 await runner.drain(launcher.local.shut_down)
             group.cancel_scope.cancel()
 
@@ -350,6 +353,14 @@ class Foundation:
     def facade_config(self, flows: Mapping[str, ServedFlow]) -> FacadeConfig:
         """Return the configuration of the facade, which serves these flows."""
         return FacadeConfig(_limits(self.settings), self.settings.telemetry.currency, self.grammars, flows)
+
+    def limit_reports(self) -> LimitReports:
+        """Return where limits report what they find."""
+        return LimitReports(self.metrics, self.on_storage_error)
+
+    def on_storage_error(self, error: Exception) -> None:
+        """Log that the database does not answer."""
+        self.logs.log_fault(error, "storage")
 
     def _on_bug(self, execution_id: ExecutionId, bug: Exception) -> None:
         self.logs.log_bug(execution_id, bug)

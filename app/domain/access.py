@@ -1,5 +1,6 @@
 """Callers and their permissions."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -46,6 +47,14 @@ class Permissions:
 
     def allows_agent(self, name: str) -> bool:
         return self.allows(f"agent:{name}")
+
+
+_OBJECT_PERMISSION: Final = re.compile(r"(tool|model|agent):([A-Za-z0-9_.:/-]{1,128}\*?|\*)")
+
+
+def is_permission(name: str) -> bool:
+    """Return whether that is how a permission is spelt."""
+    return name in set(Permission) or _OBJECT_PERMISSION.fullmatch(name) is not None
 
 
 def tool_permission(name: str) -> str:

@@ -93,6 +93,7 @@ class Code(StrEnum):
     REQUEST_SHUTTING_DOWN = "REQUEST_SHUTTING_DOWN"
     ACCESS_UNAUTHENTICATED = "ACCESS_UNAUTHENTICATED"
     ACCESS_DENIED = "ACCESS_DENIED"
+    ACCESS_UNAVAILABLE = "ACCESS_UNAVAILABLE"
     STORAGE_UNAVAILABLE = "STORAGE_UNAVAILABLE"
     STORAGE_FULL = "STORAGE_FULL"
     STORAGE_SNAPSHOT_INVALID = "STORAGE_SNAPSHOT_INVALID"
@@ -242,6 +243,8 @@ _ROWS = (
          "Send Authorization: Bearer", _always(401)),
     _row(_C.ACCESS_DENIED, _K.ACCESS, "The caller is not permitted to do this",
          "Ask for the permission", _always(403)),
+    _row(_C.ACCESS_UNAVAILABLE, _K.ACCESS, "The keys of the tokens' issuer are not available",
+         "Retry after Retry-After", _always(503, retryable=True)),
     _row(_C.STORAGE_UNAVAILABLE, _K.STORAGE, "The database does not answer",
          "Retry after Retry-After", _always(503, retryable=True)),
     _row(_C.STORAGE_FULL, _K.STORAGE, "The database is full",

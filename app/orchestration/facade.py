@@ -16,7 +16,7 @@ from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.fingerprints import digest
 from app.domain.ids import ExecutionId, IdempotencyKey, RequestId, SpanId, TraceId
 from app.domain.journal.header import REVISION, EffectiveLimits, ExecutionHeader
-from app.domain.journal.outcomes import RecordedStep, StageTrace
+from app.domain.journal.outcomes import RecordedStep
 from app.domain.lifecycle import TERMINAL
 from app.orchestration.admission import Admission, ConfiguredLimits, check_budget
 from app.orchestration.agents import with_agent
@@ -101,7 +101,8 @@ class CallOptions:
     """Options of a call that are not part of the request's body.
 
     The request's own `trace_id` takes precedence over the caller's. With `subscribe` the execution's events can be read
-    from the first one. `background` asks for a background execution although the body does not.
+    from the first one. `background` asks for a background execution although the body does not. `authentication_ms` is
+    how long it took to find the principal.
     """
 
     trace_id: TraceId | None = None
@@ -109,6 +110,7 @@ class CallOptions:
     subscribe: bool = False
     idempotency_key: IdempotencyKey | None = None
     background: bool = False
+    authentication_ms: float = 0.0
 
 
 DEFAULT_OPTIONS = CallOptions()
@@ -171,7 +173,7 @@ class Facade:
         the same body returns the first execution. Raises: Failure for a request that is refused before there is an
         execution.
         """
-        principal, auth_resolve = await self._authenticated(principal)
+        principal, options = await self._authenticated(principal, options)
         claim = None
         if options.idempotency_key is not None:
             claim = IdempotencyClaim(options.idempotency_key, digest(request))
@@ -187,7 +189,7 @@ class Facade:
         if isinstance(slot, IdempotencyHit):
             return await self._earlier_execution(principal, slot)
         history = ExecutionHistory(header, {}, ())
-        return self._launcher.start(history, subscribe=options.subscribe, auth_resolve=auth_resolve, slot=slot)
+        return self._launcher.start(history, subscribe=options.subscribe, slot=slot)
 
     async def fork(
         self, request_id: RequestId, fork: ForkRequest, principal: Principal, options: CallOptions = DEFAULT_OPTIONS
@@ -197,7 +199,7 @@ class Facade:
         From the `end` it has all messages of one that completed, and no steps. Raises: Failure for an unknown or
         running origin, and for a request that `execute` would refuse.
         """
-        principal, auth_resolve = await self._authenticated(principal)
+        principal, options = await self._authenticated(principal, options)
         if fork.session_id is not None:
             await self._environment.conversations.session_of_turn(principal.own, fork.session_id)
         if fork.from_step == "end":
@@ -207,11 +209,11 @@ class Facade:
         slot = await open_within_limits(self._environment, header, steps=steps)
         assert not isinstance(slot, IdempotencyHit)  # noqa: S101 - a fork claims no key
         history = ExecutionHistory(header, {step.key: step for step in steps}, ())
-        return self._launcher.start(history, subscribe=options.subscribe, auth_resolve=auth_resolve, slot=slot)
+        return self._launcher.start(history, subscribe=options.subscribe, slot=slot)
 
     async def quote(self, request: SystemRequest, principal: Principal) -> Quote:
         """Return the most that the request can take. Raises: Failure for a request that `execute` would refuse."""
-        principal, _ = await self._authenticated(principal)
+        principal, _ = await self._authenticated(principal, DEFAULT_OPTIONS)
         request, limits, _, agent, _ = await self._admit(request, principal)
         quote = partial(self._quotes.quote, request, limits, agent, principal.permissions)
         return await self._environment.thread_pool.run(quote)
@@ -225,11 +227,15 @@ class Facade:
         """Return a new UUIDv7."""
         return self._environment.entropy.uuid7()
 
-    async def _authenticated(self, principal: Principal) -> tuple[Principal, StageTrace]:
-        """Return the principal that may send messages and how long the check took. Raises: AccessFailure."""
+    async def _authenticated(self, principal: Principal, options: CallOptions) -> tuple[Principal, CallOptions]:
+        """Return the principal that may send messages, and the options with the time that AuthResolve took in all.
+
+        Raises: AccessFailure.
+        """
         timer = StageTimer(self._environment.clock)
         principal = await timer.run(AUTH_RESOLVE, principal)
-        return principal, timer.traces[0]
+        duration_ms = options.authentication_ms + timer.traces[0].duration_ms
+        return principal, replace(options, authentication_ms=duration_ms)
 
     async def _forked(
         self, request_id: RequestId, from_step: int, fork: ForkRequest, principal: Principal, options: CallOptions
@@ -374,6 +380,7 @@ class Facade:
             revision=REVISION,
             inherited_messages=transcript.messages,
             ancestors=transcript.ancestors,
+            auth_resolve_ms=options.authentication_ms,
             flow_fingerprint=None if pattern.fingerprint is None else pattern.fingerprint(request),
             agent=admitted.agent,
             user=principal.user,

@@ -1,9 +1,10 @@
 """Settings: environment and TOML file, read into one frozen `Settings`. Nothing else reads `os.environ`."""
 
+from app.settings.auth import AuthSettings
+from app.settings.connection import is_loopback
 from app.settings.known_models import known_model
 from app.settings.loader import load_settings
 from app.settings.schema import (
-    AuthSettings,
     EngineSettings,
     FailoverSettings,
     LimitSettings,
@@ -33,6 +34,7 @@ __all__ = [
     "Settings",
     "StorageSettings",
     "TelemetrySettings",
+    "is_loopback",
     "known_model",
     "load_settings",
 ]

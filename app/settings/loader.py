@@ -35,7 +35,6 @@ _FILE, _CONFIG, _PREFIX = Path("portico.toml"), "PORTICO_CONFIG", "PORTICO__"
 _PLANNED_KEYS = frozenset(
     {
         *("skills", "policy", "tools.mcp"),
-        *("auth.bootstrap_key_file", "auth.issuer", "auth.audience", "auth.jwks_url"),
         *("telemetry.otlp_endpoint", "telemetry.sample_ratio", "telemetry.capture_content"),
     }
 )

@@ -28,11 +28,11 @@ from app.domain.plan.policy import EffectivePlanPolicy
 from app.domain.plan.steps import STEP_SPECS
 from app.ports.model import EngineCapabilities
 from app.settings.agents import AgentName, AgentSettings, agent_errors
+from app.settings.auth import AuthSettings, auth_errors
 from app.settings.connection import HeaderSettings, ProxyEnvironment, ProxySetting, ReadableFile, is_loopback
 from app.settings.known_models import known_model
 from app.settings.tool_sources import HttpToolSettings, ProgramSettings, ToolName
 from app.settings.values import (
-    NOT_IN_THIS_VERSION,
     SCHEMES,
     BaseUrl,
     CostRate,
@@ -93,11 +93,16 @@ class ServerSettings(Table):
 
     host: str = Field("127.0.0.1", description="Address to listen on; loopback only while `auth.mode` is `none`")
     port: Annotated[int, Field(ge=0, le=65535)] = Field(8080, description="Port to listen on; 0 lets the system choose")
+    metrics_host: str = Field("127.0.0.1", description="Address to listen on at `metrics_port`")
+    metrics_port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
+        None, description="Port of `/metrics`, which is then nowhere else; without it, it is at `port`"
+    )
     drain_seconds: Wait = Field(30, description="Grace period for running executions after SIGTERM")
     max_in_flight: Positive = Field(1000, description="Executions that run at the same time; more are refused with 503")
     allowed_hosts: Annotated[tuple[HostPattern, ...], Field(min_length=1, strict=False)] = Field(
         default_factory=_loopback_names,
-        description="Accepted Host headers: a host, `*.` and a domain, or `*`; by default the names of loopback",
+        description="Accepted Host headers: a host, `*.` and a domain, or `*`; by default the names of loopback, with "
+        "authentication any",
     )
 
 
@@ -164,19 +169,6 @@ class ToolSettings(Table):
     )
     cli: Mapping[ToolName, ProgramSettings] = Field(default_factory=dict, description="Programs, by tool name")
     http: Mapping[ToolName, HttpToolSettings] = Field(default_factory=dict, description="HTTP APIs, by tool name")
-
-
-class AuthSettings(Table):
-    """Authentication."""
-
-    mode: Literal["none"] = Field("none", description="`none`: one local principal with all permissions")
-
-    @field_validator("mode", mode="before")
-    @classmethod
-    def _reject_later_modes(cls, mode: object) -> object:
-        if mode in ("keys", "jwt"):
-            raise ValueError(f'"{mode}" is {NOT_IN_THIS_VERSION}')
-        return mode
 
 
 class FailoverSettings(Table):
@@ -414,6 +406,12 @@ class Settings(Table):
         return "engines" not in self.model_fields_set
 
     @property
+    def allowed_hosts(self) -> tuple[str, ...]:
+        """Return the accepted Host headers; with authentication, a request that another page forges has no key."""
+        is_open = self.auth.mode != "none" and "allowed_hosts" not in self.server.model_fields_set
+        return ("*",) if is_open else self.server.allowed_hosts
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """Return the warnings about the sources of the settings."""
         return self._warnings
@@ -448,6 +446,16 @@ class Settings(Table):
     ) -> Mapping[str, RouteSettings]:
         return {DEFAULT_ROUTE: RouteSettings(engines=tuple(info.data.get("engines", ()))), **routes}
 
+    def proxy_of_environment(self, url: str) -> str | None:
+        """Return the proxy that the environment names for an address, None for a direct connection.
+
+        Raises: ConfigurationFailure (CONFIG_INVALID) naming the variable that is not a proxy.
+        """
+        try:
+            return self._proxies.proxy_for(url)
+        except ValueError as error:
+            raise ConfigurationFailure(Code.CONFIG_INVALID, str(error)) from None
+
     def proxy_for(self, engine: EngineSettings, url: str) -> str | None:
         """Return the proxy through which an engine is reached at an address, None for a direct connection.
 
@@ -455,10 +463,7 @@ class Settings(Table):
         """
         if engine.proxy is not None:
             return engine.proxy.read()
-        try:
-            return self._proxies.proxy_for(url)
-        except ValueError as error:
-            raise ConfigurationFailure(Code.CONFIG_INVALID, str(error)) from None
+        return self.proxy_of_environment(url)
 
     @model_validator(mode="after")
     def _read_context(self, info: ValidationInfo) -> Self:
@@ -473,7 +478,8 @@ class Settings(Table):
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
         """Check conditions that concern several keys. Raises: ConfigurationFailure (CONFIG_NO_ENGINE)."""
-        if not self.engines and not any(_listener_errors(self)):
+        is_missing = not self.engines or (self.is_rehearsal and not is_loopback(self.server.host))
+        if is_missing and not any(_listener_errors(self)):
             raise ConfigurationFailure(
                 Code.CONFIG_NO_ENGINE, "engines: none is configured; add a table [engines.NAME] with a model"
             )
@@ -488,7 +494,14 @@ _CONNECTION_KEYS = ("base_url", "api_key_env", "api_key_file", "proxy", "ca_file
 
 def _listener_errors(settings: Settings) -> Iterator[tuple[str, str]]:
     if settings.auth.mode == "none" and not is_loopback(settings.server.host):
-        yield "server.host", 'must be loopback (127.0.0.1, ::1 or localhost) while auth.mode is "none"'
+        message = 'must be loopback (127.0.0.1, ::1 or localhost) while auth.mode is "none"'
+        yield "server.host", f'{message}; set auth.mode to "keys" to listen on a network'
+    if settings.server.metrics_port is not None and settings.server.metrics_port == settings.server.port:
+        yield "server.metrics_port", "must differ from server.port"
+
+
+def _auth_errors(settings: Settings) -> Iterator[tuple[str, str]]:
+    yield from auth_errors(settings.auth)
 
 
 def _engine_errors(settings: Settings) -> Iterator[tuple[str, str]]:
@@ -547,4 +560,4 @@ def _agent_errors(settings: Settings) -> Iterator[tuple[str, str]]:
             yield f"{here}.hints.timeout", f"must be at most limits.timeout, which is {settings.limits.timeout:g}"
 
 
-_CONSISTENCY_CHECKS = (_listener_errors, _engine_errors, _route_errors, _planner_errors, _agent_errors)
+_CONSISTENCY_CHECKS = (_listener_errors, _auth_errors, _engine_errors, _route_errors, _planner_errors, _agent_errors)

@@ -75,6 +75,7 @@ CONTRACT = {
     Category.ACCESS: {
         "ACCESS_UNAUTHENTICATED": [(401, False)],
         "ACCESS_DENIED": [(403, False)],
+        "ACCESS_UNAVAILABLE": [(503, True)],
     },
     Category.STORAGE: {
         "STORAGE_UNAVAILABLE": [(503, True)],

@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 from fastapi import FastAPI
 
+from app.adapters.access.authenticators import NoAuthentication
 from app.adapters.event_bus import EventBus
 from app.bootstrap.service import Readiness
 from app.domain.access import Principal
@@ -136,6 +137,7 @@ class FakeService:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.facade = FakeFacade()
+        self.authenticator = NoAuthentication()
         self.links: list[tuple[str, str]] = []
         self.reason: str | None = None
         self.refusals: list[Code] = []

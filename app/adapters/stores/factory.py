@@ -12,7 +12,7 @@ from app.adapters.stores.database import Database, Statement, execute
 from app.adapters.stores.open_failures import named_postgres, named_sqlite
 from app.adapters.stores.postgres import DEFAULT_TIMEOUTS, PostgresDatabase, PostgresTimeouts, open_postgres
 from app.adapters.stores.schema import executions
-from app.adapters.stores.sqlite import SqliteDatabase, open_sqlite, open_sqlite_read_only
+from app.adapters.stores.sqlite import SqliteDatabase, open_sqlite, open_sqlite_beside, open_sqlite_read_only
 from app.domain.failures import Code, ConfigurationFailure
 from app.ports.runtime import Clock, Entropy
 
@@ -50,6 +50,27 @@ async def open_database(
         path = Path(sqlite_path(url) or f"{stack.enter_context(TemporaryDirectory(prefix='portico-'))}/portico.db")
         with named_sqlite(path):
             database = await stack.enter_async_context(open_sqlite(path))
+        yield database
+
+
+@asynccontextmanager
+async def open_beside(url: str, clock: Clock, entropy: Entropy) -> AsyncIterator[Database]:
+    """Open the database at that URL for a command that writes, while servers may run on it.
+
+    Raises: ConfigurationFailure (CONFIG_INVALID); StorageFailure.
+    """
+    async with AsyncExitStack() as stack:
+        if not is_sqlite_url(url):
+            with named_postgres(url):
+                shared = await stack.enter_async_context(open_postgres(url, clock, entropy, create_only=True))
+            yield shared
+            return
+        if not sqlite_path(url):
+            message = "storage.url: sqlite:// is lost when this command ends; name a file"
+            raise ConfigurationFailure(Code.CONFIG_INVALID, message)
+        path = Path(sqlite_path(url))
+        with named_sqlite(path):
+            database = await stack.enter_async_context(open_sqlite_beside(path))
         yield database
 
 

@@ -18,8 +18,8 @@ from sqlalchemy import func, select
 
 from app.adapters.stores.database import ResultRows, Statement, StatementCall, Transaction, execute
 from app.adapters.stores.health import StorageHealth
-from app.adapters.stores.schema_upgrade import SELECT_REVISION, upgrade_sql
-from app.domain.failures import Code, Failure, StorageFailure
+from app.adapters.stores.schema_upgrade import EARLIER_SCHEMA, SELECT_REVISION, upgrade_sql
+from app.domain.failures import Code, ConfigurationFailure, Failure, StorageFailure
 from app.ports.runtime import Clock, Entropy
 
 T = TypeVar("T")
@@ -157,11 +157,15 @@ class PostgresDatabase:
         self._writer_pool.close()
         self._shared_pool.close()
 
-    async def upgrade_schema(self) -> None:
-        """Run missing migrations under a lock, so that only one replica does, once the server has answered."""
+    async def upgrade_schema(self, *, create_only: bool = False) -> None:
+        """Run missing migrations under a lock, so that only one replica does, once the server has answered.
+
+        With `create_only` an empty database gets its schema, and an earlier schema is refused. Raises: StorageFailure;
+        ConfigurationFailure (CONFIG_INVALID).
+        """
         await self._access(lambda _: _ping(self._shared_pool), writing=False)
         try:
-            await _within(_MIGRATION_S, _migrate(self._writer_pool))
+            await _within(_MIGRATION_S, _migrate(self._writer_pool, create_only=create_only))
         except (*CONNECTION_ERRORS, asyncpg.PostgresError) as fault:
             raise _failure(fault) from fault
 
@@ -221,8 +225,9 @@ async def open_postgres(
     timeouts: PostgresTimeouts = DEFAULT_TIMEOUTS,
     max_connections: int = 8,
     read_only: bool = False,
+    create_only: bool = False,
 ) -> AsyncIterator[PostgresDatabase]:
-    """Open the database at that URL and upgrade its schema.
+    """Open the database at that URL and upgrade its schema; with `create_only` only an empty database gets one.
 
     `max_connections` does not count the writer's connection. A read-only database is not upgraded and refuses writes.
 
@@ -242,7 +247,7 @@ async def open_postgres(
     database = PostgresDatabase(connect, clock, entropy, timeouts, max_connections)
     try:
         if not read_only:
-            await database.upgrade_schema()
+            await database.upgrade_schema(create_only=create_only)
         yield database
     finally:
         database.close()
@@ -304,11 +309,15 @@ async def _execute(connection: Connection, call: StatementCall) -> ResultRows:
     return ()
 
 
-async def _migrate(pool: _Pool) -> None:
+async def _migrate(pool: _Pool, *, create_only: bool) -> None:
     async with pool.connection() as connection, connection.transaction():
         await connection.execute("SET LOCAL statement_timeout = 0")
         await connection.execute("SELECT pg_advisory_xact_lock($1)", MIGRATION_LOCK)
         exists = await connection.fetchval("SELECT to_regclass('alembic_version')")
+        if exists and create_only:
+            if not await connection.fetchval("SELECT to_regclass('api_keys')"):
+                raise ConfigurationFailure(Code.CONFIG_INVALID, EARLIER_SCHEMA)
+            return
         script = upgrade_sql("postgresql", await connection.fetchval(SELECT_REVISION) if exists else None)
         if script:
             await connection.execute(script)

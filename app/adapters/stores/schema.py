@@ -249,3 +249,19 @@ usage: Final = Table(
     Column("cost", Double, nullable=False),
     PrimaryKeyConstraint("tenant", "hour", "user", "key_id", "agent", "model", "source"),
 )
+
+api_keys: Final = Table(
+    "api_keys",
+    metadata,
+    Column("key_id", TEXT, primary_key=True),
+    Column("tenant", TEXT, nullable=False),
+    Column("user_id", TEXT, nullable=False),
+    Column("secret_hash", TEXT, nullable=False),
+    Column("permissions", LargeBinary, nullable=False),
+    Column("limits", LargeBinary, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double),
+    Column("revoked_at", Double),
+    Column("last_used_at", Double),
+    Index("api_keys_tenant", "tenant", "created_at", "key_id"),
+)

@@ -7,15 +7,18 @@ network file system.
 
 What is deleted is overwritten with zeros in its page. The write-ahead log still has the page as it was before, until it
 is copied into the file and truncated after the transactions that delete.
+
+Only the owner may read the file and the folders that are made for it. SQLite gives its log the same mode.
 """
 
 import fcntl
+import os
 import resource
 import sqlite3
 from asyncio import get_running_loop
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -26,7 +29,7 @@ from sqlalchemy import literal_column, select, text
 
 from app.adapters.stores.database import Parameters, ResultRows, Statement, StatementCall, Transaction, execute
 from app.adapters.stores.health import StorageHealth
-from app.adapters.stores.schema_upgrade import SELECT_REVISION, upgrade_sql
+from app.adapters.stores.schema_upgrade import EARLIER_SCHEMA, SELECT_REVISION, upgrade_sql
 from app.domain.failures import Code, ConfigurationFailure, StorageFailure
 
 T = TypeVar("T")
@@ -39,6 +42,7 @@ as writing the rows.
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _WRITE_ERRORS = frozenset({sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_TRUNCATE, sqlite3.SQLITE_IOERR_SHMSIZE})
 _READ_ONLY_FOLDER = frozenset({sqlite3.SQLITE_READONLY_DIRECTORY, sqlite3.SQLITE_CANTOPEN})
+_OWNER_ONLY = 0o600
 _PROBE = "-" * 65_536
 """Name of a replica that is written to see whether there is room again: more bytes than most commits have."""
 _SIZE = Statement(
@@ -120,6 +124,29 @@ async def open_sqlite_read_only(path: Path) -> AsyncIterator[SqliteDatabase]:
         yield SqliteDatabase(reader, reader)
 
 
+@asynccontextmanager
+async def open_sqlite_beside(path: Path) -> AsyncIterator[SqliteDatabase]:
+    """Open the database in that file for a command, also while a server owns it.
+
+    Its schema is created or upgraded only if no server does. Raises: ConfigurationFailure (CONFIG_INVALID) if the file
+    belongs to another user or has an earlier schema; StorageFailure.
+    """
+    _require_own_file(path)
+    async with AsyncExitStack() as stack:
+        is_owner = True
+        try:
+            await stack.enter_async_context(_file_lock(path))
+        except FileOwnedError:
+            is_owner = False
+        thread = await stack.enter_async_context(_thread(path, "portico-writes", connect=_connect_as_owner))
+        await thread.run_alone(_upgrade_schema if is_owner else _require_schema)
+        yield SqliteDatabase(thread, thread)
+
+
+class FileOwnedError(ConfigurationFailure):
+    """Failure to open a file that another process owns."""
+
+
 class _Thread:
     """A connection and the one thread that uses it."""
 
@@ -167,17 +194,41 @@ async def _file_lock(path: Path) -> AsyncIterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as taken:
             message = "another process owns the SQLite file of storage.url; several replicas need PostgreSQL"
-            raise ConfigurationFailure(Code.CONFIG_INVALID, message) from taken
+            raise FileOwnedError(Code.CONFIG_INVALID, message) from taken
         yield
 
 
 def _open_file(path: Path) -> BinaryIO:
+    """Open the file, readable for its owner only, as are the folders that are made for it."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("ab")
+        _make_folders(path.absolute().parent)
+        file = os.fdopen(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, _OWNER_ONLY), "ab")
     except OSError as fault:
         message = f"storage.url: cannot write {path}: {fault.strerror}"
         raise ConfigurationFailure(Code.CONFIG_INVALID, message) from fault
+    for each in (path, *(path.with_name(f"{path.name}{suffix}") for suffix in ("-wal", "-shm"))):
+        with suppress(OSError):  # the file of another user, or there is no log
+            each.chmod(_OWNER_ONLY)
+    return file
+
+
+def _make_folders(folder: Path) -> None:
+    """Make the folder and those above it, as far as they are missing. Raises: OSError."""
+    if not folder.is_dir():
+        _make_folders(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def _require_own_file(path: Path) -> None:
+    """Refuse a file of another user, whose service could not write what this process creates beside it.
+
+    Raises: ConfigurationFailure (CONFIG_INVALID).
+    """
+    place = next(each for each in (path, *path.absolute().parents) if each.exists())
+    user, owner = os.geteuid(), place.stat().st_uid
+    if owner != user and (place == path or user == 0):
+        message = f"storage.url: {place} belongs to another user (uid {owner}); run the command as that user"
+        raise ConfigurationFailure(Code.CONFIG_INVALID, message)
 
 
 def _connect_as_owner(path: Path) -> sqlite3.Connection:
@@ -220,6 +271,12 @@ def _upgrade_schema(connection: sqlite3.Connection) -> None:
     current = connection.execute(SELECT_REVISION).fetchone()[0] if exists else None
     if script := upgrade_sql("sqlite", current):
         connection.executescript(f"BEGIN IMMEDIATE;\n{script}\nCOMMIT;")
+
+
+def _require_schema(connection: sqlite3.Connection) -> None:
+    """Raise ConfigurationFailure (CONFIG_INVALID) if the server that owns the file has a schema without keys."""
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'api_keys'").fetchone() is None:
+        raise ConfigurationFailure(Code.CONFIG_INVALID, EARLIER_SCHEMA)
 
 
 def _forbid_writes(connection: sqlite3.Connection) -> None:

@@ -116,6 +116,10 @@ class LogSink:
         """Log the id under which a gateway knows a request."""
         self._logger.info("request.linked", request_id=request_id, gateway_request_id=gateway_request_id)
 
+    def log_issuer_failure(self, reason: str) -> None:
+        """Log that the key set of the issuer of tokens could not be fetched; the reason quotes nothing of it."""
+        self._logger.warning("issuer.unavailable", reason=reason)
+
     def log_node_error(self, request_id: str, node: str, error: Exception) -> None:
         """Log the error of a flow's node, whose text may hold anything and reaches no client."""
         self._logger.error("flow.node_error", request_id=request_id, node=node, exc_info=error)

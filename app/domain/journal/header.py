@@ -63,7 +63,8 @@ class ExecutionHeader:
     `inherited_messages` are those of an earlier execution with which the conversation begins, and `ancestors` are all
     executions of which this one holds messages or steps, the latest last. `user` and `key_id` are those of the
     principal that it was admitted for, `permissions` are the rights under which it runs to its end, and `key_limits`
-    are those of the key. `instructions` are those of its session, which follow the system prompt.
+    are those of the key. `instructions` are those of its session, which follow the system prompt. `auth_resolve_ms` is
+    the time that AuthResolve took; None in records of earlier releases, which have that stage in PREPARE.
     """
 
     execution_id: ExecutionId
@@ -90,6 +91,7 @@ class ExecutionHeader:
     key_limits: AccessLimits = NO_LIMITS
     agent: RequestedAgent | None = None
     instructions: str | None = None
+    auth_resolve_ms: float | None = None
 
     @property
     def scope(self) -> AccessScope:

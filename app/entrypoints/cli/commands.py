@@ -1,12 +1,14 @@
-"""Commands of `portico`: serve, check, execute, replay, flow, openapi."""
+"""Commands of `portico`: serve, check, execute, replay, flow, keys, openapi."""
 
 import asyncio
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from socket import socket
+from types import MappingProxyType
 from typing import Annotated
 
 import anyio
@@ -24,6 +26,8 @@ from app.entrypoints.cli.check import CheckStorage, OpenService, run_checks
 from app.entrypoints.cli.execution import ExecuteOptions, OutputOptions, read_request, run_once
 from app.entrypoints.cli.exit_codes import EPILOG, EXIT_CODES, SUSPENDED, failures_as_exits, print_failure
 from app.entrypoints.cli.flows import check_suspended_flows, flow_diagram, read_flow_request
+from app.entrypoints.cli.keys import OpenKeys, key_commands
+from app.entrypoints.cli.options import ConfigOption
 from app.entrypoints.cli.replay import OpenHistoryReader, ReplayPrinter, ReplaySelection, exit_code, replay_stored
 from app.entrypoints.cli.server import bind_listener, serve
 from app.entrypoints.cli.suspension_prompt import describe_suspension
@@ -39,11 +43,7 @@ class Wiring:
     open_service: OpenService
     open_history_reader: OpenHistoryReader
     check_storage: CheckStorage
-
-
-ConfigOption = Annotated[
-    Path | None, typer.Option(help="Configuration file. Default: PORTICO_CONFIG, else portico.toml in this directory.")
-]
+    open_keys: OpenKeys
 
 
 def main(wiring: Wiring) -> None:
@@ -65,6 +65,7 @@ def command_line() -> typer.Typer:
     portico.command("execute", epilog=EPILOG)(_execute)
     portico.command("replay", epilog=EPILOG)(_replay)
     portico.add_typer(_flow_commands(), name="flow")
+    portico.add_typer(key_commands(), name="keys")
     portico.command("openapi")(_openapi)
     return portico
 
@@ -90,11 +91,27 @@ def _serve(
     with failures_as_exits():
         overrides = {key: value for key, value in options.items() if value is not None}
         settings = load_settings(path=config, overrides=overrides)
-        listener = bind_listener(settings.server)
+        listener = bind_listener(settings.server.host, settings.server.port)
         address, number = listener.getsockname()[:2]
         announce = partial(_announce, settings, f"[{address}]:{number}" if ":" in address else f"{address}:{number}")
+        listeners = [listener, *_metrics_listeners(settings)]
         application = wiring.create_app(settings)
-        anyio.run(partial(serve, application, listener, settings.server, protocol=wiring.protocol, announce=announce))
+        anyio.run(partial(serve, application, listeners, settings.server, protocol=wiring.protocol, announce=announce))
+
+
+def _metrics_listeners(settings: Settings) -> list[socket]:
+    """Return the listener of the metrics, if they have one of their own. Raises: ConfigurationFailure."""
+    host, port = settings.server.metrics_host, settings.server.metrics_port
+    return [] if port is None else [bind_listener(host, port, name="server.metrics_port")]
+
+
+_ACCESS: Mapping[str, str] = MappingProxyType(
+    {
+        "none": "only this machine has access, without restrictions.",
+        "keys": "every request needs a key; `portico keys create` makes one.",
+        "jwt": "every request needs a token of the issuer, or a key; `portico keys create` makes one.",
+    }
+)
 
 
 def _announce(settings: Settings, address: str) -> None:
@@ -102,7 +119,7 @@ def _announce(settings: Settings, address: str) -> None:
     console.print(
         f"Portico listens on [bold]http://{address}[/bold], with its API description at /docs.", soft_wrap=True
     )
-    console.print(f'auth.mode is "{settings.auth.mode}": only this machine has access, without restrictions.')
+    console.print(f'auth.mode is "{settings.auth.mode}": {_ACCESS[settings.auth.mode]}')
     if settings.is_rehearsal:
         console.print("No engine is configured: the built-in rehearsal engine answers. It is not a model.")
 

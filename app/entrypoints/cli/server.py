@@ -18,7 +18,7 @@ import asyncio
 import os
 import resource
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from types import FrameType
 
 import anyio
@@ -35,28 +35,28 @@ _MAX_FILES = 65_536
 _RESERVED_FILES = 32
 
 
-def bind_listener(settings: ServerSettings) -> socket.socket:
-    """Return the bound listener. Raises: ConfigurationFailure (CONFIG_INVALID) if the address cannot be bound.
+def bind_listener(host: str, port: int, *, name: str = "server.port") -> socket.socket:
+    """Return the bound listener. Raises: ConfigurationFailure (CONFIG_INVALID), naming the setting of the port.
 
     Its protocol is given explicitly, because asyncio sets TCP_NODELAY only on connections of explicit TCP sockets.
     """
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((settings.host, settings.port))
+        listener.bind((host, port))
     except OSError as error:
         listener.close()
         reason = (error.strerror or "").lower()
         raise ConfigurationFailure(
-            Code.CONFIG_INVALID, f"server.port: cannot listen on {settings.host} port {settings.port}: {reason}"
+            Code.CONFIG_INVALID, f"{name}: cannot listen on {host} port {port}: {reason}"
         ) from None
     return listener
 
 
 async def serve(
     application: Starlette,
-    listener: socket.socket,
+    listeners: Sequence[socket.socket],
     settings: ServerSettings,
     *,
     protocol: type[asyncio.Protocol],
@@ -79,7 +79,7 @@ async def serve(
     )
     async with application.router.lifespan_context(application):
         server = _Server(config, drain=application.state.service.drain, grace=settings.drain_seconds, announce=announce)
-        await server.serve(sockets=[listener])
+        await server.serve(sockets=[*listeners])
 
 
 def _connection_limit(max_in_flight: int) -> int:

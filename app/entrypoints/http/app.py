@@ -13,10 +13,10 @@ from starlette.types import Scope
 
 from app.bootstrap.service import Service, open_service
 from app.entrypoints.http.exception_handlers import HANDLERS
-from app.entrypoints.http.middleware import AdmissionMiddleware, CorrelationMiddleware
+from app.entrypoints.http.middleware import AdmissionMiddleware, CorrelationMiddleware, Listeners
 from app.entrypoints.http.openapi import CONTRACT_VERSION, openapi_document
-from app.entrypoints.http.routes import docs, execute, executions, introspection, quote, sessions, usage
-from app.settings import Settings
+from app.entrypoints.http.routes import docs, execute, executions, introspection, probes, quote, sessions, usage
+from app.settings import Settings, is_loopback
 
 ServiceOpener = Callable[[Settings], AbstractAsyncContextManager[Service]]
 
@@ -42,7 +42,7 @@ def create_app(settings: Settings, opener: ServiceOpener = open_service) -> Fast
         routes=_routes(),
         middleware=[
             Middleware(CorrelationMiddleware, new_id=_new_id),
-            Middleware(AdmissionMiddleware, new_id=_new_id, allowed_hosts=settings.server.allowed_hosts),
+            Middleware(AdmissionMiddleware, new_id=_new_id, listeners=_listeners(settings)),
         ],
         exception_handlers=dict(HANDLERS),
         lifespan=_lifespan(settings, opener),
@@ -52,6 +52,11 @@ def create_app(settings: Settings, opener: ServiceOpener = open_service) -> Fast
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
     )
+
+
+def _listeners(settings: Settings) -> Listeners:
+    server = settings.server
+    return Listeners(settings.allowed_hosts, server.metrics_port, is_public=not is_loopback(server.metrics_host))
 
 
 def _no_telemetry() -> TelemetryConfig:
@@ -64,7 +69,7 @@ def _routes() -> list[BaseRoute]:
 
     `include_router` would match every request twice, once in the application and once in the router.
     """
-    modules = (execute, quote, executions, sessions, usage, introspection, docs)
+    modules = (execute, quote, executions, sessions, usage, introspection, probes, docs)
     routes = [route for module in modules for route in module.router.routes]
     gets = [route for route in routes if isinstance(route, APIRoute) and "GET" in (route.methods or ())]
     heads = [

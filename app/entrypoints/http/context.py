@@ -1,21 +1,28 @@
-"""Request context: the service, the principal and the ids of one request, as routes depend on them."""
+"""Request context: the service, the principal, the trace and the ids of one request.
+
+It is made here for every route. Routes of resources depend on `AUTHENTICATED`, so that no request is looked at further
+before its caller is known; probes do not.
+"""
 
 from asyncio import get_running_loop
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import orjson
 from fastapi import Depends, Request
+from fastapi.openapi.models import HTTPBearer
+from fastapi.security.base import SecurityBase
 from pydantic import BaseModel
 from starlette.responses import Response
 from starlette.types import Receive, Scope
 
 from app.bootstrap.service import Service
-from app.domain.access import LOCAL, Principal
-from app.domain.failures import Failure
-from app.domain.ids import RequestId
-from app.entrypoints.http.correlation import Correlation, correlate
+from app.domain.access import Principal
+from app.domain.api_key import ApiKey
+from app.domain.failures import Failure, StorageFailure
+from app.domain.ids import RequestId, SpanId, TraceId
+from app.entrypoints.http.correlation import Correlation, caller_trace, correlate
 from app.entrypoints.http.errors import JSON, WholeResponse
 from app.orchestration.facade import Facade
 
@@ -26,20 +33,57 @@ CONTEXT_KEY = "portico.context"
 class RequestContext:
     """One request as its route sees it.
 
-    `received_at` is a time of the event loop's clock. `request_id` is the id that the body names, under which a
-    refusal is answered. `body_was_read` tells whether the connection can be used for another request, `shows_limits`
-    whether the response has the caller's limits, and `refusal` is the failure that it was refused with.
+    `received_at` is a time of the event loop's clock, and `authentication_ms` is how long it took to find the caller.
+    `request_id` is the id that the body names, under which a refusal is answered. `body_was_read` tells whether the
+    connection can be used for another request, `shows_limits` whether the response has the caller's limits, and
+    `refusal` is the failure that it was refused with.
     """
 
     scope: Scope
     receive: Receive
     service: Service
-    principal: Principal
     received_at: float
+    authentication_ms: float = 0.0
     request_id: RequestId | None = None
     body_was_read: bool = False
     shows_limits: bool = False
     refusal: Failure | None = None
+    _principal: Principal | None = None
+
+    async def authenticate(self) -> None:
+        """Find out who calls. Raises: AccessFailure; StorageFailure."""
+        if self._principal is None:
+            clock = get_running_loop().time
+            began_at = clock()
+            self._principal = await self.service.authenticator.authenticate(bearer_credentials(self.scope))
+            self.authentication_ms = (clock() - began_at) * 1000
+
+    async def is_still_permitted(self) -> bool:
+        """Return False once the caller's key was revoked, or its key or token has expired."""
+        try:
+            return await self.service.authenticator.is_current(self.principal)
+        except StorageFailure:
+            return True
+
+    @property
+    def principal(self) -> Principal:
+        """The caller. Only a route that authenticates has one."""
+        if self._principal is None:
+            raise RuntimeError("the route does not authenticate its callers")
+        return self._principal
+
+    @property
+    def principal_name(self) -> str | None:
+        """The caller for a log: the public id of its key, also of a refused one, else its tenant and user."""
+        if self._principal is None:
+            key = ApiKey.parse(bearer_credentials(self.scope) or "")
+            return None if key is None else key.key_id
+        return self._principal.key_id or f"{self._principal.tenant}/{self._principal.user}"
+
+    @property
+    def trace(self) -> tuple[TraceId, SpanId] | tuple[None, None]:
+        """The caller's trace and span, which an execution continues; None twice without one."""
+        return caller_trace(self.scope)
 
     @property
     def facade(self) -> Facade:
@@ -67,20 +111,53 @@ class RequestContext:
         return self.json_response(orjson.dumps({"data": data, "has_more": following is not None, "next": following}))
 
 
-async def request_context(request: Request) -> RequestContext:
-    """Return the context of the request, the same one to every dependency and exception handler."""
-    return context_of(request)
-
-
 def context_of(request: Request) -> RequestContext:
     """Return the context of the request, which is made at first use."""
     scope = request.scope
     context: RequestContext | None = scope.get(CONTEXT_KEY)
     if context is None:
         service: Service = scope["app"].state.service
-        context = RequestContext(scope, request.receive, service, LOCAL, get_running_loop().time())
+        context = RequestContext(scope, request.receive, service, get_running_loop().time())
         scope[CONTEXT_KEY] = context
     return context
 
 
-Context = Annotated[RequestContext, Depends(request_context)]
+def bearer_credentials(scope: Scope) -> str | None:
+    """Return the credentials of the Authorization header; None without one of the scheme Bearer [RFC 6750].
+
+    They are empty, and so are no valid ones, if the header is given more than once.
+    """
+    given = [value for key, value in scope["headers"] if key == b"authorization"]
+    if not given:
+        return None
+    scheme, _, credentials = given[0].decode("latin-1").partition(" ")
+    if scheme.lower() != "bearer":
+        return None
+    return credentials.strip(" ") if len(given) == 1 else ""
+
+
+class BearerAuthentication(SecurityBase):
+    """Dependency that authenticates the caller; FastAPI describes it as the security scheme of its routes."""
+
+    def __init__(self) -> None:
+        self.model = HTTPBearer(
+            description="An API key (`ptk_…`), or a token of the configured issuer. Without authentication "
+            "(`auth.mode` is `none`) it is not needed."
+        )
+        self.scheme_name = "bearer"
+
+    async def __call__(self, request: Request) -> RequestContext:
+        context = context_of(request)
+        await context.authenticate()
+        return context
+
+
+async def public_context(request: Request) -> RequestContext:
+    """Return the context of a request whose caller need not be known."""
+    return context_of(request)
+
+
+_authentication = BearerAuthentication()
+AUTHENTICATED: Any = Depends(_authentication)
+Context = Annotated[RequestContext, AUTHENTICATED]
+PublicContext = Annotated[RequestContext, Depends(public_context)]

@@ -14,7 +14,7 @@ from starlette.routing import Match, Route
 from app.domain.failures import Code, Failure, RequestFailure
 from app.domain.field_errors import invalid_fields
 from app.entrypoints.http.body import invalid_fields_failure
-from app.entrypoints.http.context import RequestContext, context_of
+from app.entrypoints.http.context import RequestContext, bearer_credentials, context_of
 from app.entrypoints.http.correlation import Header
 from app.entrypoints.http.errors import CLOSE, problem_response, record_refusal
 from app.entrypoints.http.parameters import NOT_FOUND_MESSAGES, request_id_in_path
@@ -29,10 +29,10 @@ async def refuse(request: Request, failure: Failure) -> Response:
     context = context_of(request)
     context.refusal = failure
     correlation = context.correlate(request_id_in_path(request.scope) or context.request_id)
-    record_refusal(request.scope, failure, correlation)
+    record_refusal(request.scope, failure, correlation, principal=context.principal_name)
     other_id = failure.details.get("request_id")
     location = () if other_id is None else (location_header(other_id),)
-    return problem_response(failure, correlation, *location, *_close(context))
+    return problem_response(failure, correlation, *location, *_challenge(context, failure), *_close(context))
 
 
 async def refuse_parameters(request: Request, invalid: RequestValidationError) -> Response:
@@ -75,6 +75,19 @@ HANDLERS: Mapping[Any, Callable[[Request, Any], Coroutine[Any, Any, Response | N
         ClientDisconnect: send_nothing,
     }
 )
+
+
+def _challenge(context: RequestContext, failure: Failure) -> tuple[Header, ...]:
+    """Return the WWW-Authenticate header of a caller that is not authenticated or not permitted [RFC 6750]."""
+    challenge = 'Bearer realm="portico"'
+    if failure.code is Code.ACCESS_DENIED:
+        permission = failure.details.get("permission")
+        challenge += ', error="insufficient_scope"' + (f', scope="{permission}"' if permission else "")
+    elif failure.code is not Code.ACCESS_UNAUTHENTICATED:
+        return ()
+    elif bearer_credentials(context.scope) is not None:
+        challenge += ', error="invalid_token"'
+    return ((b"www-authenticate", challenge.encode()),)
 
 
 def _methods(request: Request) -> set[str]:

@@ -8,6 +8,7 @@ from pydantic import TypeAdapter
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
+from app.domain.access import LOCAL
 from app.domain.contract.response import SystemResponse
 from app.domain.failures import Code, RequestFailure
 from app.domain.lifecycle import State
@@ -122,7 +123,13 @@ def event_stream(
         *correlation.headers(),
         *extra,
     )
-    return EventStreamResponse(events, headers=headers, is_stopping=context.is_stopping, on_disconnect=on_disconnect)
+    return EventStreamResponse(
+        events,
+        headers=headers,
+        is_stopping=context.is_stopping,
+        on_disconnect=on_disconnect,
+        is_permitted=None if context.principal == LOCAL else context.is_still_permitted,
+    )
 
 
 def correlation_of(started: ExecutionHandle | Accepted) -> Correlation:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -14,6 +15,7 @@ from app.entrypoints.http.rate_limits import rate_limit_headers
 
 _LOG = logging.getLogger(__name__)
 LIVENESS = "/livez"
+METRICS = "/metrics"
 _READING_METHODS = frozenset({"GET", "HEAD"})
 NewId = Callable[[Scope], str]
 
@@ -71,15 +73,29 @@ class CorrelationMiddleware:
         await response(scope, receive, send)
 
 
-class AdmissionMiddleware:
-    """Refusal of requests for foreign hosts, and of all requests on surplus connections but the liveness probe.
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """The hosts for which requests are accepted, and the port that has the metrics and nothing else, if there is one.
 
-    A pattern is a host, `*.` and a domain, or `*`. The Host header decides nothing else.
+    A host pattern is a host, `*.` and a domain, or `*`. `is_public` tells that others reach the metrics port by any
+    host.
     """
 
-    def __init__(self, app: ASGIApp, *, new_id: NewId, allowed_hosts: Sequence[str]) -> None:
+    allowed_hosts: Sequence[str]
+    metrics_port: int | None = None
+    is_public: bool = False
+
+
+class AdmissionMiddleware:
+    """Refusal of requests for foreign hosts, of all requests on surplus connections but the liveness probe, and of
+    requests on the wrong port. The Host header decides nothing else.
+    """
+
+    def __init__(self, app: ASGIApp, *, new_id: NewId, listeners: Listeners) -> None:
         self._app = app
         self._new_id = new_id
+        self._listeners = listeners
+        allowed_hosts = listeners.allowed_hosts
         self._allows_any = "*" in allowed_hosts
         self._hosts = frozenset(host.lower() for host in allowed_hosts if not host.startswith("*"))
         self._domains = tuple(host[1:].lower() for host in allowed_hosts if host.startswith("*."))
@@ -96,6 +112,11 @@ class AdmissionMiddleware:
     def _failure(self, scope: Scope) -> Failure | None:
         if is_surplus(scope) and scope["path"] != LIVENESS:
             return RequestFailure(Code.REQUEST_OVERLOADED, "too many connections", retry_after=1)
+        is_for_metrics = self._listeners.metrics_port is not None and scope["server"][1] == self._listeners.metrics_port
+        if self._listeners.metrics_port is not None and is_for_metrics != (scope["path"] == METRICS):
+            return RequestFailure(Code.REQUEST_NOT_FOUND, "there is nothing at this path", condition="path")
+        if is_for_metrics and self._listeners.is_public:
+            return None
         if not self._allows_any and not self._is_allowed(dict(scope["headers"]).get(b"host", b"")):
             message = "the Host header is none of server.allowed_hosts"
             return RequestFailure(Code.REQUEST_INVALID, message, condition="syntax")

@@ -27,6 +27,11 @@ CONTRACT_VERSION = "1"
 PROBLEM_TYPE = "application/problem+json"
 READ_FAILURES = (Code.REQUEST_INVALID, Code.REQUEST_NOT_FOUND, Code.STORAGE_UNAVAILABLE, Code.STORAGE_FULL)
 _REF = "#/components/schemas/{model}"
+_ACCESS_FAILURES = (Code.ACCESS_UNAUTHENTICATED, Code.ACCESS_UNAVAILABLE)
+_SERVERS: tuple[Mapping[str, str], ...] = (
+    {"url": "/", "description": "The service that this description comes from."},
+    {"url": "http://127.0.0.1:8080", "description": "A service on this machine, with the default settings."},
+)
 _REQUESTS = (SystemRequest, ResumeRequest, ForkRequest, SessionChanges)
 _PUBLIC_NAMES: Mapping[str, str] = MappingProxyType(
     {
@@ -54,6 +59,7 @@ _HEADERS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "RateLimit": ("What is left of each limit: `r` units, and all of them in `t` seconds.", "string"),
         "Preference-Applied": ("`respond-async` if the response does not wait for the execution.", "string"),
         "Idempotency-Replayed": ("`true` if this is the response of an earlier request.", "string"),
+        "WWW-Authenticate": ("`Bearer`, with the error and the missing permission [RFC 6750].", "string"),
         "Allow": ("Methods that the path supports.", "string"),
     }
 )
@@ -161,13 +167,21 @@ def _failures(codes: Iterable[Code], content: dict[str, Any]) -> dict[int | str,
 
 def openapi_document(app: FastAPI) -> dict[str, Any]:
     """Return the whole description, with sorted keys, so that equal code gives equal text."""
-    document = get_openapi(title=app.title, version=app.version, license_info={"name": "Apache-2.0"}, routes=app.routes)
+    document = get_openapi(
+        title=app.title,
+        version=app.version,
+        license_info={"name": "Apache-2.0"},
+        servers=[dict(each) for each in _SERVERS],
+        routes=app.routes,
+    )
     components = document["components"]
     components["schemas"] = _renamed(components["schemas"]) | _renamed(_added_schemas())
     components["headers"] = {name: _header(name) for name in _HEADERS}
     document["paths"] = _renamed(document["paths"])
     for path in document["paths"].values():
         for operation in path.values():
+            if "security" in operation:
+                _add_access_failures(operation["responses"])
             _add_common_headers(operation["responses"])
     add_examples(document)
     ordered: dict[str, Any] = json.loads(json.dumps(document, sort_keys=True))
@@ -218,13 +232,21 @@ def _renamed(part: dict[str, Any]) -> dict[str, Any]:
     return renamed
 
 
+def _add_access_failures(responses: dict[str, Any]) -> None:
+    """Add the refusals of a route that authenticates its callers, which may have others of the same status."""
+    for status, failure in failures(*_ACCESS_FAILURES).items():
+        known = responses.setdefault(str(status), failure)
+        if failure["description"] not in known["description"]:
+            known["description"] += f", {failure['description']}"
+
+
 def _add_common_headers(responses: dict[str, Any]) -> None:
     for status, response in responses.items():
         names = ["X-Request-Id", "traceparent"]
         if status == "429":
             names += ["RateLimit-Policy", "RateLimit"]
         if PROBLEM_TYPE in response.get("content", {}):
-            names += ["Retry-After", "x-should-retry", "Allow"]
+            names += ["Retry-After", "x-should-retry", "Allow", "WWW-Authenticate"]
         response["headers"] = _header_refs(*names) | response.get("headers", {})
 
 

@@ -11,13 +11,15 @@ Theory of operation
 4. `on_disconnect` defines what a leaving client means. A reader that is dropped because its queue overflowed, or
    because it takes nothing, did not leave; the first gets a `retry:` line.
 5. A stream that ends without a final event, or while the service is stopping, ends with that line too.
+6. The stream of a caller whose access can end asks every `PERMISSION_SECONDS` whether it has, and ends then, without
+   that line. The execution goes on under the rights that it was admitted with.
 
 Rejected: a second task that takes from the subscription and sends, which costs as much a chunk as reading it from the
 provider; a timeout around each wait; sse-starlette and StreamingResponse, which cost a third more a chunk.
 """
 
 from asyncio import TimerHandle, get_running_loop
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
 import orjson
@@ -49,6 +51,8 @@ from app.ports.events import Subscription
 
 SILENCE_SECONDS = 15.0
 SEND_SECONDS = 20.0
+PERMISSION_SECONDS = 1.0
+"""Short enough for a revocation to end a stream within 5 seconds, together with the age of a key in memory."""
 KEEP_ALIVE = b": keep-alive\n\n"
 RETRY = b"retry: 1000\n\n"
 _DELTA = b'event: inference.delta\ndata: {"type":"inference.delta",%b,"timestamp":"%b",%b\n\n'
@@ -67,8 +71,12 @@ class EventStreamResponse(Response):
         headers: Sequence[Header],
         is_stopping: Callable[[], bool],
         on_disconnect: Callable[[], None] | None = None,
+        is_permitted: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
-        """Prepare the response. `on_disconnect` is called if the client leaves before the end of the events."""
+        """Prepare the response. `on_disconnect` is called if the client leaves before the end of the events.
+
+        `is_permitted` tells whether the client may still read; without it, nothing changes that.
+        """
         self.status_code = 200
         self.background = None
         self.raw_headers = [*headers]
@@ -77,6 +85,7 @@ class EventStreamResponse(Response):
         self._on_disconnect = on_disconnect
         self._encoder = FrameEncoder()
         self._loop = get_running_loop()
+        self._permission = None if is_permitted is None else _PermissionCheck(is_permitted)
         self._sent_at = self._loop.time()
         self._ended = False
         self._silence_timer: TimerHandle | None = None
@@ -87,16 +96,23 @@ class EventStreamResponse(Response):
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             self._subscription.notify(listener.wake)
             self._watch_silence(listener.wake)
+            if self._permission is not None:
+                self._permission.start(listener.wake)
             await self._send_events(scope, listener, send)
         finally:
             if self._silence_timer is not None:
                 self._silence_timer.cancel()
+            if self._permission is not None:
+                self._permission.stop()
             self._subscription.notify(None)
             self._subscription.close()
 
     async def _send_events(self, scope: Scope, listener: DisconnectListener, send: Send) -> None:
         can_write, has_waited = writability(scope), True
         while not self._ended:
+            if self._permission is not None and await self._permission.has_ended():
+                await _is_sent_in_time(send, _body(b"", more=False))
+                return
             message = self._next_message() or self._keep_alive()
             if message is None:
                 if await listener.wait():
@@ -140,6 +156,36 @@ class EventStreamResponse(Response):
     def _leave(self) -> None:
         if self._on_disconnect is not None:
             self._on_disconnect()
+
+
+class _PermissionCheck:
+    """Repeated check whether the client may still read; between two checks it counts as permitted."""
+
+    def __init__(self, is_permitted: Callable[[], Awaitable[bool]]) -> None:
+        self._is_permitted = is_permitted
+        self._is_due = False
+        self._loop = get_running_loop()
+        self._timer: TimerHandle | None = None
+
+    def start(self, wake: Callable[[], None]) -> None:
+        """Call `wake` whenever a check is due, until stopped."""
+        self._timer = self._loop.call_later(PERMISSION_SECONDS, self._remind, wake)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def has_ended(self) -> bool:
+        """Return True once a check that was due found that the client may no longer read."""
+        if not self._is_due:
+            return False
+        self._is_due = False
+        return not await self._is_permitted()
+
+    def _remind(self, wake: Callable[[], None]) -> None:
+        self._is_due = True
+        self.start(wake)
+        wake()
 
 
 _NO_STEP_NAME = b',"step_name":null'

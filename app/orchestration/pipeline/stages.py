@@ -141,7 +141,7 @@ async def _context_guard(preparation: Preparation) -> Preparation:
 
 
 AUTH_RESOLVE: Final = Stage("AuthResolve", _auth_resolve)
-"""Runs in the facade, before INIT, so that a refused caller leaves no execution behind."""
+"""Runs in the facade, before INIT, so that a refused caller leaves no execution behind; INIT records its time."""
 HISTORY_SANITIZE: Final = Stage("HistorySanitize", _history_sanitize)
 CONTEXT_GUARD: Final = Stage("ContextGuard", _context_guard)
 TOOL_SPLIT: Final = Stage("ToolSplit", _tool_split)
@@ -149,7 +149,7 @@ PREPARE_STAGES: Final[Sequence[Stage[Preparation]]] = (TOOL_SPLIT, HISTORY_SANIT
 """Stages of PREPARE in the order in which they run."""
 _SEED_ORDER: Final = tuple(stage.name for stage in (AUTH_RESOLVE, HISTORY_SANITIZE, CONTEXT_GUARD, TOOL_SPLIT))
 UNTIMED_AUTH_RESOLVE: Final = StageTrace(AUTH_RESOLVE.name, 0.0, "ok")
-"""AuthResolve of a queued or recovered execution: the stored record does not hold how long it took."""
+"""AuthResolve of an execution that an earlier release has queued: its header does not hold how long it took."""
 
 
 def allowed_tools(

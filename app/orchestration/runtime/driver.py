@@ -28,7 +28,7 @@ from app.orchestration.execution.reserve import withhold_time
 from app.orchestration.execution.response import Termination, build_response, minimal_failure, terminal_event
 from app.orchestration.execution.session_turn import SessionTurn
 from app.orchestration.pipeline.prepare import PrepareEffect, Preparer
-from app.orchestration.pipeline.stages import StageTimer
+from app.orchestration.pipeline.stages import AUTH_RESOLVE, StageTimer
 from app.orchestration.planning.synthesis import answer_without_model
 from app.orchestration.runtime.salvage import LIMIT_REACHED, reached_limit, salvage
 
@@ -87,8 +87,7 @@ async def run_to_end(
 ) -> Termination:
     """Run everything from INIT until the pattern returns. Raises: anyio's cancellation if it is stopped meanwhile."""
     try:
-        accepted = LifecycleTransition(None, State.INIT, execution.lifecycle.attempt, "accepted")
-        execution.recorder.record(INIT_ANCHOR, execution.correlation, accepted)
+        _record_init(execution)
         messages = () if preparer is None else await preparer.acquire_turn()
         context = start_context(execution, progress, messages)
         withhold_time(execution)
@@ -106,6 +105,14 @@ async def run_to_end(
     except BranchStopped:
         return _interrupted(execution)
     return Termination(result, conversation=progress.conversation.new_messages)
+
+
+def _record_init(execution: Execution) -> None:
+    """Record the first transition, and behind it the stage that came before the execution."""
+    accepted = LifecycleTransition(None, State.INIT, execution.lifecycle.attempt, "accepted")
+    duration_ms = execution.header.auth_resolve_ms
+    stages = () if duration_ms is None else (StageEnd(AUTH_RESOLVE.name, duration_ms, "ok"),)
+    execution.recorder.record(INIT_ANCHOR, execution.correlation, accepted, *stages)
 
 
 async def _run_pattern(

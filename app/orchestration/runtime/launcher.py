@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from app.capabilities.limits.quotas import RunSlot
 from app.domain.failures import Code, Failure, RequestFailure
-from app.domain.journal.outcomes import StageTrace, StopDecision
+from app.domain.journal.outcomes import StopDecision
 from app.domain.lifecycle import Mode
 from app.orchestration.execution.environment import Environment, quota_of
 from app.orchestration.execution.execution import Execution
@@ -39,7 +39,6 @@ class Launcher:
         *,
         subscribe: bool = False,
         claimed: bool = False,
-        auth_resolve: StageTrace = UNTIMED_AUTH_RESOLVE,
         slot: RunSlot | None = None,
         stop: StopDecision | None = None,
         spawn: Callable[[str, Body], None] | None = None,
@@ -58,7 +57,8 @@ class Launcher:
         execution_id = execution.header.execution_id
         subscription = self._environment.event_feed.subscribe(execution_id) if subscribe else None
         local = LocalExecution(execution, subscription)
-        body = partial(self._run, local, StageTimer(self._environment.clock, [auth_resolve]), slot)
+        earlier = [UNTIMED_AUTH_RESOLVE] if execution.header.auth_resolve_ms is None else []
+        body = partial(self._run, local, StageTimer(self._environment.clock, earlier), slot)
         try:
             (spawn or self._runner.start)(execution_id, body)
         except Failure as refusal:

@@ -82,6 +82,8 @@ def without_write_permission(folder: Path) -> Iterator[None]:
     """Let this process read the folder only, as root too."""
     user = os.geteuid()
     folder.chmod(0o555)
+    for file in folder.iterdir():
+        file.chmod(0o444)
     if user == 0:
         os.seteuid(65_534)
     try:

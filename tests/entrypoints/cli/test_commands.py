@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from typer.testing import CliRunner, Result
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from app.bootstrap.access import open_keys
 from app.bootstrap.service import open_history_reader
 from app.domain.access import Principal
 from app.domain.contract.final_answer import FinalAnswer
@@ -157,6 +158,7 @@ class StagedService:
             open_service=self.open,
             open_history_reader=open_history_reader,
             check_storage=self.check_storage,
+            open_keys=open_keys,
         )
         return CliRunner().invoke(command_line(), list(arguments), obj=wiring, prog_name="portico")
 

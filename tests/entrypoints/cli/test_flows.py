@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from typer.testing import CliRunner, Result
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from app.bootstrap.access import open_keys
 from app.bootstrap.service import check_storage, open_history_reader, open_service
 from app.domain.lifecycle import State
 from app.entrypoints.cli.commands import Wiring, command_line
@@ -63,6 +64,7 @@ def run(*arguments: str, given: str | None = None) -> Result:
         open_service=open_service,
         open_history_reader=open_history_reader,
         check_storage=check_storage,
+        open_keys=open_keys,
     )
     return CliRunner().invoke(command_line(), ["flow", *arguments], obj=wiring, prog_name="portico", input=given)
 

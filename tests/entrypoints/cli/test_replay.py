@@ -18,6 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from app.adapters.stores.executions.store import DatabaseExecutionStore
 from app.adapters.stores.factory import open_read_only
 from app.adapters.system import SystemClock, SystemEntropy
+from app.bootstrap.access import open_keys
 from app.bootstrap.service import PATTERNS, check_storage, open_history_reader, open_service
 from app.domain.access import LOCAL
 from app.domain.contract.messages import Message
@@ -74,6 +75,7 @@ def portico(*arguments: str, opener: OpenHistoryReader = open_history_reader) ->
         open_service=open_service,
         open_history_reader=opener,
         check_storage=check_storage,
+        open_keys=open_keys,
     )
     return CliRunner().invoke(command_line(), ["replay", *arguments], obj=wiring, prog_name="portico")
 

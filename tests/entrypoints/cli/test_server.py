@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from app.entrypoints.cli.server import bind_listener
-from app.settings import ServerSettings
 from tests.support.cli_process import Process, serving
 
 
@@ -161,7 +160,7 @@ def test_openapi_does_not_depend_on_the_configuration(start: Callable[..., Proce
 
 
 def test_the_listener_is_an_explicit_tcp_socket_so_that_asyncio_sets_nodelay() -> None:
-    with bind_listener(ServerSettings(port=0)) as listener:
+    with bind_listener("127.0.0.1", 0) as listener:
         assert listener.proto == socket.IPPROTO_TCP
 
 

@@ -241,6 +241,7 @@ async def test_a_waiting_turn_is_shown_read_and_cancelled_like_any_execution() -
         received = events(await served.get("/v1/executions/q/events"))
         assert [each["type"] for each in received] == [
             "lifecycle.transition",
+            "stage.end",
             "lifecycle.transition",
             "execution.cancelled",
         ]

@@ -8,15 +8,14 @@ from starlette.responses import Response
 from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import SystemResponse
 from app.entrypoints.http.body import json_body
-from app.entrypoints.http.context import context_of
-from app.entrypoints.http.correlation import caller_trace
+from app.entrypoints.http.context import AUTHENTICATED, context_of
 from app.entrypoints.http.execution_response import REPLAYED, ExecutionResponder, correlation_of
 from app.entrypoints.http.negotiation import ResponseKind, prefers_async, response_kind
 from app.entrypoints.http.openapi import IDEMPOTENCY_KEY, PREFER, TRACEPARENT, describe_body, execution_responses
 from app.entrypoints.http.parameters import idempotency_key
 from app.orchestration.facade import Accepted, CallOptions, ExecutionView
 
-router = APIRouter()
+router = APIRouter(dependencies=[AUTHENTICATED])
 
 
 @router.post(
@@ -39,13 +38,14 @@ async def execute(
     scope, facade = context.scope, context.facade
     responder = ExecutionResponder(context, response_kind(scope, background=body.background))
     is_async = prefers_async(scope)
-    trace_id, parent_span_id = caller_trace(scope)
+    trace_id, parent_span_id = context.trace
     options = CallOptions(
         trace_id=trace_id,
         parent_span_id=parent_span_id,
         subscribe=responder.kind is ResponseKind.EVENTS,
         idempotency_key=idempotency_key(scope),
         background=is_async,
+        authentication_ms=context.authentication_ms,
     )
     started = await facade.execute(body, context.principal, options)
     if isinstance(started, Accepted):

@@ -13,8 +13,7 @@ from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import SystemResponse
 from app.domain.failures import Code
 from app.entrypoints.http.body import json_body
-from app.entrypoints.http.context import Context
-from app.entrypoints.http.correlation import caller_trace
+from app.entrypoints.http.context import AUTHENTICATED, Context
 from app.entrypoints.http.errors import WholeResponse
 from app.entrypoints.http.execution_response import ExecutionResponder, event_stream
 from app.entrypoints.http.negotiation import ResponseKind, response_kind
@@ -58,7 +57,7 @@ from app.orchestration.facade import (
     summary_of,
 )
 
-router = APIRouter()
+router = APIRouter(dependencies=[AUTHENTICATED])
 EXECUTIONS = "/v1/executions"
 EXECUTION = f"{EXECUTIONS}/{{request_id}}"
 
@@ -278,8 +277,13 @@ async def fork_execution(
     """
     context.shows_limits = True
     responder = ExecutionResponder(context, response_kind(context.scope))
-    trace_id, parent_span_id = caller_trace(context.scope)
-    options = CallOptions(trace_id, parent_span_id, subscribe=responder.kind is ResponseKind.EVENTS)
+    trace_id, parent_span_id = context.trace
+    options = CallOptions(
+        trace_id,
+        parent_span_id,
+        subscribe=responder.kind is ResponseKind.EVENTS,
+        authentication_ms=context.authentication_ms,
+    )
     return await responder.respond(await context.facade.fork(request_id, body, context.principal, options))
 
 

@@ -1,22 +1,21 @@
-"""Introspection and probes: tools, engines, error codes, state machines, liveness, readiness and metrics."""
+"""Introspection: tools, engines, flows, error codes and state machines."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import orjson
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 
-from app.bootstrap.service import Readiness
 from app.domain.diagrams import machines
 from app.domain.failures import TAXONOMY, Code, FailureRow, RequestFailure
-from app.entrypoints.http.context import Context
+from app.entrypoints.http.context import AUTHENTICATED, Context
 from app.entrypoints.http.errors import JSON, WholeResponse
 from app.entrypoints.http.openapi import Collection, failures
 from app.orchestration.facade import AgentView, EngineView, FlowView, ToolView
 
-router = APIRouter()
+router = APIRouter(dependencies=[AUTHENTICATED])
 
 
 class VariantView(BaseModel):
@@ -47,12 +46,6 @@ class MachineView(BaseModel):
     terminal: list[str] = Field(description="Terminal states.")
     table: dict[str, Any] = Field(description="Successors by state, or by state and event if the edges have events.")
     mermaid: str = Field(description="The machine as a Mermaid state diagram.")
-
-
-class Alive(BaseModel):
-    """Liveness of the process."""
-
-    alive: Literal[True] = Field(description="Always true.")
 
 
 @router.get("/v1/tools", operation_id="tools", summary="List the registered tools", response_model=Collection[ToolView])
@@ -112,32 +105,6 @@ async def list_errors() -> Response:
 async def list_machines() -> Response:
     """Return the lifecycles and the fallback machine."""
     return _collection(machines())
-
-
-@router.get("/livez", operation_id="livez", summary="Check the liveness of the process", response_model=Alive)
-async def show_liveness() -> Response:
-    """Respond, which proves that the process is alive."""
-    return WholeResponse(200, b'{"alive":true}')
-
-
-@router.get(
-    "/readyz",
-    operation_id="readyz",
-    summary="Check the readiness for requests",
-    response_model=Readiness,
-    responses={503: {"model": Readiness, "description": "Not ready, with the reason"}},
-)
-async def show_readiness(context: Context) -> Response:
-    """Return 200 while the service takes requests, else 503."""
-    found = context.service.readiness()
-    return WholeResponse(200 if found.ready else 503, found.model_dump_json().encode())
-
-
-@router.get("/metrics", operation_id="metrics", summary="Show Prometheus metrics", response_class=PlainTextResponse)
-async def show_metrics(context: Context) -> Response:
-    """Return the Prometheus exposition."""
-    body, media_type = context.service.metrics()
-    return WholeResponse(200, body, ((b"content-type", media_type.encode()),))
 
 
 def _collection(data: Sequence[Any]) -> WholeResponse:

@@ -9,10 +9,10 @@ from app.domain.contract.quote import Quote
 from app.domain.contract.request import SystemRequest
 from app.domain.failures import Code
 from app.entrypoints.http.body import json_body
-from app.entrypoints.http.context import Context
+from app.entrypoints.http.context import AUTHENTICATED, Context
 from app.entrypoints.http.openapi import TRACEPARENT, describe_body, failures
 
-router = APIRouter()
+router = APIRouter(dependencies=[AUTHENTICATED])
 _REFUSALS = (
     *(Code.REQUEST_INVALID, Code.REQUEST_TOO_LARGE, Code.REQUEST_UNSUPPORTED_MEDIA, Code.REQUEST_OVERLOADED),
     *(Code.ACCESS_DENIED, Code.TOOL_NOT_FOUND, Code.ORCHESTRATION_BUDGET_EXCEEDED, Code.CONFIG_SCHEMA_REQUIRED),

@@ -13,7 +13,7 @@ from app.domain.contract.messages import Message
 from app.domain.contract.response import public_message
 from app.domain.failures import Code
 from app.entrypoints.http.body import json_body
-from app.entrypoints.http.context import Context
+from app.entrypoints.http.context import AUTHENTICATED, Context
 from app.entrypoints.http.errors import WholeResponse
 from app.entrypoints.http.openapi import READ_FAILURES, Page, describe_body, failures
 from app.entrypoints.http.parameters import (
@@ -31,7 +31,7 @@ from app.entrypoints.http.parameters import (
 )
 from app.orchestration.facade import SessionChanges, SessionView
 
-router = APIRouter()
+router = APIRouter(dependencies=[AUTHENTICATED])
 SESSIONS = "/v1/sessions"
 SESSION = f"{SESSIONS}/{{session_id}}"
 

@@ -6,12 +6,12 @@ import orjson
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from app.entrypoints.http.context import Context
+from app.entrypoints.http.context import AUTHENTICATED, Context
 from app.entrypoints.http.openapi import READ_FAILURES, Collection, failures
 from app.entrypoints.http.parameters import UsageQuery
 from app.orchestration.facade import UsageView
 
-router = APIRouter()
+router = APIRouter(dependencies=[AUTHENTICATED])
 
 
 @router.get(

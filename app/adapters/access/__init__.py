@@ -1,0 +1,1 @@
+"""Authentication of callers: API keys, and tokens of an issuer."""

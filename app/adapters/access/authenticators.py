@@ -1,0 +1,42 @@
+"""Authenticators: without authentication, by API key, and by API key or token."""
+
+from app.adapters.access.api_keys import ApiKeys
+from app.adapters.access.refusals import unauthenticated
+from app.adapters.access.tokens import Tokens
+from app.domain.access import LOCAL, Principal
+from app.domain.api_key import PREFIX, ApiKey
+from app.ports.runtime import Clock
+
+
+class NoAuthentication:
+    """Implementation of `Authenticator` that takes every caller for the local one."""
+
+    async def authenticate(self, credentials: str | None) -> Principal:
+        return LOCAL
+
+    async def is_current(self, principal: Principal) -> bool:
+        return True
+
+
+class BearerAuthenticator:
+    """Implementation of `Authenticator` by API keys, and by tokens if there is an issuer."""
+
+    def __init__(self, clock: Clock, api_keys: ApiKeys, tokens: Tokens | None = None) -> None:
+        self._clock = clock
+        self._api_keys = api_keys
+        self._tokens = tokens
+
+    async def authenticate(self, credentials: str | None) -> Principal:
+        if credentials is None:
+            raise unauthenticated("a key or a token is required")
+        key = ApiKey.parse(credentials)
+        if key is not None:
+            return await self._api_keys.authenticate(key)
+        if self._tokens is None or credentials.startswith(PREFIX):
+            raise unauthenticated("the credentials are not a key")
+        return await self._tokens.authenticate(credentials)
+
+    async def is_current(self, principal: Principal) -> bool:
+        if principal.key_id is not None:
+            return await self._api_keys.is_current(principal.key_id)
+        return principal.expires_at is None or self._clock.now() < principal.expires_at
