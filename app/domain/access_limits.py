@@ -6,7 +6,7 @@ A rate is enforced by the generic cell rate algorithm: `quota` units may be take
 
 from dataclasses import dataclass
 from enum import StrEnum
-from math import floor, inf
+from math import ceil, inf
 from typing import Final
 
 MILLIONTHS: Final = 1_000_000
@@ -14,7 +14,8 @@ MILLIONTHS: Final = 1_000_000
 LEASES: Final = 40
 """A replica leases this part of what is left of a limit, to spend it without asking again."""
 _CLOCK_RESOLUTION_S: Final = 1e-6
-"""Precision of a time in Unix seconds; what came back within it counts as back."""
+_PART_OF_UNIT: Final = 1e-3
+"""A unit that is missing by the precision of a time in Unix seconds, or of many sums of such, counts as back."""
 
 
 class LimitKind(StrEnum):
@@ -35,8 +36,9 @@ class Rate:
 
     def available(self, full_at: float, now: float) -> int:
         """Return the units that may be taken now."""
-        missing_s = max(0.0, full_at - now - _CLOCK_RESOLUTION_S)
-        return max(0, self.quota - _ceil_units(missing_s * self.quota / self.seconds))
+        missing_s = full_at - now - _CLOCK_RESOLUTION_S
+        missing = ceil(missing_s * self.quota / self.seconds - _PART_OF_UNIT)
+        return min(self.quota, max(0, self.quota - missing))
 
     def take(self, full_at: float, now: float, units: int) -> float:
         """Return the state after so many units are taken, or given back if negative; all of them may be missing."""
@@ -48,7 +50,7 @@ class Rate:
             return inf
         fits_at = full_at - (self.quota - units) * self.seconds / self.quota
         wait = fits_at - now
-        return wait if wait > _CLOCK_RESOLUTION_S else 0.0
+        return wait if wait > _CLOCK_RESOLUTION_S + _PART_OF_UNIT * self.seconds / self.quota else 0.0
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,3 @@ def format_rate(rate: Rate, *, units: int = 1) -> str:
 _MOST_UNITS: Final = 10**15 - 1
 """Largest integer of a structured field."""
 _MOST_SECONDS: Final = 366 * 86_400
-
-
-def _ceil_units(units: float) -> int:
-    return -floor(-units)

@@ -3,16 +3,32 @@
 from collections.abc import Mapping, Sequence
 
 from app.adapters.stores.limits import MemoryLimitStore
-from app.ports.limits import UsageCounts, UsageFilter, UsageGroup, UsageKey
+from app.domain.access_limits import Rate
+from app.domain.failures import Code, StorageFailure
+from app.ports.limits import RateLease, UsageCounts, UsageFilter, UsageGroup, UsageKey
 from app.ports.runtime import Clock
 from tests.support.stored_journal import InMemoryDatabase
 
 
 class ExactLimitStore(MemoryLimitStore):
-    """The store of a replica that is alone, which counts how often it is asked."""
+    """The store of a replica that is alone. It counts how often it is asked, and may be out of order."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(InMemoryDatabase(), clock)
+        self.leases = 0
+        self.is_down = False
+
+    async def lease_units(self, name: str, rate: Rate, needed: int) -> RateLease:
+        self.leases += 1
+        if self.is_down:
+            raise StorageFailure(Code.STORAGE_UNAVAILABLE, "the database does not answer")
+        return await super().lease_units(name, rate, needed)
+
+    async def lease_slots(self, name: str, limit: int, held: int) -> int:
+        self.leases += 1
+        if self.is_down:
+            raise StorageFailure(Code.STORAGE_UNAVAILABLE, "the database does not answer")
+        return await super().lease_slots(name, limit, held)
 
 
 class RecordedUsage:
@@ -30,3 +46,8 @@ class RecordedUsage:
 
     async def read(self, where: UsageFilter, by: UsageGroup) -> Sequence[tuple[str, UsageCounts]]:
         raise NotImplementedError
+
+    @property
+    def total(self) -> UsageCounts:
+        """The sum of everything that is stored."""
+        return sum([*self.process.values(), *self.executions.values()], UsageCounts())

@@ -24,8 +24,8 @@ DEFAULT_TENANT: Final = "default"
 """Name of the limits of every tenant that has none of its own."""
 SLOT_RETRY_S: Final = 1.0
 _RENEWAL_S: Final = 5.0
-_MAX_QUOTAS: Final = 10_000
-"""Callers that are remembered although they use nothing."""
+_MAX_ACCOUNTS: Final = 10_000
+"""Limits that are remembered although nothing of them is used."""
 Claim = tuple[RateAccount, int]
 
 
@@ -262,7 +262,7 @@ class Quotas:
         idle = [key for key, account in self._rates.items() if account.is_idle]
         for account in self._rates.values():
             account.was_used = False
-        if len(self._quotas) > _MAX_QUOTAS:
+        if len(self._rates) + len(self._slots) > _MAX_ACCOUNTS:
             for key in idle:
                 del self._rates[key]
             for name in [key for key, account in self._slots.items() if account.is_idle]:
