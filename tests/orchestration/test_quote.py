@@ -21,6 +21,7 @@ from app.domain.tools import SideEffects
 from app.ports.journal import ExecutionHistory
 from app.ports.tool import ToolError
 from tests.support.harness import Harness, chat_request, make_harness, profile, replay_offline
+from tests.support.random_passes import SpendingPhasesEngine, random_reasoning
 from tests.support.seeds import seeds
 from tests.support.usage import (
     GENEROUS,
@@ -72,6 +73,21 @@ async def test_random_plans_never_exceed_their_quote(clock: VirtualClock, block:
         assert used.beyond(quote_of(here, request)) == [], seed
         ended[response.state if response.error is None else response.error.code] += 1
     assert len(ended) > 5
+
+
+@pytest.mark.parametrize("block", seeds(20))
+async def test_random_reasoning_in_passes_never_exceeds_its_quote(clock: VirtualClock, block: int) -> None:
+    ended = Counter[str]()
+    for seed in range(block * 50, block * 50 + 50):
+        dice = Random(seed)
+        engines = random_engines(clock, dice, priced=True, kind=SpendingPhasesEngine)
+        tokens, cost = limits(dice) if dice.random() < 0.5 else (None, None)
+        here = spending_harness(clock, engines, dice, tokens=tokens, cost=cost, **random_limits(dice))
+        request = random_reasoning(dice)
+        response, _, used = await spent(clock, here, request)
+        assert used.beyond(quote_of(here, request)) == [], seed
+        ended[response.state if response.error is None else response.error.code] += 1
+    assert len(ended) > 3
 
 
 @pytest.mark.parametrize("block", seeds(20))

@@ -12,12 +12,13 @@ RANKING = {"query": "a b", "candidates": ["b", "a", "a b"]}
 
 def random_plan_request(dice: Random) -> SystemRequest:
     """A request with a plan of up to seven steps, most of which can work on what they are given."""
-    steps = [_step(dice, number) for number in range(dice.randrange(1, 8))]
+    steps = [random_step(dice, number) for number in range(dice.randrange(1, 8))]
     seconds = dice.choice([None, None, 2.5])
     return plan_request(*steps, policy={"timeout_per_step": seconds}, tools=dice.choice([None, TOOLS]))
 
 
-def _step(dice: Random, number: int) -> dict[str, Any]:
+def random_step(dice: Random, number: int) -> dict[str, Any]:
+    """A step without a name, which may depend on those of lower numbers."""
     step = dice.choice([_infer, _infer, _tool, _rerank, _validate, _redundant])(dice)
     if dice.random() < 0.3:
         step["timeout"] = dice.choice([0.4, 1.5, 4.0])

@@ -1,7 +1,7 @@
 """Checks of journals: whole logs, starts without an end, and recovery after a crash at any commit."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 
@@ -12,6 +12,7 @@ from app.domain.journal.events import StepEnd, StepStart, StoredEvent
 from app.domain.lifecycle import State
 from app.orchestration.patterns.agent_loop import agent_loop
 from app.ports.journal import ExecutionHistory
+from app.ports.runtime import Clock
 from tests.support.chaos import ToolActions, chaos_harness
 from tests.support.harness import Harness, replay_offline, response_of, watch_commits
 from tests.support.virtual_time import VirtualClock
@@ -58,8 +59,14 @@ def is_complete_log(record: ExecutionHistory) -> bool:
     )
 
 
-def committing_harness(clock: VirtualClock, seed: int, acts: ToolActions) -> Harness:
-    here = chaos_harness(clock, seed, acts, tool_rounds=3)
+class MakeHarness(Protocol):
+    """Makes a harness from a seed."""
+
+    def __call__(self, clock: Clock, seed: int, acts: ToolActions, **bounds: Any) -> Harness: ...
+
+
+def committing_harness(clock: VirtualClock, seed: int, acts: ToolActions, make: MakeHarness = chaos_harness) -> Harness:
+    here = make(clock, seed, acts, tool_rounds=3)
     return watch_commits(here, acts.performed)
 
 
@@ -70,10 +77,11 @@ async def check_recovery(
     done: Sequence[tuple[str, str]],
     pattern: Any = agent_loop,
     planning: Any = None,
+    make: MakeHarness = chaos_harness,
 ) -> ExecutionHistory:
     acts = ToolActions()
     acts.performed += done
-    response, after = await chaos_harness(clock, seed + 1_000, acts, tool_rounds=3).recover(record, pattern, planning)
+    response, after = await make(clock, seed + 1_000, acts, tool_rounds=3).recover(record, pattern, planning)
     assert acts.repeated_writes == []
     assert tuple(after.events[: len(record.events)]) == tuple(record.events)
     assert all(after.steps[key] == row for key, row in record.steps.items())
@@ -93,16 +101,17 @@ async def check_recovery_after_every_commit(
     request: SystemRequest,
     pattern: Any = agent_loop,
     planning: Any = None,
+    make: MakeHarness = chaos_harness,
 ) -> None:
     """Run the request once, then recover from every prefix of its commits that did not come to rest."""
     acts = ToolActions()
-    here = committing_harness(clock, seed, acts)
+    here = committing_harness(clock, seed, acts, make)
     await here.run(request, pattern, planning)
     commits = here.journal.commits
     for number, (record, _) in enumerate(commits):
         if record.events and record.events[-1].event.type in TERMINAL_TYPES | {"execution.suspended"}:
             continue
-        await check_recovery(clock, seed, record, acts.performed[: commits[number + 1][1]], pattern, planning)
+        await check_recovery(clock, seed, record, acts.performed[: commits[number + 1][1]], pattern, planning, make)
 
 
 async def run_and_cancel(

@@ -16,7 +16,7 @@ from app.domain.failures import Code
 from app.domain.journal.events import FallbackTransition, InferenceStart, LifecycleTransition
 from app.domain.lifecycle import Mode
 from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
-from app.orchestration.planning.planner import make_plan
+from app.orchestration.planning.plan_mode import make_plan
 from app.orchestration.quote import QuoteCalculator
 from app.ports.journal import ExecutionHistory
 from app.ports.model import EngineCapabilities, EngineError, EngineProfile, Progress
@@ -79,7 +79,7 @@ class SpendingEngine:
         await self._clock.sleep(self._dice.random() * self._manner.slow)
         if self._dice.random() < self._manner.fails:
             raise EngineError(self._dice.choice(FAULTS), "thrown", self._dice.choice([None, 0.0, 1.0]))
-        text, calls = self._answer_to(call.messages[0].text)
+        text, calls = self._answer_to(call)
         return Reply(text, calls, "tool" if calls else "stop", "", usage if reported else NO_USAGE, self.profile.model)
 
     async def ping(self) -> str:
@@ -97,8 +97,9 @@ class SpendingEngine:
             written = window - read if whole else self._dice.randint(0, window - read)
         return TokenUsage(input_tokens=read, output_tokens=written, total_tokens=read + written)
 
-    def _answer_to(self, prompt: str) -> tuple[str, tuple[ToolCall, ...]]:
+    def _answer_to(self, call: EngineCall) -> tuple[str, tuple[ToolCall, ...]]:
         """Return a judgement, a plan or a final answer if the first message asks for one, else an answer."""
+        prompt = call.messages[0].text
         if "You judge whether" in prompt:
             return self._judgement()
         if "You plan how" in prompt:
@@ -166,7 +167,9 @@ def random_behaviour(dice: Random, *, obedient: bool = False) -> EngineBehaviour
     return EngineBehaviour(share() * 0.8, share() * 0.9, share(), silent, dice.choice([0.1, 1.0, 20.0]), obedient)
 
 
-def random_engines(clock: Clock, dice: Random, *, priced: bool, obedient: bool = False) -> list[SpendingEngine]:
+def random_engines(
+    clock: Clock, dice: Random, *, priced: bool, obedient: bool = False, kind: type[SpendingEngine] = SpendingEngine
+) -> list[SpendingEngine]:
     """Return up to three engines of random capabilities and windows."""
     found = []
     for name in ["a", "b", "c"][: dice.randrange(1, 4)]:
@@ -174,7 +177,7 @@ def random_engines(clock: Clock, dice: Random, *, priced: bool, obedient: bool =
         price = (dice.random() * 5, dice.random() * 20) if priced or dice.random() < 0.5 else None
         room = {"context_window": dice.choice([3_000, 8_000, 128_000]), "response_reserve": dice.choice([0, 500])}
         shape = profile(name, price=price, capabilities=able, **room)
-        found.append(SpendingEngine(shape, clock, dice, random_behaviour(dice, obedient=obedient)))
+        found.append(kind(shape, clock, dice, random_behaviour(dice, obedient=obedient)))
     return found
 
 
