@@ -20,6 +20,7 @@ from pydantic import BaseModel, Field
 from app.adapters.engines.http.aiohttp_transport import HttpSession, open_session
 from app.adapters.event_bus import EventBus
 from app.adapters.grammar_directory import read_grammars
+from app.adapters.prompt_directory import read_prompts
 from app.adapters.runners.dbos import DbosRunner
 from app.adapters.runners.local import LocalRunner
 from app.adapters.runners.log_tailer import LogTailer
@@ -60,7 +61,7 @@ from app.bootstrap.tools import open_registry, tool_sources
 from app.capabilities.models.breaker import BreakerState, CircuitBreaker, FailoverPolicy, ProviderHealth
 from app.capabilities.models.catalogue import EngineCatalogue
 from app.capabilities.models.context_window import EstimatingTokenCounter
-from app.capabilities.prompting.registry import default_registry
+from app.capabilities.prompting.registry import PromptRegistry, default_registry
 from app.capabilities.tools.agents import NO_AGENTS, AgentCatalogue
 from app.capabilities.tools.arguments import plan_violations
 from app.capabilities.tools.executor import ToolExecutor
@@ -239,6 +240,7 @@ class Foundation:
     entropy: SystemEntropy
     flows: Mapping[str, LoadedFlow]
     grammars: Mapping[str, str]
+    prompts: PromptRegistry
     agents: AgentCatalogue
     tools: ToolRegistry
     tool_threads: DaemonThreads
@@ -249,11 +251,13 @@ class Foundation:
     def of(cls, settings: Settings, *, is_offline: bool = False) -> Self:
         """Create the parts; from then on, logs of libraries are written by the service's logger, too.
 
-        An offline replay calls no tool, so none of the configured ones has to be there. Raises: ConfigurationFailure
-        for flows that cannot be served, and tools and agents that cannot be used.
+        An offline replay calls no tool and asks no model, so no configured tool or prompt has to be there. Raises:
+        ConfigurationFailure for flows that cannot be served, and tools, prompts and agents that cannot be used.
         """
         flows = load_flows(settings.flows, settings.directory)
         grammars = {} if settings.grammars.directory is None else read_grammars(Path(settings.grammars.directory))
+        directory = None if is_offline else settings.prompts.directory
+        prompts = default_registry() if directory is None else read_prompts(Path(directory))
         clock, threads = SystemClock(), DaemonThreads(settings.tools.threads)
         sources = [] if is_offline else tool_sources(settings, tools_of_flows(flows))
         agents = NO_AGENTS if is_offline else load_agents(settings, grammars, sources)
@@ -263,7 +267,9 @@ class Foundation:
         metrics, logs = MetricsSink(providers=settings.engines, tools=tools), LogSink(logger)
         for warning in settings.warnings:
             logs.log_warning(warning)
-        return cls(settings, clock, SystemEntropy(clock), flows, grammars, agents, tools, threads, logs, metrics)
+        return cls(
+            settings, clock, SystemEntropy(clock), flows, grammars, prompts, agents, tools, threads, logs, metrics
+        )
 
     def engines(self, http: HttpSession, stack: AsyncExitStack) -> dict[str, Engine]:
         """Return the configured engines by name. Raises: ConfigurationFailure."""
@@ -344,7 +350,7 @@ class Foundation:
             answer_validator=answer_validator,
             conversations=sessions,
             concurrent_inferences=settings.limits.concurrent_inferences,
-            prompts=default_registry(),
+            prompts=self.prompts,
             agents=self.agents,
             quotas=accounts.quotas,
             usage=accounts.usage,

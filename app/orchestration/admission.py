@@ -212,7 +212,7 @@ def check_budget(
     refusals: list[OrchestrationFailure] = []
     for engine in environment.catalogue.engines_for(requested_models(request)):
         try:
-            first = prepare_call(call, engine.profile, choose_enforcement(call, engine.profile))
+            first = prepare_call(call, engine.profile, choose_enforcement(call, engine.profile), environment.prompts)
             budget.grant("", first, engine.profile, environment.token_counter)
         except OrchestrationFailure as refusal:
             refusals.append(refusal)

@@ -34,7 +34,15 @@ from app.orchestration.executions import (
 )
 from app.orchestration.flow.served_flow import ServedFlow
 from app.orchestration.flow.snapshot import FlowSnapshot
-from app.orchestration.introspection import AgentView, EnginePing, EngineView, FlowView, Introspection, ToolView
+from app.orchestration.introspection import (
+    AgentView,
+    EnginePing,
+    EngineView,
+    FlowView,
+    Introspection,
+    PromptView,
+    ToolView,
+)
 from app.orchestration.pipeline.stages import (
     AUTH_RESOLVE,
     Preparation,
@@ -84,6 +92,7 @@ __all__ = [
     "HistoryReader",
     "OpenSuspensionView",
     "PolicyStatus",
+    "PromptView",
     "ReplayReport",
     "ResumeAccepted",
     "ResumeRequest",

@@ -7,6 +7,8 @@ from typing import Any
 from pydantic import BaseModel, Field, JsonValue
 
 from app.capabilities.models.breaker import BreakerState
+from app.capabilities.prompting.definition import PromptDefinition, PromptId
+from app.capabilities.prompting.registry import SYSTEM_PROMPTS, default_registry
 from app.domain.access import Permissions
 from app.domain.agents import ConfiguredAgent
 from app.domain.lifecycle import Mode
@@ -75,6 +77,17 @@ class AgentView(BaseModel):
     idempotent: bool = Field(description="True if no tool that it reaches is unsafe to call twice.")
 
 
+class PromptView(BaseModel):
+    """A prompt of the service itself as GET /v1/prompts shows it, without its text."""
+
+    id: PromptId = Field(description="The prompt's id.")
+    system_prompt: PromptId | None = Field(description="The system prompt that goes with it.")
+    places: list[str] = Field(description="Places that its text may have, each written `{name}`.")
+    is_changed: bool = Field(description="True if its text is not the shipped one.")
+    input_schema: dict[str, JsonValue] = Field(description="JSON Schema of its input.")
+    output_schema: dict[str, JsonValue] | None = Field(description="JSON Schema of the answer; null if it is a text.")
+
+
 class FlowView(BaseModel):
     """A registered flow as GET /v1/flows shows it."""
 
@@ -123,6 +136,16 @@ class Introspection:
             for agent in self._environment.agents.all()
             if permissions.allows_agent(agent.name)
         ]
+
+    def prompts(self) -> list[PromptView]:
+        """Return every prompt, in the order of their ids' definition."""
+        registry = self._environment.prompts
+        return [_prompt_view(registry.definition(prompt_id)) for prompt_id in registry.ids()]
+
+    def prompt_text(self, prompt_id: str) -> str | None:
+        """Return the text of a prompt, with its places; None for an unknown id."""
+        is_known = prompt_id in PromptId.__members__
+        return self._environment.prompts.definition(PromptId(prompt_id)).template if is_known else None
 
     def engines(self, permissions: Permissions) -> list[EngineView]:
         """Return the configured engines that may be used, in the order of the configuration."""
@@ -205,6 +228,18 @@ class Introspection:
             return EnginePing(name=name, ok=True, detail=await engine.ping())
         except EngineError as error:
             return EnginePing(name=name, ok=False, detail=f"{error.reason}: {error.message}")
+
+
+def _prompt_view(definition: PromptDefinition) -> PromptView:
+    output = definition.output_model
+    return PromptView(
+        id=definition.prompt_id,
+        system_prompt=SYSTEM_PROMPTS.get(definition.prompt_id),
+        places=sorted(definition.places),
+        is_changed=definition.template != default_registry().definition(definition.prompt_id).template,
+        input_schema=definition.input_model.model_json_schema(),
+        output_schema=None if output is None else output.model_json_schema(),
+    )
 
 
 def _flow_view(name: str, graph: FlowGraph[Any, Any]) -> FlowView:

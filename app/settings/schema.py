@@ -145,6 +145,14 @@ class GrammarSettings(Table):
     )
 
 
+class PromptSettings(Table):
+    """Texts of the service's own prompts."""
+
+    directory: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="Directory of changed texts: the file `PROMPT_ID.txt` replaces the text of that prompt"
+    )
+
+
 class FlowSettings(Table):
     """Flows: the modules that register them, and the surroundings of their functions."""
 
@@ -385,6 +393,7 @@ class Settings(Table):
     queue: QueueSettings = Field(default_factory=QueueSettings)
     auth: AuthSettings = Field(default_factory=AuthSettings)
     grammars: GrammarSettings = Field(default_factory=GrammarSettings)
+    prompts: PromptSettings = Field(default_factory=PromptSettings)
     failover: FailoverSettings = Field(default_factory=FailoverSettings)
     telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)

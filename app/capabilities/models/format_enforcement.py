@@ -16,7 +16,7 @@ import orjson
 from app.capabilities.models.engine_downgrade import downgrade, unsupported_parts
 from app.capabilities.prompting.definition import EmptyInput, PromptId
 from app.capabilities.prompting.prompts.output_format import GrammarContractInput, StructuredContractInput
-from app.capabilities.prompting.registry import default_registry
+from app.capabilities.prompting.registry import PromptRegistry
 from app.domain.contract.constrained_types import FormatEnforcement
 from app.domain.contract.messages import UNREADABLE_ARGUMENTS, Message, ToolCall
 from app.domain.contract.request import NamedTool
@@ -53,22 +53,24 @@ def candidate_for(call: EngineCall, profile: EngineProfile, enforcement: FormatE
     return Candidate(profile.name, profile.model, price, withheld, enforcement, cache_price)
 
 
-def apply_enforcement(call: EngineCall, enforcement: FormatEnforcement | None) -> EngineCall:
-    """Return the call with that enforcement."""
+def apply_enforcement(call: EngineCall, enforcement: FormatEnforcement | None, prompts: PromptRegistry) -> EngineCall:
+    """Return the call with that enforcement, in the words of these prompts."""
     match enforcement:
         case FormatEnforcement.SUBMIT:
-            submit = ToolDefinition(SUBMIT_TOOL, _submit_description(), call.schema or {})
+            submit = ToolDefinition(SUBMIT_TOOL, submit_description(prompts), call.schema or {})
             hints = call.hints.model_copy(update={"tool_choice": NamedTool(name=SUBMIT_TOOL)})
             return replace(call, tools=(*call.tools, submit), hints=hints, schema=None)
         case FormatEnforcement.CONTRACT:
-            return replace(call, messages=_with_contract(call), schema=None, grammar=None)
+            return replace(call, messages=_with_contract(call, prompts), schema=None, grammar=None)
         case _:
             return call
 
 
-def prepare_call(call: EngineCall, profile: EngineProfile, enforcement: FormatEnforcement | None) -> EngineCall:
+def prepare_call(
+    call: EngineCall, profile: EngineProfile, enforcement: FormatEnforcement | None, prompts: PromptRegistry
+) -> EngineCall:
     """Return the call as this engine is sent it with that enforcement."""
-    return downgrade(apply_enforcement(call, enforcement), profile)
+    return downgrade(apply_enforcement(call, enforcement, prompts), profile)
 
 
 def submitted_reply(reply: Reply, enforcement: FormatEnforcement | None) -> Reply:
@@ -87,18 +89,18 @@ def _describes_object(schema: Mapping[str, Any]) -> bool:
     return schema.get("type") == "object"
 
 
-def _submit_description() -> str:
-    return default_registry().get_prompt(PromptId.SUBMIT_TOOL_DESCRIPTION, EmptyInput())
+def submit_description(prompts: PromptRegistry) -> str:
+    """Return the description of the tool with which a model hands in its answer."""
+    return prompts.get_prompt(PromptId.SUBMIT_TOOL_DESCRIPTION, EmptyInput())
 
 
-def _with_contract(call: EngineCall) -> Sequence[Message]:
+def _with_contract(call: EngineCall, prompts: PromptRegistry) -> Sequence[Message]:
     """Insert the contract behind the leading system messages."""
-    registry = default_registry()
     if call.grammar is not None:
-        text = registry.get_prompt(PromptId.GRAMMAR_CONTRACT_SYSTEM, GrammarContractInput(grammar=call.grammar))
+        text = prompts.get_prompt(PromptId.GRAMMAR_CONTRACT_SYSTEM, GrammarContractInput(grammar=call.grammar))
     else:
         contract = StructuredContractInput(json_schema=dict(call.schema or {}))
-        text = registry.get_prompt(PromptId.STRUCTURED_CONTRACT_SYSTEM, contract)
+        text = prompts.get_prompt(PromptId.STRUCTURED_CONTRACT_SYSTEM, contract)
     indexes = (index for index, message in enumerate(call.messages) if message.role != "system")
     first = next(indexes, len(call.messages))
     return [*call.messages[:first], Message(role="system", content=text), *call.messages[first:]]

@@ -106,7 +106,7 @@ class PromptDefinition:
         quoted = self._quoted()
         for place in self._places():
             if place not in quoted and not self._is_plain(place):
-                raise ValueError(f"{self.prompt_id} has no {place} to fill in")
+                raise ValueError(f"{self.prompt_id} has no {place} to fill in; it has {self._known_places()}")
         if bool(quoted) != (DATA_RULE in self._places()):
             raise ValueError(f"{self.prompt_id} must say {{{DATA_RULE}}} where it quotes, and only there")
 
@@ -122,6 +122,15 @@ class PromptDefinition:
         filled[DATA_RULE] = _RULE.replace("{mark}", mark)
         return _PLACE.sub(lambda place: filled.get(place[1]) or str(getattr(given, place[1])), self.template)
 
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Return the names of all places that a text of this prompt may have, the data rule aside."""
+        properties = (name for name in dir(self.input_model) if isinstance(getattr(self.input_model, name), property))
+        return (*self.input_model.model_fields, *(name for name in properties if not name.startswith(("_", "model_"))))
+
+    def _known_places(self) -> str:
+        return ", ".join(sorted(self.places)) or "none"
+
     def _places(self) -> set[str]:
         return set(_PLACE.findall(self.template))
 
@@ -131,8 +140,7 @@ class PromptDefinition:
         return [name for name, field in fields.items() if name in places and field.annotation not in _NUMBERS]
 
     def _is_plain(self, place: str) -> bool:
-        fields = self.input_model.model_fields
-        return place == DATA_RULE or place in fields or isinstance(getattr(self.input_model, place, None), property)
+        return place == DATA_RULE or place in self.places
 
 
 def unused_mark(texts: Collection[str], size: int = 4) -> str:

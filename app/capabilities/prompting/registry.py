@@ -5,6 +5,7 @@ a judgement that was cut off must not be taken for a shorter one.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, overload
@@ -86,6 +87,14 @@ class PromptRegistry:
         if prompt_id not in self._definitions:
             raise KeyError(f"there is no prompt {prompt_id!a:.80}")
         return self._definitions[prompt_id]
+
+    def with_texts(self, texts: Mapping[PromptId, str]) -> "PromptRegistry":
+        """Return a registry with these texts in the place of those of the same prompts.
+
+        Raises: ValueError for a text that its prompt's input cannot fill.
+        """
+        changed = {each: replace(self.definition(each), template=text) for each, text in texts.items()}
+        return PromptRegistry({**self._definitions, **changed}.values())
 
     def get_prompt(self, prompt_id: PromptId, input_data: BaseModel) -> str:
         """Return the prompt's text for that input.

@@ -1,4 +1,4 @@
-"""Checks of a configuration: the database, the grammars, the tools and the engines that it names."""
+"""Checks of a configuration: the database, the grammars, the prompts, the tools and the engines that it names."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -48,9 +48,11 @@ async def _checks(
         yield CheckResult("storage", "ok", await check_storage(settings))
     except Failure as failure:
         yield CheckResult("storage", "failed", failure.message, failure.category)
-    async with open_service(settings_of_command(settings)) as service:  # it reads the grammars
+    async with open_service(settings_of_command(settings)) as service:  # it reads the grammars and the prompts
         if settings.grammars.directory is not None:
             yield CheckResult("grammars", "ok", settings.grammars.directory)
+        if settings.prompts.directory is not None:
+            yield CheckResult("prompts", "ok", settings.prompts.directory)
         for tool in await service.facade.introspection.tools(LOCAL.permissions):
             status, category = ("ok", None) if tool.available else ("unavailable", Category.TOOL)
             yield CheckResult(f"tool {tool.name}", status, tool.reason, category)

@@ -1,3 +1,5 @@
+"""Commands of `portico`: serve, check, execute, replay, flow, prompts, openapi."""
+
 """Commands of `portico`: serve, check, execute, replay, flow, keys, openapi."""
 
 import asyncio
@@ -28,6 +30,7 @@ from app.entrypoints.cli.exit_codes import EPILOG, EXIT_CODES, SUSPENDED, failur
 from app.entrypoints.cli.flows import check_suspended_flows, flow_diagram, read_flow_request
 from app.entrypoints.cli.keys import OpenKeys, key_commands
 from app.entrypoints.cli.options import ConfigOption
+from app.entrypoints.cli.prompts import prompt_list, prompt_text
 from app.entrypoints.cli.replay import OpenHistoryReader, ReplayPrinter, ReplaySelection, exit_code, replay_stored
 from app.entrypoints.cli.server import bind_listener, serve
 from app.entrypoints.cli.suspension_prompt import describe_suspension
@@ -65,6 +68,7 @@ def command_line() -> typer.Typer:
     portico.command("execute", epilog=EPILOG)(_execute)
     portico.command("replay", epilog=EPILOG)(_replay)
     portico.add_typer(_flow_commands(), name="flow")
+    portico.command("prompts", epilog=EPILOG)(_prompts)
     portico.add_typer(key_commands(), name="keys")
     portico.command("openapi")(_openapi)
     return portico
@@ -259,6 +263,25 @@ def _check_flows(
         obstacles = anyio.run(check_suspended_flows, wiring.open_history_reader, settings, TenantId(tenant))
     if obstacles:
         raise typer.Exit(EXIT_CODES[Category.STORAGE])
+
+
+def _prompts(
+    context: typer.Context,
+    prompt_id: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="Prompt whose text is printed.", show_default=False)
+    ] = None,
+    *,
+    config: ConfigOption = None,
+) -> None:
+    """List the service's own prompts, or print the text of one; prompts.directory replaces texts."""
+    wiring: Wiring = context.obj
+    with failures_as_exits():
+        settings = load_settings(path=config)
+        if prompt_id is None:
+            text = anyio.run(prompt_list, wiring.open_service, settings)
+        else:
+            text = anyio.run(prompt_text, wiring.open_service, settings, prompt_id)
+    sys.stdout.write(f"{text}\n")
 
 
 def _openapi(context: typer.Context) -> None:

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from app.capabilities.limits.quotas import Quota, Reservation
 from app.capabilities.models.context_window import count_tokens
 from app.capabilities.models.failover import FailoverWalk
-from app.capabilities.models.format_enforcement import prepare_call, submitted_reply
+from app.capabilities.models.format_enforcement import prepare_call, submit_description, submitted_reply
 from app.capabilities.models.replies import normalise_reply
 from app.capabilities.output.partial import PartialAnswer
 from app.domain.contract.messages import Message
@@ -102,7 +102,10 @@ class InferenceRequest:
         tools, definitions = environment.tool_registry.offer(names)
         if self.submit is None:
             return tools, definitions
-        return (*tools, OfferedTool(self.submit.name, unsafe=False)), [*definitions, self.submit]
+        description, submit = submit_description(environment.prompts), self.submit
+        if description != submit.description:
+            submit = replace(submit, description=description)
+        return (*tools, OfferedTool(submit.name, unsafe=False)), [*definitions, submit]
 
     def engine_call(self, tools: Sequence[ToolDefinition]) -> EngineCall:
         """Return the call with these tools."""
@@ -361,7 +364,7 @@ class ProviderAttempt(Effect):
     def _granted_call(self, environment: Environment) -> EngineCall:
         """Return the call for this engine. Raises: OrchestrationFailure if the budget does not allow it."""
         profile, budget = self._profile(environment), self._execution.ledger.budget
-        call = prepare_call(self._sent_call(environment), profile, self._candidate.way)
+        call = prepare_call(self._sent_call(environment), profile, self._candidate.way, self._execution.prompts)
         return call if budget is None else budget.grant(self.key, call, profile, environment.token_counter)
 
     async def _ask(self, environment: Environment, call: EngineCall) -> Reply | EngineError:

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.capabilities.models.format_enforcement import SUBMIT_TOOL
+from app.capabilities.models.format_enforcement import SUBMIT_TOOL, submit_description
 from app.capabilities.output.enforcement import enforce
 from app.capabilities.output.schema.compiled import compile_schema
-from app.capabilities.prompting.definition import EmptyInput, PromptId
 from app.capabilities.prompting.registry import default_registry
 from app.domain.contract.messages import UNREADABLE_ARGUMENTS, ToolCall
 from app.domain.failures import ConstraintFailure
@@ -44,8 +43,7 @@ def response_format(node: AgentNode) -> ResponseFormat:
 
 def submit_definition(node: AgentNode) -> ToolDefinition:
     """Return the tool with which an agent hands in its answer."""
-    description = default_registry().get_prompt(PromptId.SUBMIT_TOOL_DESCRIPTION, EmptyInput())
-    return ToolDefinition(SUBMIT_TOOL, description, node.outputs[0].schema())
+    return ToolDefinition(SUBMIT_TOOL, submit_description(default_registry()), node.outputs[0].schema())
 
 
 def written_answer(node: AgentNode, text: str) -> AgentAnswer:

@@ -173,7 +173,9 @@ class LocalAgent:
         )
         enforcement = choose_enforcement(call, engine.profile)
         try:
-            reply = await engine.attempt(prepare_call(call, engine.profile, enforcement), _Unread(), stream=False)
+            reply = await engine.attempt(
+                prepare_call(call, engine.profile, enforcement, default_registry()), _Unread(), stream=False
+            )
             return normalise_reply(
                 submitted_reply(reply, enforcement), record.messages, f"{self._node.key}{len(record.messages)}"
             )

@@ -22,7 +22,7 @@ from app.capabilities.prompting.prompts.repair import (
     RepairToolCallInput,
 )
 from app.capabilities.prompting.supervisor import MAX_QUOTED_CHARACTERS, Supervisor, max_inferences
-from app.capabilities.tools.arguments import ArgumentValidators
+from app.capabilities.tools.arguments import ArgumentValidators, plan_violations
 from app.domain.failures import ConstraintFailure, Failure, OrchestrationFailure
 from app.domain.plan.plan import plan_refused, validate_plan
 from app.domain.plan.policy import EffectivePlanPolicy
@@ -41,7 +41,7 @@ def call(name: str, tool: str = "look", **arguments: JsonValue) -> dict[str, Any
 
 def check(made: PlanGenerationOutput) -> None:
     refusal = validate_plan(made.steps, POLICY)
-    violations = list(ArgumentValidators([ToolDefinition("look", "", LOOK)]).plan_violations(made.steps))
+    violations = list(plan_violations(made.steps, ArgumentValidators([ToolDefinition("look", "", LOOK)])))
     if refusal is not None:
         raise refusal
     if violations:

@@ -1,16 +1,19 @@
 """Introspection routes, probes and the API description."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.routing import Route
 
+from app.capabilities.prompting.definition import PromptId
 from app.domain.failures import TAXONOMY
 from app.domain.lifecycle import NEXT, Mode
 from app.entrypoints.http.app import create_app
 from tests.support.fake_service import fake_app
 from tests.support.http_server import running_server
+from tests.support.portico import portico
 
 
 def description() -> dict[str, Any]:
@@ -52,6 +55,22 @@ async def test_every_machine_is_listed_as_table_and_as_diagram() -> None:
 @pytest.mark.parametrize("path", ["/v1/tools", "/v1/engines"])
 async def test_a_collection_is_in_the_field_data(path: str) -> None:
     assert await read(path) == {"data": []}
+
+
+async def test_every_prompt_is_listed_with_its_schemas_and_without_its_text(tmp_path: Path) -> None:
+    (tmp_path / "SUPERVISOR_REPAIR_SYSTEM.txt").write_text("Our own secret words.")
+    async with portico(prompts={"directory": str(tmp_path)}) as (served, _):
+        answer = await served.get("/v1/prompts")
+    shown = {prompt["id"]: prompt for prompt in answer.json["data"]}
+    assert list(shown) == list(PromptId)
+    assert "secret" not in str(answer.json)
+    assert [name for name, prompt in shown.items() if prompt["is_changed"]] == ["SUPERVISOR_REPAIR_SYSTEM"]
+    judge = shown["ANSWER_JUDGEMENT_USER"]
+    assert (judge["system_prompt"], judge["places"]) == ("ANSWER_JUDGEMENT_SYSTEM", ["answer", "intent", "request"])
+    assert set(judge["input_schema"]["properties"]) == {"request", "intent", "answer"}
+    assert set(judge["output_schema"]["required"]) == {"valid", "score"}
+    assert shown["REASONING_STEP_USER"]["output_schema"] is None
+    assert shown["REASONING_STEP_SYSTEM"]["places"] == []
 
 
 async def test_a_running_service_is_alive_and_ready() -> None:

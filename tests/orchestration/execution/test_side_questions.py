@@ -9,14 +9,10 @@ import pytest
 from app.capabilities.prompting.definition import PromptId
 from app.capabilities.prompting.prompt_call import PromptCall
 from app.capabilities.prompting.prompts.assessment import AnswerJudgementInput, AnswerJudgementOutput
-from app.capabilities.prompting.registry import PromptRegistry, default_registry
 from app.domain.failures import Code, Failure, ValidationFailure
-from app.domain.journal.outcomes import AttemptSucceeded
 from app.domain.journal.step_key import StepKey
 from app.orchestration.execution.context import RunContext
-from app.ports.journal import ExecutionHistory
-from tests.support.harness import Harness, chat_request, make_harness, replay_offline, scripted_engine, watch_commits
-from tests.support.stored_journal import CommittingJournal
+from tests.support.harness import Harness, chat_request, make_harness, replay_offline, scripted_engine
 from tests.support.virtual_time import VirtualClock
 
 USAGE = {"input_tokens": 10, "output_tokens": 2, "total_tokens": 12}
@@ -80,38 +76,6 @@ async def test_a_record_of_revision_2_is_continued_as_it_began(clock: VirtualClo
     counts = [item.event.message_count for item in record.events if item.event.type == "inference.start"]
     assert counts == [1, 2, 4, 2]
     assert replay_offline(record, aside) == len(record.steps)
-
-
-def reworded(prompt_id: PromptId, template: str) -> PromptRegistry:
-    """Return the shipped prompts with another text for one of them."""
-    shipped = default_registry()
-    definitions = (shipped.definition(each) for each in shipped.ids())
-    return PromptRegistry(
-        replace(each, template=template) if each.prompt_id == prompt_id else each for each in definitions
-    )
-
-
-async def test_a_record_stands_when_a_text_has_changed_and_what_is_asked_later_has_the_new_one(
-    clock: VirtualClock,
-) -> None:
-    before = watch_commits(asking(clock, ANSWER, PROSE, FINE, ANSWER))
-    _, whole = await before.run(chat_request(), aside)
-    journal = before.journal
-    assert isinstance(journal, CommittingJournal)
-    for record, _ in journal.commits:
-        engine = scripted_engine(clock, "a", *[ANSWER, PROSE, FINE, ANSWER][answered(record) :])
-        system = reworded(PromptId.ANSWER_JUDGEMENT_SYSTEM, "Judge sternly, in JSON.")
-        after = make_harness(clock, engine, max_retries=0, attempts=3, prompts=system)
-        response, continued = await after.recover(record, aside)
-        assert response.content == "the answer 0.5 the answer"
-        assert {key: step.fingerprint for key, step in continued.steps.items()} == {
-            key: step.fingerprint for key, step in whole.steps.items()
-        }
-        assert replay_offline(continued, aside) == len(continued.steps)
-
-
-def answered(record: ExecutionHistory) -> int:
-    return sum(isinstance(step.outcome, AttemptSucceeded) for step in record.steps.values())
 
 
 @pytest.mark.parametrize(

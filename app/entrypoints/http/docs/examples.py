@@ -45,6 +45,7 @@ EXAMPLES: Mapping[str, tuple[OperationExample, ...]] = MappingProxyType(
         "agents": (OperationExample("See what agents there are"),),
         "engines": (OperationExample("See what engines there are"),),
         "flows": (OperationExample("See what flows there are"),),
+        "prompts": (OperationExample("See what the service itself asks models"),),
         "flow": (OperationExample("Show a flow, which a new service does not have", {"name": "approval"}, status=404),),
         "errors": (OperationExample("See every error code"),),
         "machines": (OperationExample("See the state machines"),),

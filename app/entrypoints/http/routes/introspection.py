@@ -13,7 +13,7 @@ from app.domain.failures import TAXONOMY, Code, FailureRow, RequestFailure
 from app.entrypoints.http.context import AUTHENTICATED, Context
 from app.entrypoints.http.errors import JSON, WholeResponse
 from app.entrypoints.http.openapi import Collection, failures
-from app.orchestration.facade import AgentView, EngineView, FlowView, ToolView
+from app.orchestration.facade import AgentView, EngineView, FlowView, PromptView, ToolView
 
 router = APIRouter(dependencies=[AUTHENTICATED])
 
@@ -69,6 +69,12 @@ async def list_engines(context: Context) -> Response:
     """Return the engines that the caller may use, in the order of the configuration."""
     views = context.facade.introspection.engines(context.principal.permissions)
     return _collection([view.model_dump(mode="json", by_alias=True) for view in views])
+
+
+@router.get("/v1/prompts", operation_id="prompts", summary="List the prompts", response_model=Collection[PromptView])
+async def list_prompts(context: Context) -> Response:
+    """Return every prompt that the service itself gives a model, with the JSON Schemas of its input and its output."""
+    return _collection([view.model_dump(mode="json", by_alias=True) for view in context.facade.introspection.prompts()])
 
 
 @router.get("/v1/flows", operation_id="flows", summary="List the registered flows", response_model=Collection[FlowView])

@@ -54,7 +54,9 @@ async def answered(
 ) -> Reply:
     engine = RehearsalEngine(profile("rehearsal"), VirtualClock())
     call = EngineCall(question.messages, (), ExecutionHints(), question.response_format.schema)
-    return submitted_reply(await engine.attempt(apply_enforcement(call, way), RecordedProgress(), stream=False), way)
+    return submitted_reply(
+        await engine.attempt(apply_enforcement(call, way, default_registry()), RecordedProgress(), stream=False), way
+    )
 
 
 async def planned(request: str, types: Sequence[str] = TYPES, **more: Any) -> list[dict[str, Any]]:
