@@ -24,6 +24,8 @@ from pydantic.fields import FieldInfo
 
 from app.adapters.telemetry.metrics import SERIES
 from app.bootstrap.service import PATTERNS
+from app.capabilities.prompting.definition import PromptDefinition
+from app.capabilities.prompting.registry import SYSTEM_PROMPTS, default_registry
 from app.domain.diagrams import fallback_mermaid, lifecycle_mermaid
 from app.domain.failures import TAXONOMY, FailureRow
 from app.domain.journal.events import EVENT_FIELDS, EVENT_TYPES, WIRE_NAMES
@@ -89,6 +91,12 @@ def events() -> str:
     )
 
 
+def prompts() -> str:
+    """One row for each prompt: its system prompt, its places, and its output."""
+    head = "| Prompt | System prompt | Places | Output |\n|---|---|---|---|\n"
+    return head + "".join(map(_prompt_row, map(default_registry().definition, default_registry().ids())))
+
+
 def settings() -> str:
     """One table for each section of the configuration."""
     return "\n".join(_section(name, table) for name, table in _sections())
@@ -100,6 +108,7 @@ PART_WRITERS: Mapping[str, Callable[[], str]] = {
     "errors": errors,
     "metrics": metrics,
     "events": events,
+    "prompts": prompts,
     "settings": settings,
 }
 
@@ -301,6 +310,12 @@ def _default(field: FieldInfo) -> str:
 
 def _mermaid(diagram: str) -> str:
     return f"```mermaid\n{diagram.rstrip()}\n```\n"
+
+
+def _prompt_row(prompt: PromptDefinition) -> str:
+    system = SYSTEM_PROMPTS.get(prompt.prompt_id)
+    output = "text" if prompt.output_model is None else f"`{prompt.output_model.__name__}`"
+    return f"| `{prompt.prompt_id}` | {_code([system] if system else [])} | {_code(prompt.places)} | {output} |\n"
 
 
 def _error_row(row: FailureRow) -> str:

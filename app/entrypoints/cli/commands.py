@@ -1,6 +1,4 @@
-"""Commands of `portico`: serve, check, execute, replay, flow, prompts, openapi."""
-
-"""Commands of `portico`: serve, check, execute, replay, flow, keys, openapi."""
+"""Commands of `portico`: serve, check, execute, replay, flow, keys, prompts, openapi."""
 
 import asyncio
 import json

@@ -258,7 +258,7 @@ class ProviderAttempt(Effect):
         is_first = usage is not None and not usage.has_reserved and not execution.recorder.has_history
         if usage is not None:
             usage.has_reserved = True
-        call = prepare_call(self._sent_call(environment), profile, self._candidate.way)
+        call = prepare_call(self._sent_call(environment), profile, self._candidate.way, self._execution.prompts)
         read = count_tokens(call, environment.token_counter)
         written = call.hints.max_tokens or profile.response_reserve or profile.context_window
         prices = self._candidate.prices or FREE
