@@ -47,11 +47,19 @@ class RespondingEngine:
         return "here"
 
     async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
-        is_synthesis = call.messages[0].text.startswith("You write the final answer")
+        is_asked = call.messages[0].text.startswith("You write the final answer")
+        is_synthesis = is_asked or (call.schema or {}).get("title") == "FinalAnswerOutput"
         if is_synthesis:
             self.questions.append(call.messages[-1].text)
         entry = self._writes if is_synthesis else self._works(call)
         return await ScriptedEngine(self.profile, [entry], self._clock).attempt(call, progress, stream=stream)
+
+
+def as_entry(answer: Any) -> Entry:
+    """Return the entry of a script, or one that answers with the value as JSON or with the text."""
+    if isinstance(answer, dict) and answer.keys() & {"text", "fault", "delay", "tool_calls"}:
+        return answer
+    return {"text": answer if isinstance(answer, str) else json.dumps(answer)}
 
 
 def roll(number: int = 0) -> Entry:

@@ -9,6 +9,10 @@ from app.domain.journal.outcomes import StopDecision
 from app.domain.journal.step_key import LIMIT_KEY
 from app.orchestration.execution.execution import Execution
 
+LIMIT_CODES: Final = frozenset(
+    {Code.ORCHESTRATION_ITERATION_LIMIT, Code.ORCHESTRATION_BUDGET_EXCEEDED, Code.CANCELLED_TIMEOUT}
+)
+"""Codes of the limits whose end an execution may salvage: rounds and steps, tokens and cost, time."""
 _DECISION: Final = StopDecision(Code.CANCELLED_TIMEOUT, "the time limit was reached")
 
 

@@ -97,7 +97,7 @@ async def reason_in_passes(context: RunContext) -> PatternResult:
 async def _answer_failure(context: RunContext, record: PassRecord, failure: Failure, shown: PatternResult) -> None:
     """Put the final answer into the partial result, unless it is a replay that failed."""
     if not has_diverged(failure):
-        answer = await record.final_answer(context)
+        answer = await record.final_answer(context, failure)
         context.set_partial_result(replace(shown, content=answer.answer_text, final_answer=answer))
 
 

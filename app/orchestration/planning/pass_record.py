@@ -1,13 +1,11 @@
 """Record of passes: what the phases have found so far, from which the final answer is written."""
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from pydantic import JsonValue
 
-from app.capabilities.prompting.definition import PromptId
-from app.capabilities.prompting.prompt_call import PromptCall
-from app.capabilities.prompting.prompts.answer import AnswerSynthesisInput, FinalAnswerOutput
 from app.capabilities.prompting.prompts.assessment import SemanticCheckOutput
 from app.capabilities.prompting.prompts.task_profile import TaskProfileOutput
 from app.domain.contract.final_answer import ConvergenceStatus, FinalAnswer, PhaseEInput
@@ -15,11 +13,12 @@ from app.domain.contract.request import PlanOptions
 from app.domain.contract.response import StepReport, StepStatus
 from app.domain.failures import Failure
 from app.domain.journal.events import WIRE_NAMES
-from app.orchestration.execution.branches import has_diverged
-from app.orchestration.execution.context import RunContext
+from app.orchestration.execution.context import RunContext, set_phase_e_input, use_reserve
+from app.orchestration.execution.reserve import LIMIT_CODES
 from app.orchestration.patterns.plan_run import PlanProgress
 from app.orchestration.planning.evaluation import Verdict
 from app.orchestration.planning.synthesis import execute_phase_e
+from app.orchestration.planning.synthesis_call import synthesis_ask
 
 
 class PassRecord:
@@ -36,6 +35,7 @@ class PassRecord:
         self.progress: PlanProgress | None = None
         self.verdict: Verdict | None = None
         self._passes: list[dict[str, Any]] = []
+        set_phase_e_input(context, partial(self.phase_e_input, context))
 
     def end_pass(self, verdict: Verdict) -> None:
         """Take the verdict about the pass that ran; one that did not converge costs one of the TTL."""
@@ -48,21 +48,15 @@ class PassRecord:
         elif not self.ttl_remaining:
             self.status = "ttl_expired"
 
-    async def final_answer(self, context: RunContext) -> FinalAnswer:
-        """Return the final answer. Raises: OrchestrationFailure if a replay diverges, and nothing else."""
-        diverged: list[Failure] = []
+    async def final_answer(self, context: RunContext, failure: Failure | None = None) -> FinalAnswer:
+        """Return the final answer; `failure` is what ended the phases, if it did.
 
-        async def ask(prompt_id: PromptId, prompt: AnswerSynthesisInput) -> FinalAnswerOutput:
-            try:
-                return await context.ask(PromptCall(prompt_id, prompt, FinalAnswerOutput))
-            except Failure as failure:
-                diverged.extend([failure] if has_diverged(failure) else [])
-                raise
-
-        answer = await execute_phase_e(self.phase_e_input(context), ask)
-        for failure in diverged:
-            raise failure
-        return answer
+        Raises: OrchestrationFailure if a replay diverges, and nothing else.
+        """
+        use_reserve(context)
+        is_salvaged = failure is not None and failure.code in LIMIT_CODES and context.request.on_limit == "salvage"
+        limit = failure.code if failure is not None and is_salvaged else None
+        return await execute_phase_e(self.phase_e_input(context), synthesis_ask(context), limit=limit)
 
     def phase_e_input(self, context: RunContext) -> PhaseEInput:
         """Return what was found so far; the parts that were not reached are None."""

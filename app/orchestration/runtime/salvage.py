@@ -31,14 +31,11 @@ from app.orchestration.execution.effect import BranchStopped
 from app.orchestration.execution.execution import Execution
 from app.orchestration.execution.ledger import WAITING
 from app.orchestration.execution.progress import RunProgress
-from app.orchestration.execution.reserve import use_reserve
+from app.orchestration.execution.reserve import LIMIT_CODES, use_reserve
 from app.orchestration.planning.synthesis import execute_phase_e, salvage_answer
 from app.orchestration.planning.synthesis_call import synthesis_ask
 
 LIMIT_REACHED: Final = "limit_reached"
-_LIMITS: Final = frozenset(
-    {Code.ORCHESTRATION_ITERATION_LIMIT, Code.ORCHESTRATION_BUDGET_EXCEEDED, Code.CANCELLED_TIMEOUT}
-)
 _STATES: Final = (State.PLAN, State.PREPARE, State.EXECUTE, State.VALIDATE)
 
 
@@ -55,7 +52,7 @@ def reached_limit(execution: Execution, end: Failure | BranchStopped) -> Code | 
         return None
     if end.code is Code.ORCHESTRATION_NO_CONSENSUS and execution.ledger.was_over_budget:
         return Code.ORCHESTRATION_BUDGET_EXCEEDED
-    return end.code if end.code in _LIMITS else None
+    return end.code if end.code in LIMIT_CODES else None
 
 
 async def salvage(execution: Execution, progress: RunProgress, context: RunContext, limit: Code) -> PatternResult:
@@ -86,6 +83,9 @@ def states_to_complete(lifecycle: Lifecycle) -> list[State]:
 
 
 async def _answer(execution: Execution, progress: RunProgress, context: RunContext, limit: Code) -> FinalAnswer:
+    written = None if progress.partial_result is None else progress.partial_result.final_answer
+    if written is not None and "limit" in written.metadata:
+        return written
     seconds = execution.header.reserved_seconds
 
     async def ask(prompt_id: PromptId, given: AnswerSynthesisInput) -> object:
