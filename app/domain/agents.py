@@ -52,6 +52,11 @@ class RequestedAgent:
         return tuple([tool for tool in self.tools if requested is None or tool in requested])
 
 
+def models_of(agents: Iterable[ConfiguredAgent]) -> list[str]:
+    """Return the routes and engines that these agents name."""
+    return [agent.model for agent in agents if agent.model is not None]
+
+
 def cycle_of(edges: Iterable[tuple[str, Iterable[str]]]) -> list[str] | None:
     """Return the names along a cycle of agents, the first one again at its end; None without a cycle."""
     callees = {name: list(called) for name, called in edges}

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from app.capabilities.models.catalogue import EngineCatalogue, requested_models
 from app.capabilities.models.format_enforcement import choose_enforcement, prepare_call
+from app.capabilities.tools.agents import NO_AGENTS, AgentCatalogue
 from app.capabilities.tools.arguments import plan_violations
 from app.capabilities.tools.registry import ToolRegistry
-from app.domain.agents import RequestedAgent
+from app.domain.agents import RequestedAgent, models_of
 from app.domain.contract.messages import TOOL_NAME_PATTERN
 from app.domain.contract.request import NamedTool, OutputContract, PlanOptions, PlanPolicy, SystemRequest
 from app.domain.failures import Code, ConfigurationFailure, OrchestrationFailure, RequestFailure, ToolFailure
@@ -59,11 +60,13 @@ class Admission:
         catalogue: EngineCatalogue,
         registry: ToolRegistry,
         patterns: Mapping[Mode, Pattern],
+        agents: AgentCatalogue = NO_AGENTS,
     ) -> None:
         self._limits = limits
         self._patterns = patterns
         self._catalogue = catalogue
         self._registry = registry
+        self._agents = agents
 
     def admit(self, request: SystemRequest, agent: RequestedAgent | None = None) -> EffectiveLimits:
         """Return the limits that apply to the execution of a request, which has what its agent gives it.
@@ -72,10 +75,11 @@ class Admission:
         ConfigurationFailure (CONFIG_SCHEMA_REQUIRED).
         """
         limits = self._effective_limits(request)
-        errors = list(self._errors(request, limits))
+        allowed = request.tools if agent is None else agent.allowed(request.tools)
+        errors = [*self._errors(request, limits), *self._agents_without_price(request, allowed or ())]
         if errors:
             raise _invalid(errors)
-        self._check_tools(request, request.tools if agent is None else agent.allowed(request.tools))
+        self._check_tools(request, allowed)
         if request.plan is not None:
             self._check_arguments(request.plan)
         _check_output(request, self._patterns[request.mode])
@@ -154,6 +158,14 @@ class Admission:
             for engine in self._possible_engines(request):
                 if engine.profile.price is None:
                     yield FieldError("limits.cost", f"needs a price for engine {engine.profile.name}, which has none")
+
+    def _agents_without_price(self, request: SystemRequest, tools: Sequence[str]) -> Iterator[FieldError]:
+        named = [*tools, *([] if request.plan is None else tools_of_steps(request.plan))]
+        if request.limits.cost is not None:
+            for engine in self._catalogue.engines_for(models_of(self._agents.behind_any(named))):
+                if engine.profile.price is None:
+                    name = engine.profile.name
+                    yield FieldError("limits.cost", f"needs a price for engine {name} of an agent, which has none")
 
     def _possible_engines(self, request: SystemRequest) -> Sequence[Engine]:
         """Return the engines that the request may use; unknown names are left out."""

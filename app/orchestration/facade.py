@@ -170,8 +170,8 @@ class Facade:
         self._launcher = launcher
         self._config = config
         catalogue, registry = environment.catalogue, environment.tool_registry
-        self._admission = Admission(config.limits, catalogue, registry, launcher.patterns)
-        self._quotes = QuoteCalculator(catalogue, registry, config.currency, launcher.patterns)
+        self._admission = Admission(config.limits, catalogue, registry, launcher.patterns, environment.agents)
+        self._quotes = QuoteCalculator(catalogue, registry, config.currency, launcher.patterns, environment.agents)
 
     async def execute(
         self, request: SystemRequest, principal: Principal, options: CallOptions = DEFAULT_OPTIONS

@@ -6,7 +6,7 @@ from typing import Any
 
 from app.domain import fallback
 from app.domain.contract.messages import Message, ToolCall
-from app.domain.contract.request import PlanStep, SystemRequest
+from app.domain.contract.request import ExecutionHints, Limits, OutputContract, PlanStep, SystemRequest
 from app.domain.contract.response import (
     NO_USAGE,
     ResponseMetadata,
@@ -23,6 +23,7 @@ from app.domain.journal import events
 from app.domain.journal.events import CorrelationContext, Event, InferenceDelta, LiveDelta, StoredEvent, UnnumberedEvent
 from app.domain.journal.header import EffectiveLimits, ExecutionHeader
 from app.domain.journal.outcomes import (
+    AgentCallStarted,
     AgentStarted,
     AnswerValidated,
     AttemptCancelled,
@@ -106,6 +107,17 @@ OUTCOMES: Sequence[Any] = (
     ToolCallSuspended({"question": "really?"}, 0.5),
     NodeEnded('{"text":"done"}', 1.5),
     AgentStarted("Be brief.", "primary"),
+    AgentCallStarted(
+        "Be brief.",
+        Mode.STRUCTURED,
+        1,
+        "primary",
+        ("roll_dice",),
+        ExecutionHints(temperature=0.5),
+        OutputContract.model_validate({"schema": {"type": "object"}}),
+        Limits(tool_rounds=3),
+        1024,
+    ),
     TimerFired(),
     SuspensionAnswer({"decision": "approve", "list": [1, 2.5, None]}),
     Refused(

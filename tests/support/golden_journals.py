@@ -112,6 +112,13 @@ STEPS = [
     {"name": "tell", "type": "infer", "depends_on": ["roll", "check"]},
 ]
 ASK = 'Use ask_person: "May I?"'
+AGENTS = {
+    "counter": {"description": "Does sums.", "system_prompt": "You count.", "tools": ["calculate"]},
+    "asker": {"description": "Asks people.", "system_prompt": "You ask.", "tools": ["ask_person"]},
+    "lead": {"description": "Leads.", "system_prompt": "You lead.", "tools": ["agent:counter", "agent:asker"]},
+}
+COUNT = 'Use agent__counter: "Please calculate 17*3"'
+LET_ASK = "Use agent__asker: 'Use ask_person: \"May I?\"'"
 GOLDEN_EXECUTIONS: Mapping[str, GoldenExecution] = {
     "chat-plain": GoldenExecution("Hello"),
     "chat-tools": GoldenExecution("Please calculate 17*3"),
@@ -127,6 +134,10 @@ GOLDEN_EXECUTIONS: Mapping[str, GoldenExecution] = {
     "chat-interrupted": GoldenExecution("[[slow:30]] Please calculate 17*3", {"background": True}, interrupted=True),
     "chat-second-turn": GoldenExecution("Please calculate 17*3", {"session_id": "s"}, before="Hello"),
     "chat-suspended-in-session": GoldenExecution(ASK, {"session_id": "s"}, before="Hello"),
+    "chat-agent": GoldenExecution(COUNT, {"agent": "lead"}),
+    "chat-agent-step-by-step": GoldenExecution(COUNT, {"agent": "lead", "background": True}),
+    "chat-agent-suspended": GoldenExecution(LET_ASK, {"agent": "lead"}),
+    "chat-agent-resumed": GoldenExecution(LET_ASK, {"agent": "lead"}, answers=(0,)),
     "structured": GoldenExecution("How large is Ulm?", {"mode": "structured", "output": {"schema": SIZE}}),
     "structured-garbled": GoldenExecution(
         "[[garble]] How large is Ulm?", {"mode": "structured", "output": {"schema": SIZE}}
@@ -153,7 +164,7 @@ GOLDEN_EXECUTIONS: Mapping[str, GoldenExecution] = {
 @asynccontextmanager
 async def open_service_on(database: Path) -> AsyncIterator[Service]:
     """Open a service on that file, with the rehearsal engine and a short drain."""
-    tables = {"storage": {"url": f"sqlite:///{database}"}, "server": {"drain_seconds": 0.1}}
+    tables = {"storage": {"url": f"sqlite:///{database}"}, "server": {"drain_seconds": 0.1}, "agents": AGENTS}
     async with open_service(Settings.model_validate(tables | {"telemetry": {"log_level": "error"}})) as service:
         yield service
 

@@ -26,6 +26,7 @@ from app.domain.ids import RequestId, SessionId, SpanId, TraceId
 from app.domain.journal.events import CorrelationContext, Event, StoredEvent
 from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import (
+    AgentCallStarted,
     AgentStarted,
     AnswerValidated,
     AttemptCancelled,
@@ -71,6 +72,7 @@ OUTCOME_TAGS: Mapping[type[Outcome], str] = MappingProxyType(
         ToolCallSuspended: "ToolAsked",
         NodeEnded: "NodeEnded",
         AgentStarted: "AgentStarted",
+        AgentCallStarted: "AgentCallStarted",
         TimerFired: "Slept",
         SuspensionAnswer: "Answered",
         Refused: "Refused",

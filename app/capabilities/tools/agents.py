@@ -47,6 +47,10 @@ class AgentCatalogue:
                 unread += () if agent is None else agent.tools
         return frozenset(found)
 
+    def behind_any(self, tools: Iterable[str]) -> list[ConfiguredAgent]:
+        """Return the agents that these tools reach, at any depth."""
+        return [agent for tool in sorted(self.reachable(tools)) if (agent := self.behind(tool)) is not None]
+
     def tools(self, others: Collection[Tool]) -> list[Tool]:
         """Return the agents as tools; `others` are those that they may call."""
         infos = {tool.info().name: tool.info() for tool in others}

@@ -45,7 +45,7 @@ class ToolExecutor:
         self._registry = registry
         self._clock = clock
         self._entropy = entropy
-        self._result_bytes = result_bytes
+        self.result_bytes = result_bytes
 
     async def attempt(
         self, call: ToolCall, *, key: IdempotencyKey, attempt: int, seconds_left: float, digest: str = ""
@@ -65,11 +65,20 @@ class ToolExecutor:
         retry = attempted.is_repeatable and attempt == 0 and tool.info().idempotent
         return self._outcome(attempted, began, retry=retry)
 
+    def refusal(self, call: ToolCall) -> ToolEnded | None:
+        """Return the end of a call whose arguments do not fit its tool; None if they do."""
+        refused = self._refusal(call)
+        return (
+            None
+            if refused is None
+            else ToolEnded(refused.content, True, refused.code, 0.0, False, False, refused.violations)
+        )
+
     def _outcome(self, attempted: _Attempt, began: float, *, retry: bool = False) -> ToolEnded | ToolCallSuspended:
         duration_ms = (self._clock.monotonic() - began) * 1000
         if attempted.question is not None:
             return ToolCallSuspended(attempted.question.value, duration_ms)
-        content = _cut(attempted.content, self._result_bytes)
+        content = cut_text(attempted.content, self.result_bytes)
         code, has_run, violations = attempted.code, attempted.has_run, attempted.violations
         return ToolEnded(content, code is not None, code, duration_ms, retry, has_run, violations)
 
@@ -144,7 +153,7 @@ def is_cancelled() -> bool:
     return task is None or task.cancelling() > 0
 
 
-def _cut(text: str, max_bytes: int) -> str:
+def cut_text(text: str, max_bytes: int) -> str:
     """Return the text, or its beginning and a mark, in at most that many UTF-8 bytes; lone surrogates become `?`."""
     data = text.encode("utf-8", "replace")
     if len(data) > max_bytes:

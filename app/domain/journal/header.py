@@ -1,13 +1,14 @@
 """Header of an execution and its effective limits."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Final
 
 from app.domain.access import ALL, LOCAL, AccessScope, Permissions
 from app.domain.access_limits import NO_LIMITS, AccessLimits
 from app.domain.agents import RequestedAgent
 from app.domain.contract.messages import Message, ModelMessage
-from app.domain.contract.request import SystemRequest
+from app.domain.contract.request import Limits, SystemRequest
 from app.domain.contract.response import Durability
 from app.domain.fingerprints import span_id
 from app.domain.ids import ExecutionId, KeyId, RequestId, SpanId, TenantId, TraceId, UserId
@@ -50,6 +51,17 @@ class EffectiveLimits:
     history_tokens: int = 8_000
     flow_steps: int = 500
     tool_calls: int | None = None
+
+    def lowered_to(self, limits: Limits) -> "EffectiveLimits":
+        """Return these limits for an agent that has limits of its own; all else it shares with its caller."""
+        own = (limits.tool_rounds, limits.calls_per_reply, limits.attempts)
+        rounds, calls, attempts = (value if value is not None else inf for value in own)
+        return replace(
+            self,
+            tool_rounds=int(min(self.tool_rounds, rounds)),
+            calls_per_reply=int(min(self.calls_per_reply, calls)),
+            attempts=int(min(self.attempts, attempts)),
+        )
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,11 @@ from pydantic import JsonValue
 
 from app.domain.contract.constrained_types import FormatEnforcement
 from app.domain.contract.messages import Message, ModelMessage
-from app.domain.contract.request import PlanStep
+from app.domain.contract.request import ExecutionHints, Limits, OutputContract, PlanStep
 from app.domain.contract.response import NO_USAGE, TokenUsage, ValidationResult
 from app.domain.failures import Code, Failure, failure
 from app.domain.journal.step_key import StepKey
+from app.domain.lifecycle import Mode
 from app.domain.model_call import AttemptFailureReason, Reply
 from app.domain.token_prices import TokenPrices
 from app.domain.tools import ArgumentViolation, OfferedTool
@@ -178,6 +179,25 @@ class AgentStarted:
 
 
 @dataclass(frozen=True)
+class AgentCallStarted:
+    """Outcome: a tool call began to run an agent; these settings hold for its run.
+
+    `tools` are those that it may use. `model` is None if it is that of the caller.
+    `pattern_version` is that of the pattern of its `mode`, `result_bytes` the size of its result.
+    """
+
+    system_prompt: str | None
+    mode: Mode
+    pattern_version: int
+    model: str | None
+    tools: tuple[str, ...]
+    hints: ExecutionHints
+    output: OutputContract
+    limits: Limits
+    result_bytes: int
+
+
+@dataclass(frozen=True)
 class TimerFired:
     """Outcome: the wait is over."""
 
@@ -264,6 +284,7 @@ Outcome: TypeAlias = (
     | ToolCallSuspended
     | NodeEnded
     | AgentStarted
+    | AgentCallStarted
     | TimerFired
     | SuspensionAnswer
     | Refused

@@ -63,6 +63,11 @@ class StepKey(str):
                 return place % 2 == 0 and own < others
         return False
 
+    def is_in_earlier_branch(self, branch: "StepKey") -> bool:
+        """Return True if the step lies in a branch of the same step with a lower number than that branch."""
+        own, place = self.numbers, len(branch.numbers) - 1
+        return len(own) > place and own[:place] == branch.numbers[:place] and own[place] < branch.numbers[place]
+
 
 @lru_cache(maxsize=1024)
 def _numbers(key: str) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
 """Settings of a branch, which its pattern hands on with changes."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
 
 from app.capabilities.prompting.prompts.assessment import SemanticCheckOutput
 from app.capabilities.prompting.prompts.task_profile import TaskProfileOutput
@@ -11,11 +11,21 @@ from app.domain.contract.messages import Message
 from app.domain.contract.request import ExecutionHints, OutputContract, RedundancyOptions
 from app.domain.journal.events import CorrelationContext
 from app.domain.journal.fork import Fork
-from app.domain.journal.header import REVISION
+from app.domain.journal.header import REVISION, EffectiveLimits
 from app.domain.journal.outcomes import Plan, PlanningInputs
+from app.domain.journal.step_key import StepKey
+from app.domain.lifecycle import Mode
+from app.domain.pattern_result import PatternResult
 from app.domain.tools import ToolDefinition
 
 DEFAULT_REDUNDANCY: Final = RedundancyOptions()
+
+
+class AgentPattern(NamedTuple):
+    """A pattern that the call of an agent may run, with its version; `run` takes the agent's context."""
+
+    run: Callable[..., Awaitable[PatternResult | str]]
+    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +75,14 @@ class BranchSettings:
     """The tool with which the model hands in its answer, offered beside the others; the pattern answers its call."""
     tool_id_prefix: str = ""
     """The beginning of the `tool_id` of every suspended call."""
+    agent_patterns: Mapping[Mode, AgentPattern] = field(default_factory=dict)
+    """The patterns of the agents that calls may run, by mode."""
+    agent_depth: int = 0
+    """The number of agents that called each other down to this branch."""
+    agent_limits: EffectiveLimits | None = None
+    """The limits of an agent that a call runs; None for those of the execution."""
+    barriers: tuple[StepKey, ...] = ()
+    """The calls that this branch is within and that began after the earlier calls of their rounds had ended."""
 
     @property
     def is_strict(self) -> bool:

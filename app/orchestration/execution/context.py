@@ -8,6 +8,7 @@ everything else is new there, so nothing leaks between branches.
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Generic, TypeVar, overload
 
 from pydantic import JsonValue
@@ -23,7 +24,6 @@ from app.domain.contract.rules import AnswerContent
 from app.domain.failures import Code, Failure
 from app.domain.fingerprints import digest
 from app.domain.journal.events import INIT_ANCHOR, CorrelationContext, Event, StepStart
-from app.domain.journal.fork import Fork
 from app.domain.journal.header import EffectiveLimits
 from app.domain.journal.outcomes import (
     AnswerValidated,
@@ -34,81 +34,26 @@ from app.domain.journal.outcomes import (
     SuspensionAnswer,
 )
 from app.domain.journal.step_key import PREPARE_KEY, ROOT, StepKey
-from app.domain.lifecycle import State
+from app.domain.lifecycle import Mode, State
 from app.domain.model_call import Reply, ResponseFormat
 from app.domain.pattern_result import PatternResult
+from app.domain.tools import OfferedTool
+from app.orchestration.execution.agent_call import AgentCall
 from app.orchestration.execution.attempt import InferenceRequest
-from app.orchestration.execution.branch_settings import DEFAULT_REDUNDANCY, BranchSettings
+from app.orchestration.execution.branch_settings import DEFAULT_REDUNDANCY, AgentPattern, BranchSettings
 from app.orchestration.execution.branches import EarlyStop, TimeLimit, Waiting
-from app.orchestration.execution.effect import Effect, SuspensionRequest
+from app.orchestration.execution.effect import BranchSuspended, Effect, SuspensionRequest
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.execution import Execution
 from app.orchestration.execution.inference import Inference
 from app.orchestration.execution.ledger import ToolCallState
+from app.orchestration.execution.position import PatternMisuse, Position
 from app.orchestration.execution.progress import Conversation, RunProgress, StepProgress
 from app.orchestration.execution.reserve import use_budget_reserve
 from app.orchestration.execution.tool_round import ToolRound
 
 T = TypeVar("T")
 _GREEDY = ExecutionHints(temperature=0)
-
-
-class PatternMisuse(RuntimeError):  # noqa: N818 - a misuse of the interface, named as such
-    """A pattern broke a rule of the context; the message is the rule."""
-
-
-class Position:
-    """Position of a branch: its steps are numbered below `branch`, its events hang behind step `anchor`.
-
-    `now` is the time of the last recorded step, in Unix seconds. `overrides` are the forks whose steps were reached.
-    """
-
-    def __init__(
-        self, execution: Execution, progress: RunProgress, *, branch: StepKey, anchor: str, now: float
-    ) -> None:
-        self.execution = execution
-        self.progress = progress
-        self.branch = branch
-        self.is_root = branch == ROOT
-        """True for the outermost pattern, which moves the lifecycle."""
-        self.anchor = anchor
-        self.now = now
-        self.is_closed = False
-        self.conversation = progress.conversation
-        self.step: StepProgress | None = None
-        self.overrides: tuple[Fork, ...] = ()
-        self._ordinal = 0
-
-    def next_key(self) -> StepKey:
-        """Return the key of the next step. Raises: PatternMisuse while the branches of this one run."""
-        if self.is_closed:
-            raise PatternMisuse("use the context you were given; the parent's is closed meanwhile")
-        self.apply_forks()
-        key = self.branch.child(self._ordinal)
-        self._ordinal += 1
-        return key
-
-    def move_to(self, anchor: str, at: float) -> None:
-        """Let events hang behind that step, which was recorded at that time."""
-        self.anchor, self.now = anchor, max(self.now, at)
-
-    def child(self, branch: StepKey, conversation: Conversation | None = None) -> "Position":
-        """Return the position at the start of a branch."""
-        child = Position(self.execution, self.progress, branch=branch, anchor=branch, now=self.now)
-        child.conversation = self.conversation.copy() if conversation is None else conversation
-        child.step = self.step
-        return child
-
-    def apply_forks(self) -> None:
-        """Apply the overrides of every fork whose first own step is reached; its messages are asked next."""
-        fork = self.execution.header.fork
-        if fork is None or not self.is_root:
-            return
-        for each in fork.chain[len(self.overrides) :]:
-            if self._ordinal < each.from_step:
-                return
-            self.overrides += (each,)
-            self.conversation.pending = (*self.conversation.pending, *each.messages)
 
 
 class RunContext:
@@ -139,7 +84,7 @@ class RunContext:
     @property
     def limits(self) -> EffectiveLimits:
         """The limits in force."""
-        return self._position.execution.header.bounds
+        return self._settings.agent_limits or self._position.execution.header.bounds
 
     def with_settings(self, settings: BranchSettings) -> "RunContext":
         """Return a context at the same position with other settings."""
@@ -431,13 +376,33 @@ class RunContext:
             key,
             states,
             offered=setup.tools,
-            allowed=self.settings.tools,
-            correlation=self.settings.correlation,
-            tool_id_prefix=self.settings.tool_id_prefix,
+            settings=self.settings,
+            run_agent=partial(self._run_agent, key),
         )
         results = await tool_round.run(self.limits.calls_per_reply, answered)
         position.now = max(position.now, tool_round.ended_at)
         return results
+
+    async def _run_agent(self, round_key: StepKey, key: StepKey, state: ToolCallState, offered: OfferedTool) -> float:
+        """Run the agent of a call to its end, and return when that was. Its answer or failure is the call's result."""
+        call = AgentCall(self._position.execution, state, key, self.settings)
+        started = await call.begin(round_key)
+        if started is None:
+            return call.started_at
+        position, agent_calls = self._position.agent(call), self._position.progress.agent_calls
+        settings = call.nested(started, self.limits, is_barrier=offered.unsafe)
+        agent_calls.append(call)
+        try:
+            result = await settings.agent_patterns[started.mode].run(RunContext(position, settings))
+        except BranchSuspended:
+            state.mark_waiting()
+            raise
+        except Failure as failure:
+            call.fail(failure, position.now)
+        else:
+            call.succeed(result, started, position.now)
+        agent_calls.remove(call)
+        return position.now
 
     def _start_attempt(self, step: StepProgress) -> None:
         self.emit(StepStart(step.step_type, step.attempt + 1, step.pass_number))
@@ -495,7 +460,12 @@ async def settle(context: RunContext, branches: Sequence[Branch[T]]) -> list[Set
     return [SettledBranch(end, child.branch, child.conversation) for end, child in zip(ends, children, strict=True)]
 
 
-def start_context(execution: Execution, progress: RunProgress, messages: Sequence[Message]) -> RunContext:
+def start_context(
+    execution: Execution,
+    progress: RunProgress,
+    messages: Sequence[Message],
+    agent_patterns: Mapping[Mode, AgentPattern] = MappingProxyType({}),
+) -> RunContext:
     """Return the context of the outermost pattern before its first step; `messages` are those before PREPARE."""
     header, request, agent = execution.header, execution.header.request, execution.header.agent
     settings = BranchSettings(
@@ -507,6 +477,7 @@ def start_context(execution: Execution, progress: RunProgress, messages: Sequenc
         allowed_tools=request.tools if agent is None else agent.allowed(request.tools),
         requested_tools=request.tools,
         permissions=header.permissions if header.fork is None else header.fork.origin_permissions,
+        agent_patterns=agent_patterns,
         redundancy=request.redundancy or DEFAULT_REDUNDANCY,
         model=request.model,
         revision=header.revision,

@@ -29,6 +29,7 @@ from app.domain.failures import Code, OrchestrationFailure
 from app.domain.journal.events import ToolStart
 from app.domain.journal.header import EffectiveLimits
 from app.domain.journal.outcomes import (
+    AgentCallStarted,
     AttemptCancelled,
     AttemptFailed,
     AttemptSucceeded,
@@ -259,12 +260,15 @@ class ToolCalls:
             case AttemptCancelled():
                 state.result, state.is_error, state.code = CANCELLED, True, Code.CANCELLED_SIGNAL
 
-    def has_failed(self, call: ToolCall, *, before: StepKey) -> bool:
-        """Return True if the same tool failed with the same arguments in a step that precedes that one."""
+    def has_failed(self, call: ToolCall, *, before: StepKey, barriers: Sequence[StepKey] = ()) -> bool:
+        """Return True if the same tool failed with the same arguments in a step that precedes that one.
+
+        A call that is one of the `barriers` began after the calls before it in its round, agents included, had ended.
+        """
         return any(
             state.is_error and state.attempts and (state.call.name, state.call.arguments) == (call.name, call.arguments)
             for key, states in self._states.items()
-            if key.precedes(before)
+            if key.precedes(before) or any(key.is_in_earlier_branch(each) for each in barriers)
             for state in states
         )
 
@@ -437,9 +441,9 @@ def recorded_prices(steps: Mapping[StepKey, RecordedStep], attempt: RecordedStep
 def _begun_calls(history: ExecutionHistory) -> set[StepKey]:
     """Return the keys of the tool calls that have run, or may have."""
     ended = {
-        key: isinstance(step.outcome, ToolCallSuspended) or step.outcome.ran
+        key: not isinstance(step.outcome, ToolEnded) or step.outcome.ran
         for key, step in history.steps.items()
-        if isinstance(step.outcome, ToolEnded | ToolCallSuspended)
+        if isinstance(step.outcome, ToolEnded | ToolCallSuspended | AgentCallStarted)
     }
     started = {StepKey(each.anchor): True for each in history.events if isinstance(each.event, ToolStart)}
     return {call_key(attempt) for attempt, has_run in (started | ended).items() if has_run}

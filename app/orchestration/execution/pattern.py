@@ -34,7 +34,7 @@ from app.domain.pattern_result import PatternResult
 from app.orchestration.execution.context import RunContext
 from app.ports.model import EngineProfile
 
-_TOOL_ATTEMPTS = 2
+TOOL_ATTEMPTS = 2
 """Attempts at an idempotent tool; any other tool runs once."""
 
 
@@ -155,7 +155,7 @@ class BoundInputs:
     def tool_attempts(self, tools: Collection[str]) -> int:
         """Return how often one call of any of these tools can run."""
         found = [tool for name in tools if (tool := self.registry.get(name))]
-        return max((_TOOL_ATTEMPTS if tool.info().idempotent else 1 for tool in found), default=0)
+        return max((TOOL_ATTEMPTS if tool.info().idempotent else 1 for tool in found), default=0)
 
     def transitions(self, attempts: int = 1, *, validates: bool = True) -> UpperBound:
         """Return the bound of the lifecycle's transitions; VALIDATE is left out unless the pattern `validates`."""

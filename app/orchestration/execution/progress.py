@@ -13,6 +13,7 @@ from app.domain.journal.events import CorrelationContext, StepEnd
 from app.domain.journal.outcomes import InferenceSetup, Prepared
 from app.domain.model_call import Reply
 from app.domain.pattern_result import PatternResult
+from app.orchestration.execution.agent_call import AgentCall
 from app.orchestration.execution.ledger import ToolCallState
 
 NO_SETUP = InferenceSetup((), ())
@@ -127,3 +128,5 @@ class RunProgress:
         self.phase_e_input: Callable[[], PhaseEInput] | None = None
         self.steps: list[StepProgress] = []
         """Plan steps that have started and not ended."""
+        self.agent_calls: list[AgentCall] = []
+        """Calls whose agents have started and not ended."""

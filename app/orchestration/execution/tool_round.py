@@ -1,7 +1,8 @@
 """Tool round: the tool calls of one reply, their approvals, attempts and results."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from typing import TypeAlias
 
 from pydantic import JsonValue
 
@@ -32,6 +33,7 @@ from app.domain.suspensions import (
     denial_text,
 )
 from app.domain.tools import OfferedTool, concurrent_groups
+from app.orchestration.execution.branch_settings import BranchSettings
 from app.orchestration.execution.effect import Effect, NonIdempotentEffect, SuspensionRequest
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.execution import NON_IDEMPOTENT_GRACE_S, Execution
@@ -42,12 +44,16 @@ _UNAVAILABLE = "the tool cannot run right now"
 _BUDGET_SPENT = "not run: the budget of the execution is spent"
 
 
+RunAgent: TypeAlias = Callable[[StepKey, ToolCallState, OfferedTool], Awaitable[float]]
+"""Runs the agent of the call of that key to its end, and returns when that was."""
+
+
 class ToolRound:
     """All calls of one reply under one step.
 
-    `allowed` names the tools that may be offered: one of them that the inference did not offer cannot run now. The
-    approval of call i is `key/i/0`, its attempts are `key/i/0/0` and `key/i/0/1`. The question of attempt a is
-    `a/1`; the questions about an uncertain attempt a are `a/0/0`, `a/0/1`, …
+    One of the tools of the `settings` that the inference did not offer cannot run now. The approval of call i is
+    `key/i/0`, its attempts are `key/i/0/0` and `key/i/0/1`. The question of attempt a is `a/1`; the questions about an
+    uncertain attempt a are `a/0/0`, `a/0/1`, …
     """
 
     def __init__(
@@ -57,20 +63,19 @@ class ToolRound:
         states: Sequence[ToolCallState],
         *,
         offered: Sequence[OfferedTool],
-        allowed: Collection[str],
-        correlation: CorrelationContext,
-        tool_id_prefix: str = "",
+        settings: BranchSettings,
+        run_agent: RunAgent,
     ) -> None:
         self.ended_at = 0.0
         """When its last call ended, in Unix seconds."""
+        self._run_agent = run_agent
+        self._settings = settings
         self._execution = execution
-        self._correlation = correlation
         self._key = key
         self._states = states
         self._offered: Mapping[str, OfferedTool] = {tool.name: tool for tool in offered}
-        self._allowed = allowed
         for state in states:
-            state.tool_id = tool_id_prefix + state.call.name
+            state.tool_id = settings.tool_id_prefix + state.call.name
 
     async def run(self, limit: int, answered: Sequence[str] = ()) -> list[ToolResult]:
         """Return the results in call order; calls beyond the first `limit` do not run and get an error as result.
@@ -93,6 +98,9 @@ class ToolRound:
         offered = self._offered.get(state.call.name)
         if offered is not None and not self._is_approved(state, offered, key):
             return
+        if offered is not None and offered.agent:
+            self.ended_at = max(self.ended_at, await self._run_agent(self._key.child(index), state, offered))
+            return
         for number in (0, 1):
             attempt = self._attempt(index, key.child(number), offered)
             step = await self._execution.perform(attempt)
@@ -110,13 +118,15 @@ class ToolRound:
             key,
             round_key=self._key,
             offered=offered,
-            is_allowed=self._states[index].call.name in self._allowed,
-            correlation=self._correlation,
+            is_allowed=self._states[index].call.name in self._settings.tools,
+            correlation=self._settings.correlation,
         )
 
     def _is_approved(self, state: ToolCallState, offered: OfferedTool, key: StepKey) -> bool:
         """Return True if the call may run. Raises: BranchSuspended while it waits for a person."""
-        repeated = offered.unsafe and self._execution.ledger.tool_calls.has_failed(state.call, before=self._key)
+        tool_calls, barriers = self._execution.ledger.tool_calls, (*self._settings.barriers, key.parent)
+        repeated = offered.unsafe and not offered.agent
+        repeated = repeated and tool_calls.has_failed(state.call, before=self._key, barriers=barriers)
         if not offered.approval and not repeated:
             return True
         state.mark_waiting()

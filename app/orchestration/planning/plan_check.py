@@ -21,7 +21,7 @@ from app.domain.journal.outcomes import Outcome, Plan, PlanningInputs, Refused
 from app.domain.plan.plan import output_contract_of, plan_refused, validate_plan
 from app.domain.plan.policy import EffectivePlanPolicy
 from app.domain.plan.steps import StepType, step_options
-from app.domain.tools import ToolDefinition
+from app.domain.tools import ToolDefinition, agent_of
 from app.orchestration.execution.context import RunContext
 from app.orchestration.execution.environment import Environment
 from app.ports.validation import AnswerValidator
@@ -113,9 +113,15 @@ def plan_policy(context: RunContext, tools: Iterable[str]) -> EffectivePlanPolic
 
 
 def allowed_tools_of(context: RunContext, environment: Environment) -> list[str]:
-    """Return the names of the registered tools that the request and the rights of its principal allow."""
-    names = environment.tool_registry.names(context.request.tools)
-    return list(filter(context.settings.permissions.allows_tool, names))
+    """Return the names of the registered tools that the request, its agent and the rights of its principal allow."""
+    settings = context.settings
+    return list(filter(settings.allows_tool, environment.tool_registry.names(settings.allowed_tools)))
+
+
+def plannable_tools_of(context: RunContext, environment: Environment) -> list[str]:
+    """Return the tools that a model may plan with: agents are tools only where they are named."""
+    are_named = context.settings.allowed_tools is not None
+    return [name for name in allowed_tools_of(context, environment) if are_named or agent_of(name) is None]
 
 
 def _is_large(steps: Sequence[PlanStep]) -> bool:

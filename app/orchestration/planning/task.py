@@ -10,7 +10,7 @@ from app.domain.contract.request import PlanStep
 from app.domain.journal.outcomes import Outcome, Plan, PlanningInputs
 from app.orchestration.execution.context import RunContext
 from app.orchestration.execution.environment import Environment
-from app.orchestration.planning.plan_check import allowed_tools_of
+from app.orchestration.planning.plan_check import plannable_tools_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ async def planning_inputs(
     async def find(environment: Environment) -> Outcome:
         if static_plan is not None:
             return Plan(tuple(static_plan), "static", "")
-        tools = environment.tool_registry.definitions(allowed_tools_of(context, environment))
+        tools = environment.tool_registry.definitions(plannable_tools_of(context, environment))
         described = (
             {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)} for tool in tools
         )

@@ -27,6 +27,7 @@ from app.orchestration.execution.progress import RunProgress
 from app.orchestration.execution.reserve import withhold_time
 from app.orchestration.execution.response import Termination, build_response, minimal_failure, terminal_event
 from app.orchestration.execution.session_turn import SessionTurn
+from app.orchestration.patterns.agent_patterns import AGENT_PATTERNS
 from app.orchestration.pipeline.prepare import PrepareEffect, Preparer
 from app.orchestration.pipeline.stages import AUTH_RESOLVE, StageTimer
 from app.orchestration.planning.synthesis import answer_without_model
@@ -89,7 +90,7 @@ async def run_to_end(
     try:
         _record_init(execution)
         messages = () if preparer is None else await preparer.acquire_turn()
-        context = start_context(execution, progress, messages)
+        context = start_context(execution, progress, messages, AGENT_PATTERNS)
         withhold_time(execution)
         try:
             result = await _run_pattern(execution, progress, pattern, preparer, context)
@@ -204,8 +205,10 @@ async def _make_durable(execution: Execution, progress: RunProgress) -> None:
 
 
 def _end_steps(execution: Execution, progress: RunProgress, termination: Termination) -> None:
-    """Record the end of the plan's steps that have started and not ended."""
+    """Record the end of the agents and of the plan's steps that have started and not ended."""
     code = termination.limit if termination.failure is None else termination.failure.code
+    for call in reversed(progress.agent_calls):
+        execution.recorder.record(*call.cut_off(code or Code.CANCELLED_SIGNAL, execution.ledger.last_at))
     for step in progress.steps:
         end = step.end_event(StepStatus.CANCELLED, at=execution.ledger.last_at, code=code)
         execution.recorder.record(step.anchor, step.correlation, end)

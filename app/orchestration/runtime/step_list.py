@@ -18,6 +18,7 @@ from app.domain.contract.response import Cost, Json, TokenUsage, public_message
 from app.domain.failures import Failure
 from app.domain.journal.events import Event, InferenceStart, NodeStart, StoredEvent, ToolStart
 from app.domain.journal.outcomes import (
+    AgentCallStarted,
     AgentStarted,
     AnswerValidated,
     AttemptCancelled,
@@ -200,6 +201,11 @@ def _tool_end(outcome: ToolEnded) -> Json:
     return {"content": outcome.content, "is_error": outcome.is_error, "code": outcome.code, "ran": outcome.ran}
 
 
+def _agent(outcome: AgentCallStarted) -> Json:
+    found = {"mode": outcome.mode, "model": outcome.model, "tools": list(outcome.tools)}
+    return {"preamble": outcome.system_prompt, **found}
+
+
 def _refusal(outcome: Refused) -> Json:
     return {"error": {"code": outcome.code, "message": outcome.message, "details": outcome.details}}
 
@@ -227,6 +233,7 @@ OUTCOMES: Mapping[type[Outcome], tuple[str, Callable[[Any], Json]]] = MappingPro
         ToolEnded: ("tool_call", _tool_end),
         NodeEnded: ("node", lambda outcome: {"output": orjson.loads(outcome.output)}),
         AgentStarted: ("agent", lambda outcome: {"preamble": outcome.preamble, "model": outcome.model}),
+        AgentCallStarted: ("tool_call", _agent),
         ToolCallSuspended: ("tool_call", lambda outcome: {"question": outcome.value}),
         TimerFired: ("wait", lambda _: {}),
         SuspensionAnswer: ("answer", lambda outcome: {"payload": outcome.payload}),

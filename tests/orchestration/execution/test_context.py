@@ -9,7 +9,8 @@ from app.capabilities.tools.definition import tool
 from app.domain.failures import Code, InferenceFailure
 from app.domain.lifecycle import State
 from app.domain.tools import SideEffects
-from app.orchestration.execution.context import PatternMisuse, RunContext
+from app.orchestration.execution.context import RunContext
+from app.orchestration.execution.position import PatternMisuse
 from tests.support.harness import chat_request, make_harness, replay_offline, response_of, scripted_engine
 from tests.support.virtual_time import VirtualClock
 

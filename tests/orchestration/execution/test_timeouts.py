@@ -10,7 +10,8 @@ from app.domain.failures import Cancellation, Code, Failure, OrchestrationFailur
 from app.domain.journal.outcomes import AttemptCancelled, RaceDecided, StopDecision, ToolEnded
 from app.domain.lifecycle import TERMINAL, State
 from app.domain.tools import SideEffects
-from app.orchestration.execution.context import PatternMisuse, RunContext
+from app.orchestration.execution.context import RunContext
+from app.orchestration.execution.position import PatternMisuse
 from app.orchestration.patterns.agent_loop import agent_loop
 from app.ports.journal import ExecutionHistory
 from tests.support.chaos import ToolActions, chaos_harness
