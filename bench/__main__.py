@@ -15,6 +15,7 @@ from bench.hostile import HOSTILE_SCENARIOS
 from bench.local_storage import LOCAL_STORAGE_SCENARIOS
 from bench.orchestration import orchestration
 from bench.processes import Cores
+from bench.prompts import prompts
 from bench.report import missed_bounds, print_table, write_results
 from bench.scenarios import SCENARIOS, BenchEnvironment, Numbers, Scenario, Unmeasurable
 from bench.shared_storage import SHARED_STORAGE_SCENARIOS
@@ -37,6 +38,7 @@ def main(
         for scenario in (
             *SCENARIOS,
             orchestration,
+            prompts,
             *FLOW_SCENARIOS,
             *HOSTILE_SCENARIOS,
             *LOCAL_STORAGE_SCENARIOS,

@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from typer.testing import CliRunner, Result
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from app.bootstrap.access import open_keys
 from app.bootstrap.service import check_storage, open_history_reader, open_service
 from app.capabilities.prompting.definition import PromptId
 from app.capabilities.prompting.registry import default_registry
@@ -31,7 +32,14 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*arguments: str) -> Result:
-    wiring = Wiring(lambda _: FastAPI(), HttpToolsProtocol, open_service, open_history_reader, check_storage)
+    wiring = Wiring(
+        create_app=lambda _: FastAPI(),
+        protocol=HttpToolsProtocol,
+        open_service=open_service,
+        open_history_reader=open_history_reader,
+        check_storage=check_storage,
+        open_keys=open_keys,
+    )
     return CliRunner().invoke(command_line(), list(arguments), obj=wiring, prog_name="portico")
 
 
