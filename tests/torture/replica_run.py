@@ -11,7 +11,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any, Literal, TypeAlias
@@ -31,7 +31,6 @@ from app.domain.contract.response import Durability
 from app.domain.failures import Failure
 from app.domain.journal.events import LiveDelta, StoredEvent
 from app.domain.lifecycle import Mode
-from app.orchestration.planning.planner import make_plan
 from app.orchestration.runtime.launcher import Launcher
 from app.orchestration.runtime.recovery import Recovery
 from app.ports.journal import ExecutionHistory
@@ -39,6 +38,7 @@ from tests.support.chaos import ToolActions, chaos_harness
 from tests.support.harness import Harness, chat_request, fail_on_fault
 from tests.support.postgres import open_real_time_postgres
 from tests.support.random_flows import acting_flow_request, acting_pattern
+from tests.support.random_passes import random_reasoning, reasoning_harness
 from tests.support.random_plans import random_plan_request
 from tests.support.virtual_time import VirtualClock, VirtualTimeLoop
 
@@ -46,10 +46,7 @@ Instant: TypeAlias = Literal["before", "during", "after"]
 MAX_RUN_SECONDS = 60
 """Real time after which a run that hangs is killed."""
 SIZE = {"type": "object", "required": ["size"], "properties": {"size": {"enum": ["small", "large"]}}}
-ALL_PATTERNS = PATTERNS | {
-    Mode.PLAN: replace(PATTERNS[Mode.PLAN], plan=make_plan),
-    Mode.FLOW: acting_pattern(ToolActions()),
-}
+ALL_PATTERNS = PATTERNS | {Mode.FLOW: acting_pattern(ToolActions())}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +62,15 @@ class KillPoint:
 class ReplicaRun:
     """The work of a replica: it starts the execution `name`, or recovers executions without an owner.
 
-    `database` is a file or a URL; `folder` contains the actions of tools and the published events.
+    `work` names its request and its engines. `database` is a file or a URL; `folder` contains the actions of tools and
+    the published events.
     """
 
     database: str
     folder: str
     name: str
     seed: int
-    mode: Mode
+    work: str
     durability: Durability
     starts_execution: bool
     kill_point: KillPoint | None = None
@@ -86,7 +84,7 @@ class ReplicaRun:
         """Parse such a line."""
         values: dict[str, Any] = json.loads(line)
         point = values.pop("kill_point")
-        return cls(**values | {"mode": Mode(values["mode"])}, kill_point=None if point is None else KillPoint(**point))
+        return cls(**values, kill_point=None if point is None else KillPoint(**point))
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,12 +278,13 @@ class _Replica:
 
     def _make_harness(self, journal: StoredJournal, bus: EventBus) -> Harness:
         seed = self._run.seed if self._run.starts_execution else self._run.seed + 1_000
-        harness = chaos_harness(self._clock, seed, self._actions, tool_rounds=3)
+        work = WORKS[self._run.work]
+        harness = work.harness(self._clock, seed, self._actions, **{"tool_rounds": 3} | work.bounds)
         harness.environment = replace(harness.environment, journal=journal, event_feed=bus)
         return harness
 
     async def _start(self, harness: Harness, launcher: Launcher) -> None:
-        request = REQUESTS[self._run.mode](Random(self._run.seed))
+        request = WORKS[self._run.work].request(Random(self._run.seed))
         fingerprint = ALL_PATTERNS[request.mode].fingerprint
         header = replace(
             harness.execution(request).header,
@@ -303,10 +302,26 @@ def _unexpected(_: str, bug: Exception) -> None:
     raise bug
 
 
-REQUESTS: Mapping[Mode, Callable[[Random], SystemRequest]] = {
-    Mode.CHAT: lambda _: chat_request(),
-    Mode.STRUCTURED: lambda _: chat_request(mode=Mode.STRUCTURED, output={"schema": SIZE}),
-    Mode.REDUNDANT: lambda _: chat_request(mode=Mode.REDUNDANT, output={"schema": SIZE}, redundancy={"n": 3}),
-    Mode.PLAN: random_plan_request,
-    Mode.FLOW: acting_flow_request,
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A kind of execution: its request, its engines and its limits."""
+
+    request: Callable[[Random], SystemRequest]
+    harness: Callable[..., Harness] = chaos_harness
+    bounds: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _salvaged_passes(dice: Random) -> SystemRequest:
+    return random_reasoning(dice).model_copy(update={"on_limit": "salvage"})
+
+
+WORKS: Mapping[str, Work] = {
+    "chat": Work(lambda _: chat_request()),
+    "structured": Work(lambda _: chat_request(mode=Mode.STRUCTURED, output={"schema": SIZE})),
+    "redundant": Work(lambda _: chat_request(mode=Mode.REDUNDANT, output={"schema": SIZE}, redundancy={"n": 3})),
+    "plan": Work(random_plan_request),
+    "flow": Work(acting_flow_request),
+    "passes": Work(random_reasoning, reasoning_harness),
+    "salvaged chat": Work(lambda _: chat_request(on_limit="salvage"), bounds={"tool_rounds": 1, "timeout": 7.0}),
+    "salvaged passes": Work(_salvaged_passes, reasoning_harness, {"timeout": 7.0}),
 }

@@ -15,7 +15,7 @@ import pytest
 from app.adapters.stores.executions.store import DatabaseExecutionStore
 from app.domain.access import LOCAL
 from app.domain.contract.response import Durability
-from app.domain.lifecycle import TERMINAL, Mode, State
+from app.domain.lifecycle import TERMINAL, State
 from app.ports.journal import ExecutionHistory
 from app.ports.storage import StoredExecution
 from tests.support.harness import EventLog, replay_offline
@@ -38,21 +38,25 @@ from tests.torture.replica_run import (
 EVERY_FLOW = (0, 1, 3, 7, 12, 13, 14)
 """Seeds that choose each of the flows once."""
 INSTANTS: tuple[Instant, ...] = get_args(Instant)
-CASES: tuple[tuple[Mode, Durability, int], ...] = (
-    (Mode.CHAT, "journaled", 9),
-    (Mode.CHAT, "memory", 6),
-    (Mode.STRUCTURED, "journaled", 2),
-    (Mode.REDUNDANT, "journaled", 3),
-    (Mode.PLAN, "journaled", 5),
-    (Mode.FLOW, "journaled", 12),
-    (Mode.FLOW, "journaled", 13),
+CASES: tuple[tuple[str, Durability, int], ...] = (
+    ("chat", "journaled", 9),
+    ("chat", "memory", 6),
+    ("structured", "journaled", 2),
+    ("redundant", "journaled", 3),
+    ("plan", "journaled", 5),
+    ("flow", "journaled", 12),
+    ("flow", "journaled", 13),
+    ("passes", "journaled", 10),
+    ("salvaged chat", "journaled", 22),
 )
-"""Mode, durability and seed of the executions in every run of the tests."""
+"""Work, durability and seed of the executions in every run of the tests."""
 ALL_CASES = tuple(
     dict.fromkeys(
         [
-            *((mode, durability, seed) for seed in (*range(20, 26), *new_seeds()) for mode, durability, _ in CASES),
-            *((Mode.FLOW, durability, seed) for durability in get_args(Durability) for seed in EVERY_FLOW),
+            *((work, durability, seed) for seed in (*range(20, 26), *new_seeds()) for work, durability, _ in CASES),
+            *(("passes", "journaled", seed) for seed in (4, 31)),
+            *(("salvaged passes", "journaled", seed) for seed in (18, 22)),
+            *(("flow", durability, seed) for durability in get_args(Durability) for seed in EVERY_FLOW),
         ]
     )
 )
@@ -122,7 +126,7 @@ def check(run: ReplicaRun, found: StoredResult | None) -> None:
     own = [(number, kind) for execution_id, number, kind in published(folder) if execution_id == f"e-{run.name}"]
     assert len(own) == len(set(own))
     assert set(own) <= set(events)
-    pattern = ALL_PATTERNS[run.mode]
+    pattern = ALL_PATTERNS[record.header.mode]
     assert replay_offline(record, pattern.run, pattern.plan) > 0
     if state is not State.SUSPENDED:
         assert is_complete_log(record)
@@ -170,17 +174,23 @@ async def torture(replica: ReplicaRunner, run: ReplicaRun, clock: VirtualClock, 
     return kills
 
 
-def first_run(database: str, folder: Path, case: tuple[Mode, Durability, int]) -> ReplicaRun:
+def first_run(database: str, folder: Path, case: tuple[str, Durability, int]) -> ReplicaRun:
     """Return the run that is not killed and counts the instants."""
-    mode, durability, seed = case
+    work, durability, seed = case
     return ReplicaRun(
-        database, str(folder), f"{mode}-{durability}-{seed}", seed, mode, durability, starts_execution=True
+        database,
+        str(folder),
+        f"{work}-{durability}-{seed}".replace(" ", "-"),
+        seed,
+        work,
+        durability,
+        starts_execution=True,
     )
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 async def test_b5_94_a_kill_around_any_commit_or_effect_loses_and_repeats_nothing(
-    replica: ReplicaRunner, clock: VirtualClock, tmp_path: Path, case: tuple[Mode, Durability, int]
+    replica: ReplicaRunner, clock: VirtualClock, tmp_path: Path, case: tuple[str, Durability, int]
 ) -> None:
     run = first_run(str(tmp_path / "portico.db"), tmp_path, case)
     assert await torture(replica, run, clock, every_instant=False) > 2
@@ -193,7 +203,7 @@ async def test_kills_at_every_instant_on_both_databases(
     replica: ReplicaRunner,
     clock: VirtualClock,
     tmp_path: Path,
-    case: tuple[Mode, Durability, int],
+    case: tuple[str, Durability, int],
     kind: str,
     postgres_url: str,
 ) -> None:
