@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from bench.access import ACCESS_SCENARIOS
 from bench.flows import FLOW_SCENARIOS
 from bench.hostile import HOSTILE_SCENARIOS
 from bench.local_storage import LOCAL_STORAGE_SCENARIOS
@@ -39,6 +40,7 @@ def main(
             *SCENARIOS,
             orchestration,
             prompts,
+            *ACCESS_SCENARIOS,
             *FLOW_SCENARIOS,
             *HOSTILE_SCENARIOS,
             *LOCAL_STORAGE_SCENARIOS,

@@ -27,6 +27,12 @@ def request(body: Mapping[str, object], *, stream: bool = False, keyed: bool = F
     return f"{head}{key}Content-Length: {len(data)}\r\n\r\n".encode() + data
 
 
+def authorized(request: bytes, key: str) -> bytes:
+    """Return the request with that key as its credentials."""
+    head, end, body = request.partition(b"\r\n\r\n")
+    return head + f"\r\nAuthorization: Bearer {key}".encode() + end + body
+
+
 async def read_events(port: int, path: str) -> int:
     """Read a whole stream of events and return their number."""
     return (await get(port, path)).count(b"\nevent: ")

@@ -46,10 +46,11 @@ class RateAccount:
         self._read_at = -inf
         self._waiting: set[anyio.Event] = set()
 
-    @property
-    def available(self) -> int:
-        """The units that may be spent now, as far as this replica knows."""
-        return max(0, self.balance + self.rate.available(self._full_at, self._clock.now()))
+    def state(self, now: float) -> tuple[int, float]:
+        """Return how many units may be spent now and in how many seconds all of them, as far as this replica knows."""
+        rate = self.rate
+        full_in = self._full_at - now - self.balance * rate.seconds / rate.quota
+        return max(0, self.balance + rate.available(self._full_at, now)), max(0.0, full_in)
 
     @property
     def is_idle(self) -> bool:

@@ -8,10 +8,9 @@ come back; a later one waits within the deadline, because the work before it is 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from math import ceil, inf
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from app.capabilities.limits.accounts import RateAccount, SlotAccount
 from app.domain.access_limits import MILLIONTHS, NO_LIMITS, AccessLimits, LimitKind, Rate
@@ -29,8 +28,7 @@ _MAX_ACCOUNTS: Final = 10_000
 Claim = tuple[RateAccount, int]
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyStatus:
+class PolicyStatus(NamedTuple):
     """One limit as a client sees it: what is left of it, and after how many seconds that is all of it."""
 
     name: str
@@ -93,8 +91,10 @@ class Quota:
         rates: Sequence[tuple[LimitKind, RateAccount]],
         slots: Sequence[SlotAccount],
         observer: LimitObserver,
+        clock: Clock,
     ) -> None:
         self._rates = rates
+        self._clock = clock
         self._slots = slots
         self._observer = observer
         self._requests = [account for kind, account in rates if kind is LimitKind.REQUESTS]
@@ -108,15 +108,9 @@ class Quota:
 
     def status(self) -> list[PolicyStatus]:
         """Return every limit, as far as this replica knows."""
+        now = self._clock.now()
         rates = [
-            PolicyStatus(
-                account.policy,
-                kind,
-                account.rate.quota,
-                account.rate.seconds,
-                account.available,
-                account.seconds_until(account.rate.quota),
-            )
+            PolicyStatus(account.policy, kind, account.rate.quota, account.rate.seconds, *account.state(now))
             for kind, account in self._rates
         ]
         kind = LimitKind.CONCURRENCY
@@ -284,7 +278,7 @@ class Quotas:
             for owner, prefix, limits in owners
             if limits.concurrency is not None
         ]
-        return Quota(rates, slots, self.observer) if rates or slots else None
+        return Quota(rates, slots, self.observer, self._clock) if rates or slots else None
 
     def _rate_account(self, name: str, policy: str, rate: Rate) -> RateAccount:
         return self._rates.setdefault((name, rate), RateAccount(name, policy, rate, self._store, self._clock))

@@ -25,7 +25,7 @@ def rate_limit_headers(limits: Sequence[PolicyStatus], refusal: Failure | None =
         return ()
     violated = () if refusal is None else refusal.details.get("violated_policies", ())
     retry_after = 0.0 if refusal is None else refusal.retry_after or 0.0
-    policies = _policies(tuple((each.name, each.kind, each.quota, each.seconds) for each in limits))
+    policies = _policies(tuple([each[:4] for each in limits]))
     states = (_state(each, retry_after if each.name in violated else each.full_in) for each in limits)
     return (b"ratelimit-policy", policies), (b"ratelimit", ", ".join(states).encode())
 

@@ -1,0 +1,53 @@
+"""Scenario of access: the same plain chat without and with keys and limits."""
+
+import statistics
+import tempfile
+from pathlib import Path
+
+from app.domain.api_key import SECRET_BYTES, ApiKey
+from bench.load import authorized, open_connections
+from bench.processes import open_portico
+from bench.scenarios import CHAT_REQUEST, CONNECTIONS, WARM_UP, BenchEnvironment, Numbers, Scenario, cpu_per_request
+from bench.upstream import TEXT
+
+PAIRS, REQUESTS_PER_PAIR = 16, 300
+_KEY = ApiKey.from_random(1, bytes(SECRET_BYTES))
+_LIMITS = """
+price = { input = 0.15, output = 0.6 }
+[auth]
+mode = "keys"
+bootstrap_key_file = "%s"
+[tenants.default]
+requests = "100000000/60"
+tokens = "1000000000000/60"
+cost = "1000000/60"
+concurrency = 1000
+"""
+
+
+async def limits(bench: BenchEnvironment) -> Numbers:
+    """Measure plain chat with a key and all four limits, in turn with the same chat without; a median of pairs."""
+    with tempfile.TemporaryDirectory(prefix="portico-bench-") as directory:
+        file = Path(directory) / "key"
+        file.write_text(_KEY.reveal(), encoding="ascii")
+        async with (
+            open_portico(bench.cores, bench.upstream.port) as free,
+            open_portico(bench.cores, bench.upstream.port, configuration=_LIMITS % file) as limited,
+            open_connections(free.port, CONNECTIONS) as to_free,
+            open_connections(limited.port, CONNECTIONS) as to_limited,
+        ):
+            request = authorized(CHAT_REQUEST, _KEY.reveal())
+            await to_free.run(CHAT_REQUEST, WARM_UP, expected=TEXT.encode())
+            await to_limited.run(request, WARM_UP, expected=TEXT.encode())
+            differences = []
+            for pair in range(PAIRS):
+                runs = [(free, to_free, CHAT_REQUEST), (limited, to_limited, request)]
+                costs = {
+                    measured.pid: await cpu_per_request(measured, connections, body, REQUESTS_PER_PAIR)
+                    for measured, connections, body in (runs if pair % 2 else reversed(runs))
+                }
+                differences.append(costs[limited.pid] - costs[free.pid])
+    return {"limited_more_ms": statistics.median(differences) * 1000}
+
+
+ACCESS_SCENARIOS: tuple[Scenario, ...] = (limits,)
