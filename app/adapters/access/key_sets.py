@@ -28,6 +28,7 @@ FIRST_RETRY_S: Final = 5.0
 STALE_S: Final = 86_400.0
 WAIT_S: Final = 6.0
 """The longest that a request waits for a fetch: longer than a fetch takes."""
+_MAX_DOUBLINGS: Final = 10
 _MAX_WAITS: Final = 2
 """Fetches that a request waits for: one that was under way may have begun before the issuer had a new key."""
 Fetch = Callable[[], Awaitable[bytes]]
@@ -99,8 +100,10 @@ class KeySets:
 
     async def _next_answer(self) -> None:
         """Have the set fetched, unless it is being fetched, and wait until that is done or takes too long."""
-        answered, self._is_pending = self._answered, True
-        self._wanted.set()
+        answered = self._answered
+        if not self._is_pending:
+            self._is_pending = True
+            self._wanted.set()
         with anyio.move_on_after(WAIT_S):
             await answered.wait()
 
@@ -119,4 +122,5 @@ class KeySets:
         """Return the seconds until the next fetch."""
         if not self._failures:
             return FRESH_S
-        return min(RETRY_S if self._is_usable() else FIRST_RETRY_S, 2.0 ** (self._failures - 1))
+        doubled = 2.0 ** min(self._failures - 1, _MAX_DOUBLINGS)
+        return min(RETRY_S if self._is_usable() else FIRST_RETRY_S, doubled)
