@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from typing import TypeGuard
 
 import pytest
 
@@ -27,11 +28,29 @@ def prompts(source: Source) -> Iterator[Finding]:
         if spoken and ADDRESSES_A_MODEL.search(str(text.value)):
             yield Finding(text.lineno, "addresses a model")
     for call, name in called(source):
+        if name.endswith("PromptDefinition"):
+            yield Finding(call.lineno, "defines a prompt")
         given = {keyword.arg: keyword.value for keyword in call.keywords}
         role, content = given.get("role"), given.get("content")
-        is_system = name.endswith("Message") and isinstance(role, ast.Constant) and role.value == "system"
-        if is_system and isinstance(content, ast.Constant | ast.JoinedStr | ast.BinOp):
-            yield Finding(call.lineno, "writes a system prompt on the spot")
+        if name.endswith("Message") and is_written(role, content):
+            yield Finding(call.lineno, "writes a message to a model on the spot")
+    for node in source.nodes(ast.Dict):
+        members = {key.value: value for key, value in zip(node.keys, node.values, strict=True) if is_text(key)}
+        if is_written(members.get("role"), members.get("content")):
+            yield Finding(node.lineno, "writes a message to a model on the spot")
+
+
+def is_text(node: ast.expr | None) -> TypeGuard[ast.Constant]:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def is_written(role: ast.expr | None, content: ast.expr | None) -> bool:
+    """Return whether this is a message with words of its own; a user's may be a note in brackets."""
+    if not is_text(role) or role.value not in {"system", "user", "developer"}:
+        return False
+    first = content.values[0] if isinstance(content, ast.JoinedStr) and content.values else content
+    is_note = is_text(first) and str(first.value).startswith("[") and role.value == "user"
+    return isinstance(content, ast.Constant | ast.JoinedStr | ast.BinOp) and not is_note
 
 
 ANY = "app/orchestration/any.py"
@@ -48,6 +67,9 @@ LOCATION = Rule(
         (ANY, 'Message(role="system", content="Be brief.")\n'),
         (ANY, 'Message(role="system", content=f"Speak {language}.")\n'),
         (ANY, 'Message(role="system", content="Speak " + language)\n'),
+        (ANY, 'Message(role="user", content=f"Translate {text}")\n'),
+        (ANY, 'messages = [{"role": "system", "content": "Be brief."}]\n'),
+        (ANY, 'definition = PromptDefinition(prompt_id, "{text}", Input, None)\n'),
     ),
     innocent=(
         (ANY, 'def f():\n    """You are a reader of the code. Reply with JSON."""\n'),
