@@ -104,6 +104,7 @@ NESTED = {**SIZE, "properties": {**SIZE["properties"], "parts": {"type": "array"
 """A recursive schema, so that a worker validates the answers."""
 ROLL = {"name": "roll", "type": "tool", "input": {"name": "roll_dice", "arguments": {"count": 2, "sides": 6}}}
 WHO = {"name": "who", "type": "tool", "input": {"name": "ask_person", "arguments": {"question": "Who?"}}}
+SUB = {"name": "sub", "type": "subplan", "input": "Please calculate 17*3", "depends_on": []}
 WHEN = {"name": "when", "type": "tool", "depends_on": [], "input": WHO["input"]}
 STEPS = [
     ROLL,
@@ -155,6 +156,15 @@ GOLDEN_EXECUTIONS: Mapping[str, GoldenExecution] = {
     "plan-planned": GoldenExecution("Please calculate 17*3", {"mode": "plan"}),
     "plan-second-turn": GoldenExecution(
         "Please calculate 17*3", {"mode": "plan", "session_id": "s"}, before="I like numbers."
+    ),
+    "plan-passes": GoldenExecution("Please calculate 17*3 [[again]]", {"mode": "plan", "plan": {"passes": 4}}),
+    "plan-passes-expired": GoldenExecution("Hello [[again:9]]", {"mode": "plan", "plan": {"passes": 2}}),
+    "plan-passes-nested": GoldenExecution(
+        "How large is Ulm? [[again]]", {"mode": "plan", "plan": {"passes": 3, "steps": [*STEPS, SUB]}}
+    ),
+    "plan-passes-suspended": GoldenExecution("Ask", {"mode": "plan", "plan": {"passes": 3, "steps": [WHO, WHEN]}}),
+    "plan-passes-interrupted": GoldenExecution(
+        "[[slow:30]] Hello", {"mode": "plan", "plan": {"passes": 3}, "background": True}, interrupted=True
     ),
     "plan-suspended": GoldenExecution("Ask", {"mode": "plan", "plan": {"steps": [WHO, WHEN]}}),
     "plan-half-answered": GoldenExecution("Ask", {"mode": "plan", "plan": {"steps": [WHO, WHEN]}}, answers=(1,)),

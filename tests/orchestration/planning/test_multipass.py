@@ -1,5 +1,6 @@
 """Multi-pass reasoning: phases, passes, verdicts, refinements, and the ends they lead to."""
 
+import json
 from typing import Any
 
 import pytest
@@ -9,9 +10,10 @@ from app.domain.failures import Code
 from app.domain.journal.events import LifecycleTransition, PlanCreated, StepEnd, StepStart
 from app.domain.lifecycle import State
 from app.domain.model_call import EngineCall, Reply
+from app.orchestration.planning.plan_mode import make_plan, run_plan
 from app.ports.journal import ExecutionHistory
 from app.ports.model import Progress
-from tests.support.harness import make_harness
+from tests.support.harness import make_harness, replay_offline
 from tests.support.passes import (
     ANSWER,
     DONE,
@@ -27,6 +29,7 @@ from tests.support.passes import (
     run_passes,
 )
 from tests.support.plans import SCHEMA, events_of
+from tests.support.recovery import run_and_cancel
 from tests.support.virtual_time import VirtualClock
 
 FAULT = {"fault": "server_error"}
@@ -287,3 +290,37 @@ async def test_a_sound_check_is_part_of_the_answers_state(clock: VirtualClock) -
     assert metadata["execution_results"] == {"first": "re: first question"}
     assert [each["pass"] for each in metadata["execution_passes"]] == [1]
     assert metadata["missing_fields"] == []
+
+
+@pytest.mark.parametrize("seconds", [0.5, 1.5, 3.5, 4.5])
+async def test_a_cancel_in_any_phase_leaves_an_answer_that_no_model_is_asked_for(
+    clock: VirtualClock, seconds: float
+) -> None:
+    slow = {"delay": 1.0, "text": ""}
+    scripts = {
+        "profile": slow | {"text": json.dumps(PROFILE)},
+        "plan": slow | {"text": json.dumps({"steps": [FIRST]})},
+        "step": slow | {"text": "found"},
+        "assess": slow | {"text": json.dumps(NOT_DONE)},
+        "refine": slow | {"text": json.dumps(refinements())},
+    }
+    engine = PhasesEngine(clock, **scripts)
+    here = make_harness(clock, engine)
+    response, record = await run_and_cancel(clock, here, reasoning(), seconds, run_plan, make_plan)
+    assert replay_offline(record, run_plan, make_plan) == len(record.steps)
+    assert response.state is State.CANCELLED
+    assert "answer" not in engine.asked
+    assert response.final_answer is not None
+    assert metadata_of(response)["degraded"] is True
+    assert metadata_of(response).get("execution_results") == (None if seconds < 3 else {"first": "found"})
+
+
+async def test_a_limit_is_salvaged_with_one_answer(clock: VirtualClock) -> None:
+    more = [refinements(add(f"more-{number}")) for number in range(9)]
+    engine = PhasesEngine(clock, assess=NOT_DONE, refine=more)
+    here = make_harness(clock, engine, attempts=1, tokens=9_000)
+    response, record = await run_passes(here, reasoning(9, on_limit="salvage"))
+    assert (response.state, response.error) == (State.COMPLETE, None)
+    assert engine.asked.count("answer") == 1
+    assert metadata_of(response)["limit"] == Code.ORCHESTRATION_BUDGET_EXCEEDED
+    assert pass_ends(record)

@@ -8,7 +8,8 @@ gives the same reply.
 
 A directive in the last user message makes it misbehave, at every attempt, so that retries and failover can be watched:
 `[[fail:429]]` fails as that HTTP status does, `[[slow:2]]` waits that many seconds first, `[[garble]]` ends as a
-malformed reply, in a stream after its first words. As a judge it accepts every answer unless it reads `[[refuse]]`.
+malformed reply, in a stream after its first words. As a judge it accepts every answer unless it reads `[[refuse]]`. A
+plan in passes converges at once, with `[[again:2]]` after two refinements.
 Failing a number of times and then answering is not supported, since that needs memory of earlier attempts: two engines
 in a route show a recovery too, and a script of two entries shows an invalid answer before a valid one.
 """
@@ -22,7 +23,8 @@ from typing import Any, Final
 import orjson
 from anyio.lowlevel import checkpoint
 
-from app.adapters.engines.rehearsal.plans import make_plan
+from app.adapters.engines.rehearsal.phases import answer_phase
+from app.adapters.engines.rehearsal.plans import make_plan, quoted_by
 from app.adapters.engines.rehearsal.schema_values import fill
 from app.adapters.engines.rehearsal.tool_choice import ToolMatch, match_forced_tool, match_tool
 from app.adapters.engines.unsupported import ALL_ROLES, DEFAULT_NAMES, unsent_message_parts, unsent_options
@@ -131,7 +133,7 @@ def _answer(turn: _Turn, call: EngineCall) -> str:
     if call.schema == _VERDICT_SCHEMA:
         return _verdict(is_valid="refuse" not in turn.directives).model_dump_json()
     if call.schema is not None:
-        plan = _plan(call.schema, call)
+        plan = _plan(call.schema, call) or answer_phase(call.schema, quoted_by(_questions(call)))
         text = "\n\n".join([turn.text, *(result.text for result in turn.results)])
         return orjson.dumps(fill(call.schema, text) if plan is None else plan).decode()
     if call.grammar is not None:
@@ -159,7 +161,12 @@ def _stream_pieces(text: str, call: EngineCall) -> list[str]:
 
 
 def _plan(schema: Mapping[str, Any], call: EngineCall) -> dict[str, Any] | None:
-    return make_plan(schema, [_DIRECTIVE.sub("", message.text) for message in call.messages if message.role == "user"])
+    return make_plan(schema, _questions(call))
+
+
+def _questions(call: EngineCall) -> list[str]:
+    """Return the texts of the users, without directives."""
+    return [_DIRECTIVE.sub("", message.text) for message in call.messages if message.role == "user"]
 
 
 def _chosen_tool(call: EngineCall, text: str) -> ToolMatch | None:

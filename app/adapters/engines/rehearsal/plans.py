@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
+from app.adapters.engines.rehearsal.phases import without_repetition
 from app.adapters.engines.rehearsal.tool_choice import match_forced_tool, match_tool
 from app.capabilities.prompting.prompts.planning import PlanGenerationOutput, PlannableTool
 from app.domain.tools import ToolDefinition
@@ -41,15 +42,15 @@ def make_plan(schema: Mapping[str, Any], texts: Sequence[str]) -> dict[str, Any]
             "properties": {"steps": {"maxItems": int(max_steps)}},
             "$defs": {"PlanStep": {"properties": {"type": {"enum": [*types]}}}},
         }:
-            quoted = _quoted(texts)
-            request = quoted.get("request", "").strip()
+            quoted = quoted_by(texts)
+            request = without_repetition(quoted.get("task", quoted.get("request", "")))
             steps = _tool_steps(types, request, _tools(quoted.get("tools", "[]"))) or _part_steps(types, request)
             return {"rationale": "This is the rehearsal engine, no model was asked.", "steps": steps[:max_steps]}
         case _:
             return None
 
 
-def _quoted(texts: Sequence[str]) -> dict[str, str]:
+def quoted_by(texts: Sequence[str]) -> dict[str, str]:
     """Return what the prompt quotes, by name. The prompt comes before any correction of an earlier answer."""
     quoted = ({name: text for name, _, text in _QUOTATION.findall(each)} for each in texts)
     return next((each for each in quoted if "request" in each), {})
