@@ -28,7 +28,7 @@ from app.domain.ids import SessionId
 from app.domain.journal.fork import Fork
 from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import Prepared, RecordedStep
-from app.domain.journal.step_key import LIMIT_KEY, STOP_KEY, StepKey
+from app.domain.journal.step_key import LIMIT_KEY, STOP_KEY, StepKey, step_number_of
 from app.domain.lifecycle import Mode
 from app.orchestration.execution.branch_settings import merge_hints
 from app.orchestration.runtime.resume import status_of
@@ -169,7 +169,7 @@ def inherited_steps(history: ExecutionHistory, from_step: int) -> list[RecordedS
 
     Raises: RequestFailure (REQUEST_INVALID) if no such step has started: an unfinished step cannot be inherited.
     """
-    last = status_of(history).fork_points or 0
+    last = _last_fork_point(history)
     if from_step > last:
         message = f"must be at most {last}, the last step that has started"
         errors = [{"field": "from_step", "message": message}]
@@ -182,6 +182,13 @@ def inherited_steps(history: ExecutionHistory, from_step: int) -> list[RecordedS
         if key not in {STOP_KEY, LIMIT_KEY}:
             steps.append(step)
     return steps
+
+
+def _last_fork_point(history: ExecutionHistory) -> int:
+    """Return the number of the last step that has started; before a time limit, if one ended the pattern."""
+    numbers = [step_number_of(key) for key in history.steps]
+    after_limit = numbers[list(history.steps).index(LIMIT_KEY) :] if LIMIT_KEY in history.steps else []
+    return min([status_of(history).fork_points or 0, *(number for number in after_limit if number is not None)])
 
 
 def _inherited_messages(origin: ExecutionHeader, steps: Sequence[RecordedStep]) -> tuple[Message, ...]:

@@ -6,15 +6,23 @@ from typing import Any
 import anyio
 import pytest
 
+from app.adapters.tools.builtin import BUILTIN_TOOLS
+from app.bootstrap.service import PATTERNS
+from app.capabilities.tools.definition import tool
 from app.domain.contract.final_answer import FinalAnswer
 from app.domain.contract.response import SystemResponse
-from app.domain.failures import Code
+from app.domain.failures import Code, RequestFailure
 from app.domain.journal.events import LifecycleTransition
+from app.domain.journal.step_key import StepKey
 from app.domain.lifecycle import State
 from app.domain.model_call import EngineCall, Reply
+from app.domain.tools import SideEffects
 from app.orchestration.planning.synthesis import CUT_MARK
+from app.orchestration.runtime.fork import inherited_steps
+from app.orchestration.runtime.step_list import step_views
 from app.ports.journal import ExecutionHistory
 from app.ports.model import Progress
+from app.ports.tool import ToolContext
 from tests.support.harness import Harness, chat_request, make_harness, replay_offline, response_of, watch_commits
 from tests.support.recovery import TERMINAL_TYPES, cancel_after, is_complete_log, open_starts, open_steps
 from tests.support.salvage import LIMITED, SYNTHESIS, Limited, RespondingEngine, pattern_of, rolls, salvaging_harness
@@ -124,6 +132,46 @@ async def test_a_cancel_is_no_limit_not_even_while_the_answer_is_written(clock: 
     assert response.error is not None
     assert response.error.code is Code.CANCELLED_SIGNAL
     assert replay_offline(here.record(execution), *pattern_of(limited))
+
+
+@BY_NAME
+async def test_its_steps_can_be_listed(clock: VirtualClock, limited: Limited) -> None:
+    _, record = await run(salvaging_harness(clock, limited), limited)
+    views = step_views(record, PATTERNS)
+    assert len(views) == len(record.steps)
+    assert [each.kind for each in views if each.key == "limit"] == ["stop"] * ("limit" in record.steps)
+
+
+async def test_a_fork_inherits_what_ended_before_the_time_limit_and_nothing_else(clock: VirtualClock) -> None:
+    limited = LIMITED["chat, time in a later round"]
+    here = salvaging_harness(clock, limited)
+    _, record = await run(here, limited)
+    assert list(record.steps).index("limit") < list(record.steps).index("2/0")
+    with pytest.raises(RequestFailure, match="must be at most 2"):
+        inherited_steps(record, 3)
+    assert {StepKey(step.key).step_number for step in inherited_steps(record, 2)} == {None, 0, 1}
+    assert "limit" not in [step.key for step in inherited_steps(record, 2)]
+
+
+async def test_a_question_that_waits_when_the_time_is_over_is_not_asked_any_more(clock: VirtualClock) -> None:
+    def works(call: EngineCall) -> dict[str, Any]:
+        calls = [{"name": "ask_person", "arguments": {"question": "Grey?"}}, {"name": "wait", "arguments": {}}]
+        return {"tool_calls": calls}
+
+    @tool(side_effects=SideEffects.NONE, idempotent=True)
+    async def wait(context: ToolContext) -> str:
+        """Waits."""
+        await context.clock.sleep(10_000)
+        return "done"
+
+    engine = RespondingEngine(clock, works)
+    here = make_harness(clock, engine, tools=[*BUILTIN_TOOLS, wait], timeout=100)
+    response, record = await here.run(chat_request(on_limit="salvage"))
+    assert (response.state, response.suspensions) == (State.COMPLETE, [])
+    assert response.final_answer is not None
+    assert "execution_results" not in response.final_answer.metadata
+    assert is_complete_log(record)
+    assert replay_offline(record) == len(record.steps)
 
 
 async def test_an_execution_that_reaches_no_limit_answers_as_usual(clock: VirtualClock) -> None:
