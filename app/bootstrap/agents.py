@@ -17,18 +17,21 @@ from app.settings import Settings
 from app.settings.schema import closest_name
 
 
-def load_agents(settings: Settings, grammars: Mapping[str, str], sources: Sequence[ToolSource]) -> AgentCatalogue:
-    """Return the configured agents, which may call the built-in tools and those of the sources.
+def configured_agents(settings: Settings, grammars: Mapping[str, str]) -> AgentCatalogue:
+    """Return the configured agents, with the texts of the grammars that they name."""
+    return AgentCatalogue(_with_grammar(agent.agent(name), grammars) for name, agent in settings.agents.items())
 
-    Raises: ConfigurationFailure (CONFIG_INVALID) naming the key of an agent that cannot run.
+
+def check_agents(agents: AgentCatalogue, sources: Sequence[ToolSource]) -> None:
+    """Check that the agents can run with the built-in tools and those of the sources.
+
+    Raises: ConfigurationFailure (CONFIG_INVALID) naming the key of an agent that cannot.
     """
-    found = [_with_grammar(agent.agent(name), grammars) for name, agent in settings.agents.items()]
-    catalogue, tools = AgentCatalogue(found), _tools(sources)
-    infos = [tool.info() for tool in (*tools, *catalogue.tools(tools))]
+    tools = _tools(sources)
+    infos = [tool.info() for tool in (*tools, *agents.tools(tools))]
     known, unsafe = {info.name for info in infos}, {info.name for info in infos if info.unsafe}
-    for agent in found:
+    for agent in agents.all():
         _check(agent, known, unsafe)
-    return catalogue
 
 
 def agent_source(agents: AgentCatalogue, sources: Sequence[ToolSource]) -> ToolSource:

@@ -2,20 +2,22 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
 from app.bootstrap.modules import import_modules, invalid_module
-from app.capabilities.models.catalogue import EngineCatalogue
+from app.capabilities.models.catalogue import DEFAULT_ROUTE, EngineCatalogue
+from app.capabilities.tools.agents import AgentCatalogue
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain.failures import Code, ConfigurationFailure
 from app.domain.ids import RequestId
+from app.orchestration.flow.agent_config import AgentConfig
 from app.orchestration.flow.context import Context
 from app.orchestration.flow.errors import FlowError, Invalid
 from app.orchestration.flow.graph import FlowGraph
-from app.orchestration.flow.nodes import AgentNode
+from app.orchestration.flow.nodes import AgentNode, Node
 from app.orchestration.flow.registration import FlowDefinition
 from app.orchestration.flow.served_flow import ServedFlow
 from app.ports.tool import Tool
@@ -48,6 +50,31 @@ def load_flows(settings: FlowSettings, directory: Path) -> dict[str, LoadedFlow]
                 raise _invalid(definition.name, "another flow has this name")
             flows[definition.name] = LoadedFlow(_graph(definition), definition.provide)
     return flows
+
+
+def with_agents(flows: Mapping[str, LoadedFlow], agents: AgentCatalogue) -> dict[str, LoadedFlow]:
+    """Return the flows whose nodes have the agents that they name.
+
+    Raises: ConfigurationFailure (CONFIG_FLOW_INVALID) for an agent that is not configured.
+    """
+    return {
+        name: replace(
+            flow, graph=replace(flow.graph, nodes=tuple(_with_agent(name, node, agents) for node in flow.graph.nodes))
+        )
+        for name, flow in flows.items()
+    }
+
+
+def _with_agent(flow: str, node: Node, agents: AgentCatalogue) -> Node:
+    if not isinstance(node, AgentNode) or node.config.agent is None:
+        return node
+    agent = agents.get(node.config.agent)
+    if agent is None:
+        raise _invalid(flow, f"{node.key}: its agent {node.config.agent} is not configured")
+    config = AgentConfig(
+        agent.system_prompt or "", agent.model or DEFAULT_ROUTE, agent.tools, agent.name, agent.hints, agent.limits
+    )
+    return replace(node, config=config)
 
 
 def tools_of_flows(flows: Mapping[str, LoadedFlow]) -> list[Tool]:

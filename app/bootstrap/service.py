@@ -45,7 +45,7 @@ from app.adapters.thread_pool import WorkerThread
 from app.adapters.tools.threads import DaemonThreads
 from app.adapters.validation.worker_pool import WorkerLimits, open_worker_pool
 from app.bootstrap.access import open_authenticator
-from app.bootstrap.agents import agent_source, load_agents
+from app.bootstrap.agents import agent_source, check_agents, configured_agents
 from app.bootstrap.engines import EngineResources, build_engine
 from app.bootstrap.flows import (
     LoadedFlow,
@@ -54,6 +54,7 @@ from app.bootstrap.flows import (
     open_flows,
     served_flows,
     tools_of_flows,
+    with_agents,
 )
 from app.bootstrap.limits import LimitAccounts, LimitReports, open_limits
 from app.bootstrap.replicas import MaintenanceJobs, queue_limits, replica_for
@@ -62,7 +63,7 @@ from app.capabilities.models.breaker import BreakerState, CircuitBreaker, Failov
 from app.capabilities.models.catalogue import EngineCatalogue
 from app.capabilities.models.context_window import EstimatingTokenCounter
 from app.capabilities.prompting.registry import PromptRegistry, default_registry
-from app.capabilities.tools.agents import NO_AGENTS, AgentCatalogue
+from app.capabilities.tools.agents import AgentCatalogue
 from app.capabilities.tools.arguments import plan_violations
 from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.registry import ToolRegistry
@@ -260,7 +261,10 @@ class Foundation:
         prompts = default_registry() if directory is None else read_prompts(Path(directory))
         clock, threads = SystemClock(), DaemonThreads(settings.tools.threads)
         sources = [] if is_offline else tool_sources(settings, tools_of_flows(flows))
-        agents = NO_AGENTS if is_offline else load_agents(settings, grammars, sources)
+        agents = configured_agents(settings, grammars)
+        if not is_offline:
+            check_agents(agents, sources)
+        flows = with_agents(flows, agents)
         tools = open_registry([*sources, agent_source(agents, sources)], clock, threads)
         logger = open_logger(settings.telemetry.log_level, clock)
         route_standard_logging(logger, settings.telemetry.log_level)

@@ -160,7 +160,9 @@ class Admission:
                     yield FieldError("limits.cost", f"needs a price for engine {engine.profile.name}, which has none")
 
     def _agents_without_price(self, request: SystemRequest, tools: Sequence[str]) -> Iterator[FieldError]:
+        pattern = self._patterns.get(request.mode)
         named = [*tools, *([] if request.plan is None else tools_of_steps(request.plan))]
+        named += () if pattern is None else pattern.own_tools(request)
         if request.limits.cost is not None:
             for engine in self._catalogue.engines_for(models_of(self._agents.behind_any(named))):
                 if engine.profile.price is None:

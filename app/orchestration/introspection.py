@@ -115,7 +115,7 @@ class Introspection:
         self._flows = flows
 
     def flows(self, permissions: Permissions) -> list[FlowView]:
-        """Return the registered flows of which all models may be used, by name."""
+        """Return the registered flows of which all models and agents may be used, by name."""
         return [
             _flow_view(name, served.graph)
             for name, served in sorted(self._flows.items())
@@ -197,7 +197,10 @@ class Introspection:
         )
 
     def _is_permitted(self, served: ServedFlow, permissions: Permissions) -> bool:
-        models = [node.config.model for node in served.graph.nodes if isinstance(node, AgentNode)]
+        configs = [node.config for node in served.graph.nodes if isinstance(node, AgentNode)]
+        models = [config.model for config in configs]
+        if not all(config.agent is None or permissions.allows_agent(config.agent) for config in configs):
+            return False
         return all(self._environment.catalogue.is_permitted(model, permissions) for model in models)
 
     def _engine_view(self, name: str, permissions: Permissions) -> EngineView:

@@ -49,7 +49,7 @@ class QuoteCalculator:
             bound = bound.then(inputs.inferences(inputs.inferences_per_ask))
         plan = request.plan or PlanOptions()
         planned = tools_of_steps(plan if plan.steps else PlanOptions(steps=list(pattern.static_plan or ())))
-        agents = self.agents.behind_any([*tools, *planned])
+        agents = self.agents.behind_any([*tools, *planned, *pattern.own_tools(request)])
         bound = _with_agents(bound, self._nested(inputs, agents), limits)
         tokens = bound.tokens if limits.tokens is None else min(bound.tokens, limits.tokens + bound.tokens_in_flight)
         highest_price = max(

@@ -28,6 +28,9 @@ def require_models_and_tools(
     for model in dict.fromkeys(_models(request, pattern)):
         if not catalogue.is_permitted(model, permissions):
             raise denied(f"model:{catalogue.name_of(model)}", "use this model")
+    for agent in () if pattern is None else pattern.own_agents(request):
+        if not permissions.allows_agent(agent):
+            raise denied(f"agent:{agent}", "use this agent")
     for tool in dict.fromkeys(_tools(request)):
         if not permissions.allows_tool(tool):
             raise denied(tool_permission(tool), "use this tool")

@@ -172,10 +172,16 @@ class NodeEnded:
 
 @dataclass(frozen=True)
 class AgentStarted:
-    """Outcome: an agent of a flow got its first task; this system prompt and this model hold from then on."""
+    """Outcome: an agent of a flow got its first task; this system prompt and this model hold from then on.
+
+    So do the tools, hints and limits of an agent of the configuration; they are None for any other.
+    """
 
     preamble: str
     model: str
+    tools: tuple[str, ...] | None = None
+    hints: ExecutionHints | None = None
+    limits: Limits | None = None
 
 
 @dataclass(frozen=True)

@@ -182,6 +182,11 @@ def accept_any_answer(
     return ()
 
 
+def no_names(_request: SystemRequest) -> Collection[str]:
+    """Return nothing: the pattern has no agents of its own."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Pattern:
     """A mode: the code that runs it, the version that its records belong to, and what the rest of the core asks of it.
@@ -213,6 +218,10 @@ class Pattern:
     """True if a request of this mode has at least one message."""
     models: Callable[[SystemRequest], Sequence[str | None]] = requested_models
     """The routes and engines that inferences of the request name; None is the default route."""
+    own_tools: Callable[[SystemRequest], Collection[str]] = no_names
+    """The tools that its own agents hold, besides those that the request names."""
+    own_agents: Callable[[SystemRequest], Collection[str]] = no_names
+    """The agents of the configuration that are its own."""
     fingerprint: Callable[[SystemRequest], str | None] | None = None
     """The fingerprint of what the records of a request depend on besides the version, such as a flow's graph."""
     answer_errors: Callable[[SystemRequest, Suspension, JsonValue], Sequence[tuple[str, str]]] = accept_any_answer

@@ -12,7 +12,7 @@ Theory of operation
 4. Every node that fires is one step of the limit, an agent as many as it has inferences.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -38,6 +38,7 @@ from app.orchestration.execution.context import Branch, RunContext, perform, set
 from app.orchestration.execution.effect import BranchStopped, BranchSuspended
 from app.orchestration.execution.pattern import BoundInputs, FieldError, Pattern, UpperBound, in_parallel, in_sequence
 from app.orchestration.execution.progress import Conversation
+from app.orchestration.flow.agent_config import AgentConfig
 from app.orchestration.flow.errors import DeserializeError, FlowError, SerializeError
 from app.orchestration.flow.graph import FlowGraph
 from app.orchestration.flow.node_run import replace_inputs, run_pure
@@ -269,6 +270,8 @@ def flow_pattern(flows: Mapping[str, ServedFlow]) -> Pattern:
         starts_with_request=False,
         needs_messages=False,
         models=partial(_models, flows),
+        own_tools=partial(_tools, flows),
+        own_agents=partial(_agents, flows),
         fingerprint=partial(_fingerprint, flows),
         answer_errors=partial(_answer_errors, flows),
     )
@@ -324,6 +327,19 @@ def _models(flows: Mapping[str, ServedFlow], request: SystemRequest) -> Sequence
     nodes = () if served is None else served.graph.nodes
     models: list[str | None] = [node.config.model for node in nodes if isinstance(node, AgentNode)]
     return models if models and not request.output.semantic else [*models, request.model]
+
+
+def _configs(flows: Mapping[str, ServedFlow], request: SystemRequest) -> list[AgentConfig]:
+    served = _served(flows, request)
+    return [] if served is None else [node.config for node in served.graph.nodes if isinstance(node, AgentNode)]
+
+
+def _tools(flows: Mapping[str, ServedFlow], request: SystemRequest) -> Collection[str]:
+    return [name for config in _configs(flows, request) for name in config.tool_names]
+
+
+def _agents(flows: Mapping[str, ServedFlow], request: SystemRequest) -> Collection[str]:
+    return [config.agent for config in _configs(flows, request) if config.agent is not None]
 
 
 def _fingerprint(flows: Mapping[str, ServedFlow], request: SystemRequest) -> str | None:

@@ -13,6 +13,7 @@ from app.domain.failures import Code, ConstraintFailure, OrchestrationFailure
 from app.domain.journal.events import ValidationEnd
 from app.domain.journal.outcomes import AgentStarted, Outcome
 from app.domain.model_call import Reply
+from app.orchestration.execution.branch_settings import merge_hints
 from app.orchestration.execution.context import RunContext
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.ledger import ToolCallState
@@ -38,6 +39,7 @@ class ServiceAgent:
         self._context = context
         self._steps_left = steps_left
         self._rounds_left = context.limits.tool_rounds
+        self._has_tools = bool(node.config.tools)
         self.conversation = conversation
         """The conversation of the branch, which only its context changes."""
         self.inference_count = 0
@@ -64,12 +66,14 @@ class ServiceAgent:
         first: list[Message] = []
         if started is None:
             started = await self._start()
-            first = [Message(role="system", content=started.preamble)]
+            if started.preamble or started.tools is None:
+                first = [Message(role="system", content=started.preamble)]
         asked: Asked = [*first, Message(role="user", content=task)]
         self.started = started
         self._context = self._with_settings(started)
+        self._rounds_left = self._context.limits.tool_rounds
         while True:
-            answer, asked = await (self._submitted(asked) if self._node.config.tools else self._written(asked))
+            answer, asked = await (self._submitted(asked) if self._has_tools else self._written(asked))
             if answer is None:
                 continue
             valid = answer.output is not None
@@ -88,7 +92,9 @@ class ServiceAgent:
 
     async def _start(self) -> AgentStarted:
         async def find(_environment: Environment) -> Outcome:
-            return AgentStarted(self._node.config.preamble, self._node.config.model)
+            config = self._node.config
+            tools = None if config.agent is None else config.tool_names
+            return AgentStarted(config.preamble, config.model, tools, config.hints, config.limits)
 
         outcome, _ = await self._context.record_value(find)
         assert isinstance(outcome, AgentStarted)  # noqa: S101 - the only outcome of the search
@@ -96,11 +102,15 @@ class ServiceAgent:
 
     def _with_settings(self, started: AgentStarted) -> RunContext:
         settings, key = self._context.settings, self._node.key
-        names = self._node.config.tool_names
+        names = self._node.config.tool_names if started.tools is None else started.tools
+        self._has_tools = bool(names)
+        hints = settings.hints if started.hints is None else merge_hints(started.hints, settings.hints)
+        limits = None if started.limits is None else self._context.limits.lowered_to(started.limits)
         return self._context.with_settings(
             replace(
                 settings,
-                hints=settings.hints.model_copy(update={"tool_choice": None}),
+                hints=hints.model_copy(update={"tool_choice": None}),
+                agent_limits=limits or settings.agent_limits,
                 model=started.model,
                 tools=[name for name in names if settings.allows_tool(name)],
                 submit=submit_definition(self._node) if names else None,
@@ -136,8 +146,8 @@ class ServiceAgent:
             raise step_limit(self._context)
         self.inference_count += 1
         self.calls = self.results = ()
-        has_tools = bool(self._node.config.tools)
-        return await self._context.infer(asked, None if has_tools else response_format(self._node), tools=has_tools)
+        form = None if self._has_tools else response_format(self._node)
+        return await self._context.infer(asked, form, tools=self._has_tools)
 
 
 def max_inferences(node: AgentNode, tool_rounds: int) -> int:
