@@ -215,13 +215,13 @@ REFUSED = '{"valid": false, "score": 0, "issues": ["no"]}'
 
 
 def judged_by(attempts: int, answer: str) -> list[str]:
-    """Return a script in which every judgement is readable only at the last attempt, and then refuses."""
-    every = [answer, *["unreadable"] * (attempts - 1), REFUSED]
+    """Return a script in which every judgement is readable only after its last repair, and then refuses."""
+    every = [answer, *["unreadable"] * min(2, attempts - 1), REFUSED]
     return (every * attempts)[:-1]
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("attempts", [1, 2, 3])
+@pytest.mark.parametrize("attempts", [1, 2, 3, 4])
 async def test_judged_answers_can_take_exactly_their_quote(
     clock: VirtualClock, size: tuple[int, int], attempts: int
 ) -> None:
