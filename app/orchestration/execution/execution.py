@@ -73,7 +73,9 @@ class Execution:
         clock, origin = None if environment is None else environment.clock, header.origin
         self.header = header
         self.lifecycle = Lifecycle(header.mode)
-        self.ledger = Ledger(budget_for(header.bounds, history, _final_answer_engines(header, environment)), history)
+        is_unlimited = header.bounds.tokens is None and header.bounds.cost is None
+        answered_by = () if is_unlimited else _final_answer_engines(header, environment)
+        self.ledger = Ledger(budget_for(header.bounds, history, answered_by), history)
         self.recorder = Recorder(header.execution_id, journal, history, clock)
         model_calls = 1 if environment is None else environment.concurrent_inferences
         self.branches = Branches(self.recorder, self.ledger, clock, model_calls)

@@ -73,7 +73,7 @@ class Recorder:
         self._cancelled: tuple[StepKey, ...] = ()
         self.has_stopped = self.stop_decision is not None
         """True once the execution or a branch was stopped; before, `is_closed` need not be asked."""
-        self.pattern_time = PatternTime(self.cursor.step(LIMIT_KEY))
+        self.pattern_time = PatternTime(self.cursor.step(LIMIT_KEY) if self.has_history else None)
         self.has_stopped |= self.pattern_time.has_passed
 
     @property

@@ -19,7 +19,7 @@ _DECISION: Final = StopDecision(Code.CANCELLED_TIMEOUT, "the time limit was reac
 def withhold_time(execution: Execution) -> None:
     """Withhold the time of the final answer of an execution that salvages; call it once nothing delays its start."""
     recorder = execution.recorder
-    if execution.header.salvages and execution.deadline is not None and not recorder.has_stopped:
+    if execution.deadline is not None and not recorder.has_stopped:
         execution.deadline.withhold(execution.header.reserved_seconds, partial(_end_pattern, execution))
 
 

@@ -91,7 +91,8 @@ async def run_to_end(
         _record_init(execution)
         messages = () if preparer is None else await preparer.acquire_turn()
         context = start_context(execution, progress, messages, AGENT_PATTERNS)
-        withhold_time(execution)
+        if execution.header.salvages:
+            withhold_time(execution)
         try:
             result = await _run_pattern(execution, progress, pattern, preparer, context)
         except (Failure, BranchStopped) as end:
@@ -127,8 +128,9 @@ async def _run_pattern(
     context = await _prepare(execution, progress, context, preparer)
     context.transition_to(State.EXECUTE, "prepared")
     result = await pattern.run(context)
-    # If the time passed after the last effect, the result is whole.
-    execution.recorder.pattern_time.reopen()
+    if execution.recorder.pattern_time.is_over:
+        # The time passed after the last effect, so the result is whole.
+        execution.recorder.pattern_time.reopen()
     return result if isinstance(result, PatternResult) else PatternResult(result)
 
 
