@@ -8,7 +8,7 @@ from pathlib import Path
 from anyio.abc import TaskGroup
 
 from app.adapters.access.api_keys import REFRESH_INTERVAL_S, ApiKeys
-from app.adapters.access.authenticators import BearerAuthenticator, NoAuthentication
+from app.adapters.access.authenticators import BearerAuthenticator, NoAuthentication, TenantAuthenticator
 from app.adapters.access.bootstrap_key import BootstrapKey
 from app.adapters.access.key_administration import KeyAdministration, KeyGrant, generate_key
 from app.adapters.runners.maintenance import run_maintenance
@@ -28,6 +28,16 @@ __all__ = ["KeyAdministration", "KeyGrant", "new_key", "open_authenticator", "op
 
 @asynccontextmanager
 async def open_authenticator(
+    settings: Settings, database: Database, clock: Clock, logs: LogSink, group: TaskGroup
+) -> AsyncIterator[Authenticator]:
+    """Yield the authenticator of the configured mode, with the rights of tenants. Raises: ConfigurationFailure."""
+    tenants = {name: tenant.rights for name, tenant in settings.tenants.items()}
+    async with _open_callers(settings, database, clock, logs, group) as callers:
+        yield TenantAuthenticator(callers, tenants) if any(tenants.values()) else callers
+
+
+@asynccontextmanager
+async def _open_callers(
     settings: Settings, database: Database, clock: Clock, logs: LogSink, group: TaskGroup
 ) -> AsyncIterator[Authenticator]:
     """Yield the authenticator of the configured mode; its background work runs in the group, until that is cancelled.

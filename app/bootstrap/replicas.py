@@ -32,7 +32,7 @@ from app.domain.ids import ExecutionId, ReplicaId
 from app.orchestration.runtime.recovery import Recovery
 from app.ports.events import EventSink
 from app.ports.runtime import Clock
-from app.settings import QueueSettings, StorageSettings
+from app.settings import Settings, StorageSettings
 
 Job: TypeAlias = Callable[[], Awaitable[object]]
 OnError: TypeAlias = Callable[[Exception], None]
@@ -169,6 +169,12 @@ def replica_for(
     )
 
 
-def queue_limits(queue: QueueSettings) -> QueueLimits:
+def queue_limits(settings: Settings) -> QueueLimits:
     """Return the limits of the queue."""
-    return QueueLimits(max_waiting=queue.waiting, max_running=queue.at_once, max_running_per_tenant=queue.per_tenant)
+    queue, tenants = settings.queue, settings.tenants.items()
+    return QueueLimits(
+        max_waiting=queue.waiting,
+        max_running=queue.at_once,
+        max_running_per_tenant=queue.per_tenant,
+        concurrency={name: tenant.concurrency for name, tenant in tenants if tenant.concurrency is not None},
+    )

@@ -194,7 +194,7 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
         ):
             group.start_soon(base.watch_loop_lag)
             store = DatabaseExecutionStore(database, clock, replica.owner, event_bus, replica.cancel)
-            runner = replica.runner(task_pool, queue_limits(settings.queue), base.on_storage_error)
+            runner = replica.runner(task_pool, queue_limits(settings), base.on_storage_error)
             engines = base.engines(http, stack)
             environment = base.environment(journal, event_bus, DatabaseSessions(database), engines, validator, accounts)
             launcher, records = Launcher(environment, runner, _with_flows(patterns, flows)), DatabaseRecords(database)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, Literal
 
 from app.domain.access_limits import NO_LIMITS, AccessLimits
 from app.domain.ids import KeyId, TenantId, UserId
@@ -22,6 +22,9 @@ class Permission(StrEnum):
     SHARE_MEMORY = "can_share_memory"
 
 
+ObjectKind = Literal["tool", "model", "agent"]
+
+
 @dataclass(frozen=True)
 class Permissions:
     """Set of permissions by name, sorted. A name that ends with `*` permits all that begin like it."""
@@ -37,6 +40,14 @@ class Permissions:
         """Return whether the permission of that name is in the set."""
         return any(name == each or (each[-1:] == "*" and name.startswith(each[:-1])) for each in self.names)
 
+    def narrowed(self, kind: ObjectKind, names: Iterable[str]) -> "Permissions":
+        """Return the set in which only those names of a kind are permitted, as far as they are in this one."""
+        begin, given = f"{kind}:", _EVERYTHING if "*" in self.names else self.names
+        own = [each for each in given if each.startswith(begin)]
+        allowed = [begin + name for name in names]
+        common = {narrower for one in own for other in allowed if (narrower := _narrower(one, other)) is not None}
+        return Permissions.of([*(each for each in given if not each.startswith(begin)), *common])
+
     def allows_tool(self, name: str) -> bool:
         """Return whether the tool is permitted; an agent as a tool is by the permission for the agent."""
         return self.allows(tool_permission(name))
@@ -49,6 +60,15 @@ class Permissions:
         return self.allows(f"agent:{name}")
 
 
+def _narrower(one: str, other: str) -> str | None:
+    """Return the name or prefix that permits what both permit; None if that is nothing."""
+    for narrow, wide in ((one, other), (other, one)):
+        if narrow == wide or (wide.endswith("*") and narrow.startswith(wide[:-1])):
+            return narrow
+    return None
+
+
+_EVERYTHING: Final = (*Permission, "tool:*", "model:*", "agent:*")
 _OBJECT_PERMISSION: Final = re.compile(r"(tool|model|agent):([A-Za-z0-9_.:/-]{1,128}\*?|\*)")
 
 

@@ -9,6 +9,8 @@ from enum import StrEnum
 from math import ceil, inf
 from typing import Final
 
+DEFAULT_TENANT: Final = "default"
+"""Name of the configuration of every tenant that has none of its own."""
 MILLIONTHS: Final = 1_000_000
 """Units of a cost limit in one unit of the currency."""
 LEASES: Final = 40

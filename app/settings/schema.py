@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from app.capabilities.models.catalogue import DEFAULT_ROUTE
+from app.domain.access import ObjectKind
 from app.domain.access_limits import AccessLimits
 from app.domain.contract.constrained_types import MAX_MESSAGES, MAX_PASSES, MAX_REPLICAS, MAX_STEPS
 from app.domain.contract.request import PlanStep
@@ -70,6 +71,7 @@ def _storage_url(url: str) -> str:
 _SQLITE_URL = re.compile(r"sqlite://(/[^?#\x00-\x1f]*[^/?#\x00-\x1f])?")
 _POSTGRESQL_URL = re.compile(r"postgres(ql)?://[^\s/?#]*/[^\s/?#]+(\?[^\s#]*)?")
 Name = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+ObjectName = Annotated[str, StringConstraints(pattern=r"^([a-zA-Z0-9_.:/-]{1,128}\*?|\*)$")]
 TenantName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._@|:-]{1,128}$")]
 ModuleName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")]
 CapabilityName = Annotated[str, AfterValidator(_known_capability)]
@@ -241,7 +243,7 @@ class LimitSettings(Table):
 
 
 class TenantSettings(Table):
-    """Limits of all callers of a tenant together.
+    """Limits of all callers of a tenant together, and what each of them may use.
 
     A rate is a text `N/S`: N units at once, which come back evenly within S seconds.
     """
@@ -250,6 +252,26 @@ class TenantSettings(Table):
     tokens: UnitRate | None = Field(None, description="Tokens of all inferences, as `200000/60`")
     cost: CostRate | None = Field(None, description="Cost of all inferences in `telemetry.currency`, as `5.00/86400`")
     concurrency: Positive | None = Field(None, description="Executions that run at the same time")
+
+    tools: Annotated[tuple[ObjectName, ...], Field(strict=False)] | None = Field(
+        None, description="Tools that may be used; a trailing `*` is a prefix. All if absent"
+    )
+    models: Annotated[tuple[ObjectName, ...], Field(strict=False)] | None = Field(
+        None, description="Routes and engines that may be used, likewise; a route covers its engines"
+    )
+    agents: Annotated[tuple[ObjectName, ...], Field(strict=False)] | None = Field(
+        None, description="Agents that may be used, likewise"
+    )
+
+    @property
+    def rights(self) -> Mapping[ObjectKind, tuple[str, ...]]:
+        """Return the names of each kind that is narrowed."""
+        given: Mapping[ObjectKind, tuple[str, ...] | None] = {
+            "tool": self.tools,
+            "model": self.models,
+            "agent": self.agents,
+        }
+        return {kind: names for kind, names in given.items() if names is not None}
 
     @property
     def limits(self) -> AccessLimits:

@@ -22,6 +22,30 @@ def test_a_tool_needs_its_name_or_a_prefix_of_it(names: list[str], tool: str, al
     assert Permissions.of(names).allows_tool(tool) is allowed
 
 
+@pytest.mark.parametrize(
+    ("names", "tools", "left"),
+    [
+        (("tool:*",), ["get_time", "roll_*"], {"tool:get_time", "tool:roll_*"}),
+        (("tool:get_*", "tool:roll_dice"), ["get_time", "roll_*", "send"], {"tool:get_time", "tool:roll_dice"}),
+        (("tool:get_time",), ["send"], set()),
+        (("tool:get_time",), [], set()),
+        (("model:a", "can_approve"), ["get_time"], {"model:a", "can_approve"}),
+    ],
+)
+def test_rights_of_a_tenant_narrow_those_of_a_principal(
+    names: tuple[str, ...], tools: list[str], left: set[str]
+) -> None:
+    assert set(Permissions(names).narrowed("tool", tools).names) == left
+
+
+def test_everything_is_narrowed_in_one_kind_only() -> None:
+    narrowed = ALL.narrowed("model", ["small", "local-*"])
+    assert [narrowed.allows_model(name) for name in ("small", "local-7b", "large")] == [True, True, False]
+    assert narrowed.allows_tool("get_time")
+    assert narrowed.allows_agent("support")
+    assert all(narrowed.allows(each) for each in Permission)
+
+
 def test_the_order_in_which_permissions_are_named_does_not_matter() -> None:
     assert Permissions.of(["b", "a", "b"]) == Permissions.of(["a", "b"])
 

@@ -1,10 +1,17 @@
 """Authenticators: without authentication, by API key, and by API key or token."""
 
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from functools import lru_cache
+
 from app.adapters.access.api_keys import ApiKeys
 from app.adapters.access.refusals import unauthenticated
 from app.adapters.access.tokens import Tokens
-from app.domain.access import LOCAL, Principal
+from app.domain.access import LOCAL, ObjectKind, Permissions, Principal
+from app.domain.access_limits import DEFAULT_TENANT
 from app.domain.api_key import PREFIX, ApiKey
+from app.domain.ids import TenantId
+from app.ports.access import Authenticator
 from app.ports.runtime import Clock
 
 
@@ -16,6 +23,31 @@ class NoAuthentication:
 
     async def is_current(self, principal: Principal) -> bool:
         return True
+
+
+class TenantAuthenticator:
+    """Implementation of `Authenticator` that narrows the rights of callers to those of their tenant.
+
+    `tenants` has the permitted names by tenant and kind; that of `default` holds for all others.
+    """
+
+    def __init__(
+        self, authenticator: Authenticator, tenants: Mapping[str, Mapping[ObjectKind, Collection[str]]]
+    ) -> None:
+        self.is_current = authenticator.is_current
+        self._authenticator = authenticator
+        self._tenants = tenants
+        self._narrowed = lru_cache(maxsize=10_000)(self._narrow)
+
+    async def authenticate(self, credentials: str | None) -> Principal:
+        principal = await self._authenticator.authenticate(credentials)
+        permissions = self._narrowed(principal.tenant, principal.permissions)
+        return principal if permissions is principal.permissions else replace(principal, permissions=permissions)
+
+    def _narrow(self, tenant: TenantId, permissions: Permissions) -> Permissions:
+        for kind, names in self._tenants.get(tenant, self._tenants.get(DEFAULT_TENANT, {})).items():
+            permissions = permissions.narrowed(kind, names)
+        return permissions
 
 
 class BearerAuthenticator:

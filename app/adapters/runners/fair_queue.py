@@ -1,11 +1,12 @@
 """Queue of the executions that wait in this process, with one line for each tenant, served in rotation."""
 
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 
 from app.adapters.runners.task_pool import TaskPool
+from app.domain.access_limits import DEFAULT_TENANT
 from app.domain.failures import Code, StorageFailure
 from app.domain.ids import TenantId
 from app.ports.runtime import Clock, QueueTicket
@@ -15,11 +16,20 @@ _RETRY_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """Numbers of executions that may wait, and of queued executions that may run at once, in all and per tenant."""
+    """Numbers of executions that may wait, and of queued executions that may run at once, in all and per tenant.
+
+    `concurrency` is that of tenants with a limit of their own; more would only wait for its slots, in tasks.
+    """
 
     max_waiting: int
     max_running: int
     max_running_per_tenant: int
+    concurrency: Mapping[str, int] = field(default_factory=dict)
+
+    def max_running_of(self, tenant: TenantId) -> int:
+        """Return how many of the tenant may run at once."""
+        own = self.concurrency.get(tenant, self.concurrency.get(DEFAULT_TENANT, self.max_running_per_tenant))
+        return min(self.max_running_per_tenant, own)
 
 
 class FairQueue:
@@ -101,7 +111,7 @@ class FairQueue:
         if self._running.total() >= self._limits.max_running:
             return None
         for tenant in self._waiting:
-            if self._running[tenant] < self._limits.max_running_per_tenant:
+            if self._running[tenant] < self._limits.max_running_of(tenant):
                 waiting = self._waiting.pop(tenant)
                 ticket = waiting.popleft()
                 if waiting:

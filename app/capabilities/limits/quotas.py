@@ -13,14 +13,12 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from app.capabilities.limits.accounts import RateAccount, SlotAccount
-from app.domain.access_limits import MILLIONTHS, NO_LIMITS, AccessLimits, LimitKind, Rate
+from app.domain.access_limits import DEFAULT_TENANT, MILLIONTHS, NO_LIMITS, AccessLimits, LimitKind, Rate
 from app.domain.failures import AccessFailure, Code, OrchestrationFailure, RequestFailure, StorageFailure
 from app.domain.ids import TenantId
 from app.ports.limits import LimitStore
 from app.ports.runtime import Clock
 
-DEFAULT_TENANT: Final = "default"
-"""Name of the limits of every tenant that has none of its own."""
 SLOT_RETRY_S: Final = 1.0
 _RENEWAL_S: Final = 5.0
 _MAX_ACCOUNTS: Final = 10_000
@@ -151,6 +149,12 @@ class Quota:
         finally:
             self._observer.waiting[LimitKind.CONCURRENCY] -= 1
         return RunSlot(taken)
+
+    def require_possible(self, tokens: int) -> None:
+        """Raise OrchestrationFailure (ORCHESTRATION_BUDGET_EXCEEDED) if an inference that may take them never fits."""
+        for kind, account in self._reserved:
+            if kind is LimitKind.TOKENS and tokens > account.rate.quota:
+                raise _never_fits(kind, account, tokens)
 
     async def reserve(self, tokens: int, cost: float, patience: Callable[[], float] | None = None) -> Reservation:
         """Take what an attempt may take at most; without `patience` at once, else within so many seconds.

@@ -176,10 +176,11 @@ async def test_an_inference_that_can_never_fit_is_refused_by_name(narrow: dict[s
     async with portico(**limited(tokens="1000/60")) as (served, _):
         never = await served.post(chat("Hello"))
         spared = await served.post(chat("Hello", **narrow))
-    assert never.status == 422
-    assert never.json["error"]["code"] == "ORCHESTRATION_BUDGET_EXCEEDED"
-    assert never.json["error"]["details"]["field"] == "tenant-tokens"
-    assert never.json["error"]["details"]["limit"] == 1000
+        long = await served.post(chat("Hello " * 2_000, hints={"max_tokens": 50}))
+    assert (never.status, never.headers["content-type"]) == (422, "application/problem+json")
+    assert never.json["code"] == "ORCHESTRATION_BUDGET_EXCEEDED"
+    assert never.json["details"] == {"field": "tenant-tokens", "limit": 1000, "needed": 4096}
+    assert (long.status, long.json["error"]["details"]["field"]) == (422, "tenant-tokens")
     assert spared.status == 200
 
 
@@ -189,7 +190,17 @@ async def test_an_engine_without_a_price_is_refused_to_a_caller_with_a_cost_limi
     async with portico(engines=engines, routes=routes, **limited(cost="1/60")) as (served, _):
         refused = await served.post(chat("Hello", model="free"))
         routed = await served.post(chat("Hello"))
-    assert (refused.status, refused.json["error"]["code"]) == (403, "ACCESS_DENIED")
+        voted = await served.post(
+            chat(
+                "Hello",
+                mode="redundant",
+                output={"schema": {"enum": ["a"]}},
+                redundancy={"n": 2, "models": ["free"] * 2},
+            )
+        )
+    assert (refused.status, refused.json["code"]) == (403, "ACCESS_DENIED")
+    assert refused.headers["content-type"] == "application/problem+json"
+    assert (voted.status, voted.json["error"]["code"]) == (403, "ACCESS_DENIED")
     assert (routed.status, routed.json["metadata"]["provider"]) == (200, "paid")
 
 
