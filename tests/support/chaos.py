@@ -1,17 +1,21 @@
 """Random executions: engines that fail, stall and call tools, and tools that act, fail and take time."""
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 from anyio.lowlevel import checkpoint
 
 from app.capabilities.models.format_enforcement import SUBMIT_TOOL
+from app.capabilities.tools.agents import AgentCatalogue
 from app.capabilities.tools.definition import tool
+from app.domain.agents import ConfiguredAgent
 from app.domain.contract.messages import ToolCall
 from app.domain.contract.response import TokenUsage
 from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
-from app.domain.tools import SideEffects
+from app.domain.tools import SideEffects, agent_of
 from app.ports.model import EngineCapabilities, EngineError, EngineProfile, Progress
 from app.ports.runtime import Clock
 from app.ports.tool import Tool, ToolContext, ToolError
@@ -35,10 +39,11 @@ FORMED = ['{"size":"large"}', '{"size":"small"}', '{"size":"huge"}', "no JSON at
 class RandomEngine:
     """An engine that answers by dice: text, valid or not, tool calls, or an error after some deltas."""
 
-    def __init__(self, name: str, clock: Clock, dice: Random) -> None:
+    def __init__(self, name: str, clock: Clock, dice: Random, tools: Sequence[str] = TOOLS) -> None:
         self.profile: EngineProfile = profile(name, capabilities=EngineCapabilities(schema=True, grammar=True))
         self._clock = clock
         self._dice = dice
+        self._tools = tools
 
     async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
         """Answer by dice."""
@@ -64,8 +69,9 @@ class RandomEngine:
         return "here"
 
     def _call(self, index: int) -> ToolCall:
-        name = self._dice.choice(TOOLS)
-        return ToolCall(id=f"c{index}", name=name, arguments={"mark": f"{self._dice.getrandbits(60):x}"})
+        name = self._dice.choice(self._tools)
+        argument = "mark" if agent_of(name) is None else "message"
+        return ToolCall(id=f"c{index}", name=name, arguments={argument: f"{self._dice.getrandbits(60):x}"})
 
 
 class ToolActions:
@@ -114,3 +120,20 @@ def chaos_harness(clock: Clock, seed: int, acts: ToolActions, **bounds: Any) -> 
     dice = Random(seed)
     engines = [RandomEngine(name, clock, dice) for name in ("primary", "backup")]
     return make_harness(clock, *engines, tools=acts.tools(dice), **bounds)
+
+
+AGENTS = AgentCatalogue(
+    [
+        ConfiguredAgent("reader", "Reads.", "You read.", tools=("look", "flaky")),
+        ConfiguredAgent("writer", "Writes.", "You write.", tools=("look", "write", "agent__reader")),
+    ]
+)
+
+
+def agents_harness(clock: Clock, seed: int, acts: ToolActions, **bounds: Any) -> Harness:
+    """Return a chaos harness whose engines also call two agents, one of which calls the other."""
+    dice, tools = Random(seed), acts.tools(Random(seed + 1))
+    names = [*TOOLS, "agent__reader", "agent__writer"]
+    engines = [RandomEngine(name, clock, dice, names) for name in ("primary", "backup")]
+    made = make_harness(clock, *engines, tools=[*tools, *AGENTS.tools(tools)], tool_calls=40, **bounds)
+    return replace(made, environment=replace(made.environment, agents=AGENTS))

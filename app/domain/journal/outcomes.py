@@ -188,7 +188,8 @@ class AgentStarted:
 class AgentCallStarted:
     """Outcome: a tool call began to run an agent; these settings hold for its run.
 
-    `tools` are those that it may use. `model` is None if it is that of the caller.
+    `tools` are those that it may use, `left_out` those of its own that the principal may not. `model` is None if it is
+    that of the caller.
     `pattern_version` is that of the pattern of its `mode`, `result_bytes` the size of its result.
     """
 
@@ -201,6 +202,7 @@ class AgentCallStarted:
     output: OutputContract
     limits: Limits
     result_bytes: int
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

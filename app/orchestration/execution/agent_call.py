@@ -157,23 +157,19 @@ class AgentStart(Effect):
             return refusal
         if agent.model is not None and not environment.catalogue.is_permitted(agent.model, settings.permissions):
             return _refused("the caller may not use the agent's model", Code.ACCESS_DENIED)
-        requested = settings.requested_tools
+        requested, permissions = settings.requested_tools, settings.permissions
+        tools = [tool for tool in agent.tools if requested is None or tool in requested]
         return AgentCallStarted(
             system_prompt=agent.system_prompt,
             mode=agent.mode,
             pattern_version=settings.agent_patterns[agent.mode].version,
             model=agent.model,
-            tools=tuple(
-                [
-                    tool
-                    for tool in agent.tools
-                    if (requested is None or tool in requested) and settings.permissions.allows_tool(tool)
-                ]
-            ),
+            tools=tuple(filter(permissions.allows_tool, tools)),
             hints=agent.hints,
             output=agent.output,
             limits=agent.limits,
             result_bytes=environment.tool_executor.result_bytes,
+            left_out=tuple([f"tools.{reference_of(tool)}" for tool in tools if not permissions.allows_tool(tool)]),
         )
 
     def end_events(self, outcome: Outcome) -> list[Event]:

@@ -392,6 +392,7 @@ class RunContext:
         position, agent_calls = self._position.agent(call), self._position.progress.agent_calls
         settings = call.nested(started, self.limits, is_barrier=offered.unsafe)
         agent_calls.append(call)
+        position.progress.left_out.update(started.left_out)
         try:
             result = await settings.agent_patterns[started.mode].run(RunContext(position, settings))
         except BranchSuspended:

@@ -130,3 +130,5 @@ class RunProgress:
         """Plan steps that have started and not ended."""
         self.agent_calls: list[AgentCall] = []
         """Calls whose agents have started and not ended."""
+        self.left_out: set[str] = set()
+        """Tools of agents that were called which the principal may not use, as `tools.NAME`."""

@@ -1,6 +1,7 @@
 """The response of an execution, built from its ledger, its progress and how it ended."""
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -158,7 +159,7 @@ def _metadata(
         tool_rounds=len(ledger.tool_calls.rounds),
         fallback_attempts=ledger.fallback_attempts,
         truncated_history=prepared is not None and prepared.truncated_history,
-        left_out=_left_out(header, last_reply),
+        left_out=_left_out(header, last_reply, progress.left_out),
         kept_by=None if last_reply is None else last_reply[1].way,
         durability=_durability(execution, state),
         flags=sorted(ledger.flags),
@@ -171,11 +172,13 @@ def _finish_reason(last_reply: tuple[Reply, Candidate] | None) -> str | None:
     return None if last_reply is None else last_reply[0].raw_finish or last_reply[0].finish_reason
 
 
-def _left_out(header: ExecutionHeader, last_reply: tuple[Reply, Candidate] | None) -> list[str]:
-    """Return the parts of the request that the last provider did not get, and the agent's tools that are forbidden."""
+def _left_out(
+    header: ExecutionHeader, last_reply: tuple[Reply, Candidate] | None, of_agents: AbstractSet[str]
+) -> list[str]:
+    """Return the parts of the request that the last provider did not get, and the agents' tools that are forbidden."""
     forbidden = () if header.agent is None else header.agent.left_out
     withheld = () if last_reply is None else (*last_reply[1].withheld, *last_reply[0].withheld)
-    return sorted([*forbidden, *[name for name in withheld if _is_of_request(header.request, name)]])
+    return sorted({*forbidden, *of_agents, *[name for name in withheld if _is_of_request(header.request, name)]})
 
 
 def _is_of_request(request: SystemRequest, name: str) -> bool:

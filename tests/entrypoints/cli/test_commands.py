@@ -258,6 +258,13 @@ class TestExecute:
         ]
         assert (request.mode, request.tools, request.model) == (Mode.PLAN, ["a", "b"], "fast")
 
+    def test_an_agent_decides_what_no_option_does(self) -> None:
+        service = StagedService()
+        assert service.run("execute", "hello", "--agent", "support").exit_code == 0
+        (request,) = service.requests
+        assert request.agent == "support"
+        assert "mode" not in request.model_fields_set
+
     def test_without_options_everything_else_stays_absent(self) -> None:
         service = StagedService()
         service.run("execute", "hello")

@@ -147,7 +147,8 @@ async def test_the_rights_of_the_execution_hold_at_every_depth(clock: VirtualClo
     agents = [agent("helper", "act", "look", "agent:other"), agent("other")]
     tools = [FakeTool("act"), FakeTool("look")]
     here = AgentWorld(clock, agents, tools, outer=[asks(to("helper")), DONE], inner=[SAYS])
-    _, record = await here.run("agent:helper", header={"permissions": rights})
+    response, record = await here.run("agent:helper", header={"permissions": rights})
+    assert response.metadata.left_out == ["tools.act", "tools.agent:other"]
     assert offered(record) == [["agent__helper"], ["look"], ["agent__helper"]]
 
 
