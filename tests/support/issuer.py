@@ -1,16 +1,17 @@
 """An issuer of tokens: its keys, the tokens that it signs or an attacker forges, and its key set over HTTP."""
 
-import asyncio
 import hashlib
 import hmac
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+import anyio
 import orjson
+from anyio.abc import SocketAttribute, SocketStream
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm, get_default_algorithms
 
@@ -117,21 +118,27 @@ class IssuerServer:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/keys"
 
-    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.requests.append(await reader.readuntil(b"\r\n\r\n"))
-        if self.delay:
+    async def answer(self, stream: SocketStream) -> None:
+        """Answer one request and close its connection."""
+        async with stream:
+            received = b""
+            while b"\r\n\r\n" not in received:
+                received += await stream.receive()
+            self.requests.append(received)
             await SystemClock().sleep(self.delay)
-        body = key_set(*self.keys) if self.body is None else self.body
-        lines = [f"HTTP/1.1 {self.status} X", f"Content-Length: {len(body)}", "Connection: close", *self.headers]
-        writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
-        writer.close()
+            body = key_set(*self.keys) if self.body is None else self.body
+            lines = [f"HTTP/1.1 {self.status} X", f"Content-Length: {len(body)}", "Connection: close", *self.headers]
+            with suppress(anyio.BrokenResourceError):  # a client that has refused the rest
+                await stream.send("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
 
 
 @asynccontextmanager
 async def running_issuer(*keys: SigningKey) -> AsyncIterator[IssuerServer]:
     """Serve the key set of an issuer on loopback."""
     issuer = IssuerServer(keys)
-    server = await asyncio.start_server(issuer.answer, "127.0.0.1", 0)
-    issuer.port = server.sockets[0].getsockname()[1]
-    async with server:
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    issuer.port = listener.extra(SocketAttribute.local_port)  # noqa: S610 - no Django
+    async with listener, anyio.create_task_group() as group:
+        group.start_soon(listener.serve, issuer.answer)
         yield issuer
+        group.cancel_scope.cancel()
