@@ -56,6 +56,7 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
         "prompts": {"directory": None},
         "flows": {"modules": [], "working_dir": None, "commands": [], "http_timeout": 30},
         "tools": {"modules": [], "threads": 32, "cli": {}, "http": {}},
+        "policy": {"allow": [], "deny": [], "approve": [], "pre_authorise": [], "trusted_output": []},
         "auth": {
             "mode": "none",
             "bootstrap_key_file": None,
@@ -347,7 +348,6 @@ class TestUnknownKeys:
         "text",
         [
             '[skills]\ndirectory = "skills"',
-            "[policy]\nallow = []",
             '[tools.mcp.files]\nurl = "http://127.0.0.1"',
             '[telemetry]\notlp_endpoint = "x"',
             "[telemetry]\nsample_ratio = 1",

@@ -66,6 +66,7 @@ from app.capabilities.prompting.registry import PromptRegistry, default_registry
 from app.capabilities.tools.agents import AgentCatalogue
 from app.capabilities.tools.arguments import plan_violations
 from app.capabilities.tools.executor import ToolExecutor
+from app.capabilities.tools.policy import ToolPolicy
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain.failures import Code, ConfigurationFailure, Failure
 from app.domain.ids import ExecutionId, ReplicaId
@@ -265,7 +266,8 @@ class Foundation:
         if not is_offline:
             check_agents(agents, sources)
         flows = with_agents(flows, agents)
-        tools = open_registry([*sources, agent_source(agents, sources)], clock, threads)
+        policy = ToolPolicy(settings.policy.rules())
+        tools = open_registry([*sources, agent_source(agents, sources)], clock, threads, policy)
         logger = open_logger(settings.telemetry.log_level, clock)
         route_standard_logging(logger, settings.telemetry.log_level)
         metrics, logs = MetricsSink(providers=settings.engines, tools=tools), LogSink(logger)

@@ -9,6 +9,7 @@ from app.adapters.tools.programs.program_tool import ProgramConfig, ProgramTool
 from app.adapters.tools.threads import DaemonThreads
 from app.bootstrap.modules import load_tools
 from app.capabilities.tools.availability import AvailabilityProbes
+from app.capabilities.tools.policy import NO_POLICY, ToolPolicy
 from app.capabilities.tools.registry import ToolList, ToolRegistry
 from app.domain.failures import Code, ConfigurationFailure
 from app.ports.runtime import Clock
@@ -19,13 +20,15 @@ from app.settings.tool_sources import HttpToolSettings, ProgramSettings
 _PROBES_AT_ONCE = 32
 
 
-def open_registry(sources: Sequence[ToolSource], clock: Clock, threads: DaemonThreads) -> ToolRegistry:
+def open_registry(
+    sources: Sequence[ToolSource], clock: Clock, threads: DaemonThreads, policy: ToolPolicy = NO_POLICY
+) -> ToolRegistry:
     """Return the registry of the built-in tools and of these sources.
 
     Raises: ConfigurationFailure (CONFIG_INVALID) for two tools of one name, and for a tool that cannot be used.
     """
     probes = AvailabilityProbes(clock, DaemonThreads(_PROBES_AT_ONCE))
-    return ToolRegistry(*BUILTIN_TOOLS, sources=sources, probes=probes, threads=threads)
+    return ToolRegistry(*BUILTIN_TOOLS, sources=sources, probes=probes, threads=threads, policy=policy)
 
 
 def tool_sources(settings: Settings, flow_tools: Collection[Tool]) -> list[ToolSource]:

@@ -13,6 +13,14 @@ ArgumentViolation: TypeAlias = tuple[str, str]
 """Reason why a call has impossible arguments: the path, such as `arguments.count`, and a message without the value."""
 
 
+PERSON: Final = "person"
+"""Requirement of a tool that waits for the answer of a person."""
+
+
+REPLICA_RULE: Final = "every replica would call it, and it acts or waits for a person"
+"""Reason why a tool is refused where several replicas answer one question."""
+
+
 class SideEffects(StrEnum):
     """Effect of a call on the outside world."""
 
@@ -70,6 +78,8 @@ class Availability:
 class OfferedTool:
     """Tool as one inference offered it. Calls of an `unsafe` one are barriers; with `approval` each call waits for a
     person. `digest` is that of its source and definition; empty in older records. A call of an `agent` runs that agent.
+    Policy decides each call of one that is `decided`, and the decision is recorded. The results of a `trusted` one
+    count as trusted text.
     """
 
     name: str
@@ -78,6 +88,8 @@ class OfferedTool:
     approval: bool = False
     digest: str = ""
     agent: bool = False
+    decided: bool = False
+    trusted: bool = False
 
 
 def concurrent_groups(names: Sequence[str], unsafe: frozenset[str]) -> list[list[int]]:

@@ -12,12 +12,20 @@ from app.capabilities.tools.registry import ToolRegistry
 from app.domain.agents import RequestedAgent, models_of
 from app.domain.contract.messages import TOOL_NAME_PATTERN
 from app.domain.contract.request import NamedTool, OutputContract, PlanOptions, PlanPolicy, SystemRequest
-from app.domain.failures import Code, ConfigurationFailure, OrchestrationFailure, RequestFailure, ToolFailure
+from app.domain.failures import (
+    AccessFailure,
+    Code,
+    ConfigurationFailure,
+    OrchestrationFailure,
+    RequestFailure,
+    ToolFailure,
+)
 from app.domain.journal.header import EffectiveLimits
 from app.domain.lifecycle import Mode
 from app.domain.model_call import EngineCall
 from app.domain.plan.steps import STEP_SPECS, named_tools
-from app.domain.tools import ToolDefinition
+from app.domain.tool_policy import ToolCaller
+from app.domain.tools import REPLICA_RULE, ToolDefinition
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.ledger import budget_for
 from app.orchestration.execution.pattern import FieldError, Pattern
@@ -68,18 +76,23 @@ class Admission:
         self._registry = registry
         self._agents = agents
 
-    def admit(self, request: SystemRequest, agent: RequestedAgent | None = None) -> EffectiveLimits:
+    def admit(
+        self, request: SystemRequest, agent: RequestedAgent | None = None, caller: ToolCaller | None = None
+    ) -> EffectiveLimits:
         """Return the limits that apply to the execution of a request, which has what its agent gives it.
 
         Raises: RequestFailure (REQUEST_INVALID) naming every field at fault; ToolFailure (TOOL_NOT_FOUND);
-        ConfigurationFailure (CONFIG_SCHEMA_REQUIRED).
+        AccessFailure (ACCESS_DENIED) for a tool that policy does not offer to the caller; ConfigurationFailure
+        (CONFIG_SCHEMA_REQUIRED).
         """
         limits = self._effective_limits(request)
         allowed = request.tools if agent is None else agent.allowed(request.tools)
         errors = [*self._errors(request, limits), *self._agents_without_price(request, allowed or ())]
         if errors:
             raise _invalid(errors)
-        self._check_tools(request, allowed)
+        self._check_tools(request, allowed, caller)
+        if self._patterns[request.mode].replicates:
+            self._check_replicated(allowed or ())
         if request.plan is not None:
             self._check_arguments(request.plan)
         _check_output(request, self._patterns[request.mode])
@@ -100,6 +113,7 @@ class Admission:
             history_messages=caps.history_messages,
             history_tokens=caps.history_tokens,
             flow_steps=caps.flow_steps if limits.flow_steps is None else limits.flow_steps,
+            tools=caps.tools,
             tool_calls=caps.tool_calls if limits.tool_calls is None else limits.tool_calls,
         )
 
@@ -179,8 +193,8 @@ class Admission:
         models = known or (request.model,)
         return tuple(dict.fromkeys(engine for model in models for engine in self._catalogue.resolve(model)))
 
-    def _check_tools(self, request: SystemRequest, allowed: Sequence[str] | None) -> None:
-        """Raise if the request names a tool that is not registered, or demands one that is not `allowed`."""
+    def _check_tools(self, request: SystemRequest, allowed: Sequence[str] | None, caller: ToolCaller | None) -> None:
+        """Raise if the request names a tool that is not registered or not permitted, or demands one not `allowed`."""
         choice = request.hints.tool_choice
         named = [*(request.tools or ()), *([choice.name] if isinstance(choice, NamedTool) else ())]
         if request.plan is not None:
@@ -190,8 +204,19 @@ class Admission:
             raise ToolFailure(
                 Code.TOOL_NOT_FOUND, "the request names a tool that is not registered", {"tools": unknown}
             )
+        forbidden = [] if caller is None else [each for each in named if not self._registry.policy.offers(each, caller)]
+        if forbidden:
+            raise AccessFailure(
+                Code.ACCESS_DENIED, "a policy of the service does not permit this tool", {"tools": forbidden}
+            )
         if isinstance(choice, NamedTool) and allowed is not None and choice.name not in allowed:
             raise _invalid([FieldError("hints.tool_choice", "must name one of the request's tools")])
+
+    def _check_replicated(self, tools: Sequence[str]) -> None:
+        """Raise RequestFailure for tools that several replicas must not call."""
+        barred = [name for name in tools if not self._registry.may_replicate(name)]
+        if barred:
+            raise _invalid([FieldError("tools", f"must not name {name}: {REPLICA_RULE}") for name in barred])
 
     def _check_arguments(self, plan: PlanOptions) -> None:
         """Raise if a step of the plan calls a tool with arguments that can never fit it."""

@@ -18,6 +18,7 @@ from app.domain.ids import ExecutionId, IdempotencyKey, RequestId, SpanId, Trace
 from app.domain.journal.header import REVISION, EffectiveLimits, ExecutionHeader
 from app.domain.journal.outcomes import RecordedStep
 from app.domain.lifecycle import TERMINAL
+from app.domain.tool_policy import ToolCaller
 from app.orchestration.admission import Admission, ConfiguredLimits, check_budget
 from app.orchestration.agents import with_agent
 from app.orchestration.erasure import Erasure
@@ -288,7 +289,8 @@ class Facade:
         request, instructions = with_session(request, session)
         patterns, catalogue = self._launcher.patterns, self._environment.catalogue
         require_models_and_tools(request, principal.permissions, catalogue, patterns.get(request.mode))
-        limits = self._admission.admit(request, agent)
+        caller = ToolCaller(principal.tenant, principal.user, principal.key_id, request.agent)
+        limits = self._admission.admit(request, agent, caller)
         request = _with_grammar(request, self._config.grammars)
         pattern = patterns[request.mode]
         if _needs_contract(request.output):

@@ -57,7 +57,12 @@ class ToolView(BaseModel):
     parameters: dict[str, JsonValue] = Field(description="JSON Schema of its arguments.")
     side_effects: SideEffects = Field(description="The effect of a call on the outside world.")
     idempotent: bool = Field(description="True if a second call has no further effect.")
-    requires: list[str] = Field(description="Requirements of its environment.")
+    at_most_once: bool = Field(
+        description="True if a call acts and is not idempotent: it never runs twice unless a person says so."
+    )
+    approval: bool = Field(description="True if a call may wait for a person.")
+    retried: bool = Field(description="True if a call that failed is tried once more.")
+    requires: list[str] = Field(description="Requirements of its environment; `person` waits for an answer.")
     containment: str = Field(description="How a call is contained; empty for a tool that runs in the service itself.")
     available: bool = Field(description="True if the tool can run now.")
     reason: str = Field(description="The reason if it cannot.")
@@ -158,6 +163,7 @@ class Introspection:
 
     async def tools(self, permissions: Permissions) -> list[ToolView]:
         """Return the registered tools that may be used, by source and name."""
+        policy = self._environment.tool_registry.policy
         return [
             ToolView(
                 name=status.info.name,
@@ -167,6 +173,9 @@ class Introspection:
                 parameters=dict(status.definition.parameters),
                 side_effects=status.info.side_effects,
                 idempotent=status.info.idempotent,
+                at_most_once=status.info.unsafe,
+                approval=status.info.side_effects is SideEffects.EXTERNAL or policy.may_ask(status.info.name),
+                retried=status.info.idempotent,
                 requires=list(status.info.requires),
                 containment=status.info.containment,
                 available=status.available,

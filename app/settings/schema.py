@@ -32,6 +32,7 @@ from app.settings.agents import AgentName, AgentSettings, agent_errors
 from app.settings.auth import AuthSettings, auth_errors
 from app.settings.connection import HeaderSettings, ProxyEnvironment, ProxySetting, ReadableFile, is_loopback
 from app.settings.known_models import known_model
+from app.settings.policy import PolicySettings
 from app.settings.tool_sources import HttpToolSettings, ProgramSettings, ToolName
 from app.settings.values import (
     SCHEMES,
@@ -423,6 +424,7 @@ class Settings(Table):
     planner: PlannerSettings = Field(default_factory=PlannerSettings)
     flows: FlowSettings = Field(default_factory=FlowSettings)
     tools: ToolSettings = Field(default_factory=ToolSettings)
+    policy: PolicySettings = Field(default_factory=PolicySettings)
     engines: Mapping[Name, EngineSettings] = Field(default_factory=_rehearsal)
     routes: Mapping[Name, RouteSettings] = Field(default_factory=dict, validate_default=True)
     agents: Mapping[AgentName, AgentSettings] = Field(default_factory=dict)

@@ -29,6 +29,7 @@ from app.domain.journal.outcomes import (
     AttemptCancelled,
     AttemptFailed,
     AttemptSucceeded,
+    CallDecided,
     Candidate,
     InferenceSetup,
     NodeEnded,
@@ -47,6 +48,7 @@ from app.domain.journal.outcomes import (
 )
 from app.domain.lifecycle import Mode, State
 from app.domain.model_call import AttemptFailureReason, Reply
+from app.domain.tool_policy import CallVerdict
 from app.domain.tools import OfferedTool
 from tests.support.virtual_time import EPOCH
 
@@ -105,6 +107,7 @@ OUTCOMES: Sequence[Any] = (
     ),
     ToolEnded("[3, 4]", is_error=True, code=Code.TOOL_TIMEOUT, duration_ms=0.1, retry=True),
     ToolCallSuspended({"question": "really?"}, 0.5),
+    CallDecided(CallVerdict.ASK, "f" * 32),
     NodeEnded('{"text":"done"}', 1.5),
     AgentStarted("Be brief.", "primary"),
     AgentCallStarted(

@@ -16,6 +16,7 @@ from app.capabilities.models.catalogue import EngineCatalogue
 from app.capabilities.models.context_window import EstimatingTokenCounter
 from app.capabilities.prompting.registry import PromptRegistry, default_registry
 from app.capabilities.tools.executor import ToolExecutor
+from app.capabilities.tools.policy import ToolPolicy
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain.access_limits import AccessLimits
 from app.domain.contract.request import SystemRequest
@@ -31,6 +32,7 @@ from app.domain.journal.events import (
 from app.domain.journal.header import REVISION, EffectiveLimits, ExecutionHeader
 from app.domain.lifecycle import Mode, State
 from app.domain.token_prices import TokenPrices
+from app.domain.tool_policy import PolicyRules
 from app.orchestration.execution.context import RunContext
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.execution import Execution
@@ -42,7 +44,7 @@ from app.orchestration.runtime.resume import RESUME_ANCHOR, answer_step
 from app.ports.journal import ExecutionHistory
 from app.ports.model import Engine, EngineProfile
 from app.ports.runtime import Clock
-from app.ports.tool import Tool
+from app.ports.tool import Tool, ToolSource
 from tests.support.conversations import FixedConversations
 from tests.support.entropy import SeededEntropy
 from tests.support.inline_threads import InlineThreadPool
@@ -50,6 +52,7 @@ from tests.support.inline_validation import InlineAnswerValidator
 from tests.support.limits import ExactLimitStore, RecordedUsage
 from tests.support.stored_journal import CommittingJournal, InMemoryJournal, with_commit
 
+NO_RULES = PolicyRules()
 POLICY = FailoverPolicy(
     max_retries=1,
     retry_after_cap=30,
@@ -156,6 +159,8 @@ def make_harness(
     clock: Clock,
     *engines: Engine,
     tools: Sequence[Tool] = (),
+    sources: Sequence[ToolSource] = (),
+    rules: PolicyRules = NO_RULES,
     policy: FailoverPolicy = POLICY,
     moving: bool = False,
     concurrent_inferences: int = 32,
@@ -168,7 +173,7 @@ def make_harness(
     bus = EventBus([log], capacity=10_000, on_fault=fail_on_fault, on_drop=lambda: None)
     journal = InMemoryJournal(clock, bus)
     entropy = SeededEntropy(0)
-    registry = ToolRegistry(*tools)
+    registry = ToolRegistry(*tools, sources=sources, policy=ToolPolicy(rules))
     names = [engine.profile.name for engine in engines]
     world = Environment(
         journal=journal,

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
 import orjson
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag, TypeAdapter, ValidationError
 
-from app.domain.contract.messages import Message, ModelMessage
+from app.domain.contract.messages import Message, ModelMessage, TracedMessage
 from app.domain.contract.response import STORED, Suspension, SystemResponse
 from app.domain.failures import Code, StorageFailure
 from app.domain.ids import RequestId, SessionId, SpanId, TraceId
@@ -32,6 +32,7 @@ from app.domain.journal.outcomes import (
     AttemptCancelled,
     AttemptFailed,
     AttemptSucceeded,
+    CallDecided,
     InferenceSetup,
     NodeEnded,
     Outcome,
@@ -70,6 +71,7 @@ OUTCOME_TAGS: Mapping[type[Outcome], str] = MappingProxyType(
         AttemptFailed: "AttemptFailed",
         ToolEnded: "ToolEnded",
         ToolCallSuspended: "ToolAsked",
+        CallDecided: "CallDecided",
         NodeEnded: "NodeEnded",
         AgentStarted: "AgentStarted",
         AgentCallStarted: "AgentCallStarted",
@@ -110,12 +112,19 @@ def _exact(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(tuple[kind], config=ConfigDict(extra="forbid"))
 
 
+def _message_kind(stored: object) -> str:
+    """Return the tag of a stored message."""
+    if not isinstance(stored, dict):
+        return "plain"
+    return "model" if "provider" in stored else "traced" if "origin" in stored else "plain"
+
+
 _LEADING_FORMAT = re.compile(rb"\[([0-9]{1,9}),")
 _HEADER = _exact(tuple[_Version, ExecutionHeader, list[_StoredStep]])
 _RESPONSE = _exact(tuple[_Version, SystemResponse])
 _AnyMessage: TypeAlias = Annotated[
-    Annotated[ModelMessage, Tag("model")] | Annotated[Message, Tag("plain")],
-    Discriminator(lambda stored: "model" if isinstance(stored, dict) and "provider" in stored else "plain"),
+    Annotated[ModelMessage, Tag("model")] | Annotated[TracedMessage, Tag("traced")] | Annotated[Message, Tag("plain")],
+    Discriminator(_message_kind),
 ]
 _MESSAGES = _exact(list[tuple[_Version, _AnyMessage]])
 _SUSPENSION = _exact(tuple[_Version, Suspension])

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from app.adapters.tools.arithmetic import MAX_CHARACTERS, ExpressionError, evaluate, format_value
 from app.capabilities.tools.definition import FunctionTool, tool
-from app.domain.tools import SideEffects
+from app.domain.tools import PERSON, SideEffects
 from app.ports.tool import ToolContext, ToolError
 
 
@@ -52,7 +52,7 @@ async def current_time(
     return moment.isoformat(timespec="seconds")
 
 
-@tool(side_effects=SideEffects.NONE, idempotent=True)
+@tool(side_effects=SideEffects.NONE, idempotent=True, requires=(PERSON,))
 async def ask_person(
     question: Annotated[str, Field(min_length=1, max_length=10_000, description="The question, in full sentences")],
 ) -> str:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import jsonschema_rs
 
@@ -11,11 +11,13 @@ from app.capabilities.tools.agents import AgentTool
 from app.capabilities.tools.arguments import argument_validator, argument_violations
 from app.capabilities.tools.availability import AvailabilityProbes, tool_availability
 from app.capabilities.tools.definition import FunctionTool
+from app.capabilities.tools.policy import NO_POLICY, ToolPolicy
 from app.domain.contract.messages import TOOL_NAME_PATTERN
 from app.domain.failures import Code, ConfigurationFailure
 from app.domain.fingerprints import digest
 from app.domain.tools import (
     AGENT_TOOL_PREFIX,
+    PERSON,
     ArgumentViolation,
     Availability,
     OfferedTool,
@@ -25,6 +27,9 @@ from app.domain.tools import (
 )
 from app.ports.tool import Tool, ToolSource, ToolThreads
 
+BUILT_IN: Final = "built-in"
+"""Name of the source of the tools that the service brings along, which read nothing from outside."""
+_OWN_CODE: Final = frozenset({"modules", "flows"})
 _NO_THREADS = Availability(False, "calls that never returned hold all threads of tools")
 _AVAILABLE = Availability(available=True)
 
@@ -75,10 +80,13 @@ class ToolRegistry:
         sources: Sequence[ToolSource] = (),
         probes: AvailabilityProbes | None = None,
         threads: ToolThreads | None = None,
+        policy: ToolPolicy = NO_POLICY,
     ) -> None:
+        self.policy = policy
+        """The policy of calls."""
         self.threads = threads
         """Threads for the blocking functions of tools; None outside of the service."""
-        self._sources: Sequence[ToolSource] = (ToolList("built-in", tools), *sources)
+        self._sources: Sequence[ToolSource] = (ToolList(BUILT_IN, tools), *sources)
         self._seen = [source.tools for source in self._sources]
         self._probes = probes
         self._entries: dict[str, _Entry] = {}
@@ -121,6 +129,14 @@ class ToolRegistry:
         """Return the tool of that name, available or not, as it is called without an inference that offered it."""
         entry = self._current().get(name)
         return () if entry is None else (entry.offer,)
+
+    def may_replicate(self, name: str) -> bool:
+        """Return False for a tool that several replicas must not call: one that acts, or that waits for a person."""
+        entry = self._current().get(name)
+        if entry is None:
+            return True
+        offer = entry.offer
+        return not (offer.unsafe or offer.approval or PERSON in entry.tool.info().requires or self.policy.may_ask(name))
 
     def violations(self, name: str, arguments: Mapping[str, Any]) -> tuple[ArgumentViolation, ...]:
         """Return the first reasons why the arguments do not fit the tool; none for a tool that is not registered."""
@@ -172,7 +188,7 @@ class ToolRegistry:
         for source, tools in zip(self._sources, self._seen, strict=True):
             for tool in sorted(tools, key=lambda each: each.info().name):
                 try:
-                    entry = earlier.get(id(tool)) or _entry(tool, source.name)
+                    entry = earlier.get(id(tool)) or _entry(tool, source.name, self.policy)
                     _require_free(entry, entries)
                 except ConfigurationFailure as refusal:
                     if is_start:
@@ -208,7 +224,7 @@ class ToolRegistry:
         return tool_availability(entry.tool) if self._probes is None else self._probes.latest(entry.tool)
 
 
-def _entry(tool: Tool, source: str) -> _Entry:
+def _entry(tool: Tool, source: str, policy: ToolPolicy) -> _Entry:
     """Return a tool with everything that is derived from it once. Raises: ConfigurationFailure (CONFIG_INVALID)."""
     info, definition = tool.info(), tool.definition()
     if re.fullmatch(TOOL_NAME_PATTERN, info.name) is None:
@@ -220,7 +236,7 @@ def _entry(tool: Tool, source: str) -> _Entry:
     if info.name.startswith(AGENT_TOOL_PREFIX) and not is_agent:
         message = f"{info.name} cannot name a tool: {AGENT_TOOL_PREFIX}NAME is the name of an agent"
         raise ConfigurationFailure(Code.CONFIG_INVALID, message)
-    offer = _offer(info, definition, source, is_agent=is_agent)
+    offer = _offer(info, definition, source, policy, is_agent=is_agent)
     return _Entry(tool, source, definition, offer, argument_validator(definition))
 
 
@@ -235,15 +251,21 @@ def _ranked(entry: _Entry, rank: int) -> _Entry:
     return _Entry(entry.tool, entry.source, entry.definition, entry.offer, entry.validator, rank)
 
 
-def _offer(info: ToolInfo, definition: ToolDefinition, source: str, *, is_agent: bool) -> OfferedTool:
+def _offer(
+    info: ToolInfo, definition: ToolDefinition, source: str, policy: ToolPolicy, *, is_agent: bool
+) -> OfferedTool:
+    is_external = info.side_effects is SideEffects.EXTERNAL and not is_agent
+    is_own_code = source in _OWN_CODE and info.side_effects is SideEffects.NONE
     effects = (info.side_effects, info.idempotent, info.identity)
     return OfferedTool(
         info.name,
         info.unsafe,
         info.idempotent,
-        approval=info.side_effects is SideEffects.EXTERNAL and not is_agent,
+        approval=is_external,
         agent=is_agent,
         digest=digest(source, info.name, definition.description, definition.parameters, *effects),
+        decided=policy.decides_calls(info.name) or is_external or (info.unsafe and not is_agent),
+        trusted=source == BUILT_IN or is_own_code or policy.trusts_output(info.name),
     )
 
 

@@ -2,8 +2,9 @@
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import takewhile
 from typing import Annotated, Any, Literal
 
@@ -87,6 +88,21 @@ class Message(_Value):
         return [] if isinstance(self.content, str) else [part for part in self.content if isinstance(part, ImagePart)]
 
 
+class Origin(StrEnum):
+    """Origin of a message: text of the service's own and of people, or of a client's record, a tool, a retrieval."""
+
+    TRUSTED = "trusted"
+    CLIENT = "client"
+    TOOL = "tool"
+    RETRIEVED = "retrieved"
+
+
+class TracedMessage(Message):
+    """Message with its origin, as a session stores those of models and tools."""
+
+    origin: Origin = Field(description="Origin of the text.")
+
+
 class ModelMessage(Message):
     """Answer of a model with content that only its provider can read, such as signed thoughts.
 
@@ -95,6 +111,31 @@ class ModelMessage(Message):
 
     provider: str = Field(description="Configured name of the engine that answered.")
     kept: list[dict[str, Any]] = Field(description="Blocks that the provider needs back unchanged.")
+    origin: Origin | None = Field(None, description="Origin of the text, where a session stores it.")
+
+
+def origin_of(message: Message) -> Origin | None:
+    """Return the origin of a message; None where it is not known."""
+    return message.origin if isinstance(message, TracedMessage | ModelMessage) else None
+
+
+def is_untrusted_text(messages: Iterable[Message]) -> bool:
+    """Return True if any of these messages, with which a conversation begins, is not trusted.
+
+    What people ask is theirs; what models and tools said is trusted only where it was stored as such.
+    """
+    return any(
+        origin_of(message) is not Origin.TRUSTED
+        for message in messages
+        if message.role in {"assistant", "tool"} or origin_of(message) is not None
+    )
+
+
+def with_origin(message: Message, origin: Origin) -> Message:
+    """Return the message with its origin."""
+    if isinstance(message, ModelMessage):
+        return message.model_copy(update={"origin": origin})
+    return TracedMessage.model_validate({**dict(message), "origin": origin})
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from app.domain.contract.constrained_types import ConfidenceSource, FormatEnforcement, UnitInterval
 from app.domain.contract.final_answer import FinalAnswer
-from app.domain.contract.messages import Message, ModelMessage
+from app.domain.contract.messages import Message, ModelMessage, TracedMessage
 from app.domain.failures import Category, Code, Failure
 from app.domain.ids import RequestId, SessionId, SuspensionId, ToolCallId, TraceId
 from app.domain.lifecycle import Mode, State
@@ -216,12 +216,16 @@ STORED: Final[Mapping[str, bool]] = MappingProxyType({"stored": True})
 
 def public_message(message: Message) -> dict[str, Any]:
     """Return a message as clients see it: without absent fields and without what only its provider can read."""
-    return message.model_dump(mode="json", exclude_none=True, exclude={"provider", "kept"})
+    return message.model_dump(mode="json", exclude_none=True, exclude={"provider", "kept", "origin"})
 
 
 def _read_message(stored: object) -> object:
     """Return a stored message of a model as what it is; `Message` alone would refuse its further fields."""
-    return ModelMessage.model_validate(stored) if isinstance(stored, dict) and "provider" in stored else stored
+    if not isinstance(stored, dict):
+        return stored
+    if "provider" in stored:
+        return ModelMessage.model_validate(stored)
+    return TracedMessage.model_validate(stored) if "origin" in stored else stored
 
 
 def _serialize_messages(messages: Sequence[Message], info: SerializationInfo) -> list[dict[str, Any]]:

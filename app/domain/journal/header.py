@@ -7,7 +7,7 @@ from typing import Final
 from app.domain.access import ALL, LOCAL, AccessScope, Permissions
 from app.domain.access_limits import NO_LIMITS, AccessLimits
 from app.domain.agents import RequestedAgent
-from app.domain.contract.messages import Message, ModelMessage
+from app.domain.contract.messages import Message, ModelMessage, TracedMessage
 from app.domain.contract.request import Limits, SystemRequest
 from app.domain.contract.response import Durability
 from app.domain.fingerprints import span_id
@@ -50,6 +50,7 @@ class EffectiveLimits:
     history_messages: int = 50
     history_tokens: int = 8_000
     flow_steps: int = 500
+    tools: int = 128
     tool_calls: int | None = None
 
     def lowered_to(self, limits: Limits) -> "EffectiveLimits":
@@ -95,7 +96,7 @@ class ExecutionHeader:
     fork: Fork | None = None
     flow_fingerprint: str | None = None
     revision: int = 1
-    inherited_messages: tuple[ModelMessage | Message, ...] = ()
+    inherited_messages: tuple[ModelMessage | TracedMessage | Message, ...] = ()
     ancestors: tuple[ExecutionId, ...] = ()
     user: UserId = LOCAL.user
     key_id: KeyId | None = None

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from pydantic import JsonValue
 
 from app.domain.contract.constrained_types import FormatEnforcement
-from app.domain.contract.messages import Message, ModelMessage
+from app.domain.contract.messages import Message, ModelMessage, TracedMessage
 from app.domain.contract.request import ExecutionHints, Limits, OutputContract, PlanStep
 from app.domain.contract.response import NO_USAGE, TokenUsage, ValidationResult
 from app.domain.failures import Code, Failure, failure
@@ -19,6 +19,7 @@ from app.domain.journal.step_key import StepKey
 from app.domain.lifecycle import Mode
 from app.domain.model_call import AttemptFailureReason, Reply
 from app.domain.token_prices import TokenPrices
+from app.domain.tool_policy import CallVerdict
 from app.domain.tools import ArgumentViolation, OfferedTool
 
 
@@ -35,14 +36,16 @@ class StageTrace:
 class Prepared:
     """Outcome of PREPARE: the initial conversation and the tools that may be offered.
 
-    `prior_message_count` counts all messages of the session, including those that are left out here.
+    `prior_message_count` counts all messages of the session, including those that are left out here. `left_out` are the
+    tools beyond the number that may be offered.
     """
 
-    messages: tuple[ModelMessage | Message, ...]
+    messages: tuple[ModelMessage | TracedMessage | Message, ...]
     tools: tuple[str, ...]
     truncated_history: bool
     stages: tuple[StageTrace, ...]
     prior_message_count: int = 0
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class PlanningInputs:
     """
 
     tools: tuple[Mapping[str, Any], ...]
-    history: tuple[ModelMessage | Message, ...] = ()
+    history: tuple[ModelMessage | TracedMessage | Message, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -160,6 +163,14 @@ class ToolCallSuspended:
 
     value: JsonValue
     duration_ms: float
+
+
+@dataclass(frozen=True)
+class CallDecided:
+    """Outcome: policy decided about a tool call. `tool_digest` is that of the tool's definition by then."""
+
+    verdict: CallVerdict
+    tool_digest: str
 
 
 @dataclass(frozen=True)
@@ -290,6 +301,7 @@ Outcome: TypeAlias = (
     | AttemptFailed
     | ToolEnded
     | ToolCallSuspended
+    | CallDecided
     | NodeEnded
     | AgentStarted
     | AgentCallStarted

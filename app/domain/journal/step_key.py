@@ -4,7 +4,8 @@ A key alternates ordinals (from 0) and branch numbers: `2/1/0` is the first effe
 Inferences and tool calls are compositions: their attempts are `k/0`, `k/1`, …, and the wait after attempt i is
 `k/i/0`. The plan, the result of PREPARE and the decision to stop have named keys. The decision that some branches of a
 gather are enough, or that the time limit of a branch has passed, is recorded under the key of the step it belongs to.
-A worker's validation of the answer of step k is `k/validation`; it takes no ordinal.
+A worker's validation of the answer of step k is `k/validation`; it takes no ordinal. The decisions of policy about tool
+call k are `k/decision/0`, `k/decision/1`, ….
 """
 
 from functools import lru_cache
@@ -47,6 +48,10 @@ class StepKey(str):
     def validation(self) -> "StepKey":
         """Return the key under which a worker's validation of the answer of this step is recorded."""
         return StepKey(f"{self}/validation")
+
+    def decision(self, number: int) -> "StepKey":
+        """Return the key under which that decision of policy about this tool call is recorded."""
+        return StepKey(f"{self}/decision/{number}")
 
     def is_within(self, *ancestors: "StepKey") -> bool:
         """Return True if the key is one of these keys or lies below one of them."""

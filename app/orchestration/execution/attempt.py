@@ -43,6 +43,7 @@ from app.domain.journal.outcomes import (
 from app.domain.journal.step_key import segment_of
 from app.domain.model_call import NO_RESPONSE_FORMAT, AttemptFailureReason, EngineCall, Reply, ResponseFormat
 from app.domain.token_prices import FREE
+from app.domain.tool_policy import ToolCaller
 from app.domain.tools import OfferedTool, ToolDefinition
 from app.orchestration.execution.effect import Effect
 from app.orchestration.execution.environment import Environment
@@ -86,6 +87,8 @@ class InferenceRequest:
     replica: int | None = None
     is_side_question: bool = False
     previous_rejected: bool = False
+    caller: ToolCaller | None = None
+    """The caller to whom policy offers tools; None outside of policy."""
 
     def asked(self) -> JsonValue:
         """Return the messages that are new since the last inference of the branch, the route, and the hints."""
@@ -98,8 +101,16 @@ class InferenceRequest:
     def offer(
         self, environment: Environment, names: Sequence[str]
     ) -> tuple[tuple[OfferedTool, ...], list[ToolDefinition]]:
-        """Return those of the tools that are available now, and the tool with which the model hands in its answer."""
-        tools, definitions = environment.tool_registry.offer(names)
+        """Return those of the tools that are available now, and the tool with which the model hands in its answer.
+
+        Policy is asked anew. A replica is offered no tool that acts or waits for a person.
+        """
+        registry, caller = environment.tool_registry, self.caller
+        if caller is not None and not registry.policy.is_empty:
+            names = [name for name in names if registry.policy.offers(name, caller)]
+        if self.replica is not None:
+            names = [name for name in names if registry.may_replicate(name)]
+        tools, definitions = registry.offer(names)
         if self.submit is None:
             return tools, definitions
         description, submit = submit_description(environment.prompts), self.submit

@@ -17,7 +17,7 @@ from app.capabilities.answer_contract import AnswerContract, ValidatedAnswer
 from app.capabilities.prompting.prompt_call import Asked, Output, Prompt, PromptCall
 from app.capabilities.prompting.supervisor import Corrector, Supervisor
 from app.domain.contract.final_answer import PhaseEInput
-from app.domain.contract.messages import Message, ToolCall, ToolResult
+from app.domain.contract.messages import Message, ToolCall, ToolResult, is_untrusted_text
 from app.domain.contract.request import ExecutionHints, SystemRequest
 from app.domain.contract.response import StepStatus, SuspensionKind
 from app.domain.contract.rules import AnswerContent
@@ -42,6 +42,7 @@ from app.orchestration.execution.agent_call import AgentCall
 from app.orchestration.execution.attempt import InferenceRequest
 from app.orchestration.execution.branch_settings import DEFAULT_REDUNDANCY, AgentPattern, BranchSettings
 from app.orchestration.execution.branches import EarlyStop, TimeLimit, Waiting
+from app.orchestration.execution.call_permission import CallPermissions, caller_of
 from app.orchestration.execution.effect import BranchSuspended, Effect, SuspensionRequest
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.execution import Execution
@@ -115,6 +116,7 @@ class RunContext:
             replica=settings.replica,
             is_side_question=settings.is_side_question,
             previous_rejected=conversation.was_rejected,
+            caller=caller_of(position.execution.header, settings.correlation),
         )
         conversation.was_rejected = False
         inference = Inference(position.execution, key, request)
@@ -370,13 +372,15 @@ class RunContext:
     async def _run_calls(
         self, key: StepKey, states: Sequence[ToolCallState], setup: InferenceSetup, answered: Sequence[str] = ()
     ) -> list[ToolResult]:
-        position = self._position
+        position, settings = self._position, self.settings
+        begun = (*settings.messages, *position.progress.prepared_messages)
+        permissions = CallPermissions(position.execution, settings, is_untrusted=is_untrusted_text(begun))
         tool_round = ToolRound(
             position.execution,
             key,
             states,
             offered=setup.tools,
-            settings=self.settings,
+            permissions=permissions,
             run_agent=partial(self._run_agent, key),
         )
         results = await tool_round.run(self.limits.calls_per_reply, answered)

@@ -208,6 +208,12 @@ class ToolCallState:
     violations: Sequence[ArgumentViolation] = ()
     tool_id: str = ""
     """Name by which a resume answers a question about the call."""
+    granted_digest: str | None = None
+    """Digest of the definition with which it may run, empty for any; None until it may."""
+    answered_at: float = 0.0
+    """When its last question was answered, in Unix seconds."""
+    is_trusted: bool = True
+    """True if its result counts as trusted text."""
 
     def mark_waiting(self) -> None:
         """Show that the call waits for an answer."""
@@ -257,8 +263,26 @@ class ToolCalls:
             case ToolEnded():
                 state.result, state.is_error, state.code = outcome.content, outcome.is_error, outcome.code
                 state.violations = outcome.violations
+                if not outcome.ran:
+                    state.granted_digest = None
             case AttemptCancelled():
                 state.result, state.is_error, state.code = CANCELLED, True, Code.CANCELLED_SIGNAL
+
+    @property
+    def has_untrusted_result(self) -> bool:
+        """True if a tool has returned text that is not trusted."""
+        return any(state.attempts and not state.is_trusted for states in self._states.values() for state in states)
+
+    def has_granted(self, state: ToolCallState) -> bool:
+        """Return True if another call of the same tool with the same arguments may run, or has run."""
+        call = (state.call.name, state.call.arguments)
+        return any(
+            each is not state
+            and (each.granted_digest is not None or each.attempts)
+            and (each.call.name, each.call.arguments) == call
+            for states in self._states.values()
+            for each in states
+        )
 
     def has_failed(self, call: ToolCall, *, before: StepKey, barriers: Sequence[StepKey] = ()) -> bool:
         """Return True if the same tool failed with the same arguments in a step that precedes that one.

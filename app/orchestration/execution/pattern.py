@@ -210,6 +210,8 @@ class Pattern:
     """Request fields that only some modes accept, of which this one is."""
     required_output: tuple[str, ...] = ()
     """Fields of `output` of which one must be given, in the order in which they are named; none by default."""
+    replicates: bool = False
+    """True if several replicas call the request's tools, which then must neither act nor wait for a person."""
     offers_all_tools: bool = False
     """True if a request that names no tools may use all of them; otherwise it may use none."""
     starts_with_request: bool = True

@@ -132,3 +132,8 @@ class RunProgress:
         """Calls whose agents have started and not ended."""
         self.left_out: set[str] = set()
         """Tools of agents that were called which the principal may not use, as `tools.NAME`."""
+
+    @property
+    def prepared_messages(self) -> Sequence[Message]:
+        """The messages with which the execution began; none before PREPARE."""
+        return () if self.prepared is None else self.prepared.messages

@@ -1,7 +1,6 @@
 """The response of an execution, built from its ledger, its progress and how it ended."""
 
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -159,7 +158,7 @@ def _metadata(
         tool_rounds=len(ledger.tool_calls.rounds),
         fallback_attempts=ledger.fallback_attempts,
         truncated_history=prepared is not None and prepared.truncated_history,
-        left_out=_left_out(header, last_reply, progress.left_out),
+        left_out=_left_out(header, last_reply, progress),
         kept_by=None if last_reply is None else last_reply[1].way,
         durability=_durability(execution, state),
         flags=sorted(ledger.flags),
@@ -172,13 +171,12 @@ def _finish_reason(last_reply: tuple[Reply, Candidate] | None) -> str | None:
     return None if last_reply is None else last_reply[0].raw_finish or last_reply[0].finish_reason
 
 
-def _left_out(
-    header: ExecutionHeader, last_reply: tuple[Reply, Candidate] | None, of_agents: AbstractSet[str]
-) -> list[str]:
-    """Return the parts of the request that the last provider did not get, and the agents' tools that are forbidden."""
-    forbidden = () if header.agent is None else header.agent.left_out
+def _left_out(header: ExecutionHeader, last_reply: tuple[Reply, Candidate] | None, progress: RunProgress) -> list[str]:
+    """Return the parts of the request that the last provider did not get, and the tools that are not offered."""
+    surplus = () if progress.prepared is None else (f"tools.{name}" for name in progress.prepared.left_out)
+    tools = (*progress.left_out, *surplus, *(() if header.agent is None else header.agent.left_out))
     withheld = () if last_reply is None else (*last_reply[1].withheld, *last_reply[0].withheld)
-    return sorted({*forbidden, *of_agents, *[name for name in withheld if _is_of_request(header.request, name)]})
+    return sorted({*tools, *[name for name in withheld if _is_of_request(header.request, name)]})
 
 
 def _is_of_request(request: SystemRequest, name: str) -> bool:

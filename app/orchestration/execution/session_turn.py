@@ -1,6 +1,8 @@
 """Session turn: the exclusive turn of an execution in its session, the history it reads and the messages it adds."""
 
-from app.domain.contract.messages import Message
+from collections.abc import Iterator
+
+from app.domain.contract.messages import Message, Origin, is_untrusted_text, with_origin
 from app.domain.ids import SessionId
 from app.domain.journal.header import EffectiveLimits
 from app.orchestration.execution.execution import Execution
@@ -60,7 +62,15 @@ class SessionTurn:
         overrides = () if header.fork is None else (message for each in header.fork.chain for message in each.messages)
         asked = [*header.request.messages, *overrides]
         own = [message for message in asked if prior_messages == 0 or message.role != "system"]
-        return [*own, *termination.new_messages]
+        return [*own, *self._traced(progress, termination)]
+
+    def _traced(self, progress: RunProgress, termination: Termination) -> Iterator[Message]:
+        """Yield the new messages; those of the model with their origin: trusted unless untrusted text was read."""
+        calls = self._execution.ledger.tool_calls
+        is_untrusted = calls.has_untrusted_result or is_untrusted_text(progress.prepared_messages)
+        origin = Origin.TOOL if is_untrusted else Origin.TRUSTED
+        for message in termination.new_messages:
+            yield with_origin(message, origin) if message.role in {"assistant", "tool"} else message
 
 
 def history_window(limits: EffectiveLimits) -> int:

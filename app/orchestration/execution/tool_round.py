@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from pydantic import JsonValue
 
+from app.capabilities.tools.policy import NOT_PERMITTED
 from app.domain.contract.messages import ToolResult
 from app.domain.contract.response import SuspensionKind
 from app.domain.failures import Code
@@ -21,20 +22,16 @@ from app.domain.journal.outcomes import (
 )
 from app.domain.journal.step_key import StepKey
 from app.domain.suspensions import (
-    APPROVAL_DECISIONS,
     UNKNOWN_OUTCOME_DECISIONS,
     UNKNOWN_OUTCOME_TEXT,
-    Approve,
-    Deny,
     GiveUp,
     Happened,
     RunAgain,
     answer_text,
-    denial_text,
 )
 from app.domain.tools import OfferedTool, concurrent_groups
-from app.orchestration.execution.branch_settings import BranchSettings
-from app.orchestration.execution.effect import Effect, NonIdempotentEffect, SuspensionRequest
+from app.orchestration.execution.call_permission import CallPermissions, caller_of, question_about
+from app.orchestration.execution.effect import BranchSuspended, Effect, NonIdempotentEffect, SuspensionRequest
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.execution import NON_IDEMPOTENT_GRACE_S, Execution
 from app.orchestration.execution.ledger import ToolCallState, call_key
@@ -51,9 +48,9 @@ RunAgent: TypeAlias = Callable[[StepKey, ToolCallState, OfferedTool], Awaitable[
 class ToolRound:
     """All calls of one reply under one step.
 
-    One of the tools of the `settings` that the inference did not offer cannot run now. The approval of call i is
-    `key/i/0`, its attempts are `key/i/0/0` and `key/i/0/1`. The question of attempt a is `a/1`; the questions about an
-    uncertain attempt a are `a/0/0`, `a/0/1`, …
+    One of the tools of the settings that the inference did not offer cannot run now. All questions are asked before the
+    first call runs. The approval of call i is `key/i/0`, its attempts are `key/i/0/0` and `key/i/0/1`. The question of
+    attempt a is `a/1`; the questions about an uncertain attempt a are `a/0/0`, `a/0/1`, …
     """
 
     def __init__(
@@ -63,19 +60,24 @@ class ToolRound:
         states: Sequence[ToolCallState],
         *,
         offered: Sequence[OfferedTool],
-        settings: BranchSettings,
+        permissions: CallPermissions,
         run_agent: RunAgent,
     ) -> None:
         self.ended_at = 0.0
         """When its last call ended, in Unix seconds."""
         self._run_agent = run_agent
-        self._settings = settings
+        self._settings = permissions.settings
         self._execution = execution
+        self._permissions = permissions
+        self._permitted: list[bool | None] = []
+        """The permission of each call; None for one that waits for a person."""
         self._key = key
         self._states = states
         self._offered: Mapping[str, OfferedTool] = {tool.name: tool for tool in offered}
         for state in states:
-            state.tool_id = settings.tool_id_prefix + state.call.name
+            state.tool_id = permissions.settings.tool_id_prefix + state.call.name
+            offer = self._offered.get(state.call.name)
+            state.is_trusted = offer is None or offer.trusted
 
     async def run(self, limit: int, answered: Sequence[str] = ()) -> list[ToolResult]:
         """Return the results in call order; calls beyond the first `limit` do not run and get an error as result.
@@ -85,6 +87,7 @@ class ToolRound:
         count = len(self._states) - len(answered)
         running = [state.call.name for state in self._states[: min(limit, count)]]
         unsafe = frozenset(name for name, tool in self._offered.items() if tool.unsafe)
+        self._permitted = [await self._permission(index) for index in range(len(running))]
         for group in concurrent_groups(running, unsafe):
             await self._execution.branches.gather([partial(self._call, index) for index in group])
         for state in self._states[limit:count]:
@@ -96,7 +99,9 @@ class ToolRound:
     async def _call(self, index: int) -> None:
         state, key = self._states[index], self._key.child(index, 0)
         offered = self._offered.get(state.call.name)
-        if offered is not None and not self._is_approved(state, offered, key):
+        if self._permitted[index] is None:
+            raise BranchSuspended
+        if not self._permitted[index]:
             return
         if offered is not None and offered.agent:
             self.ended_at = max(self.ended_at, await self._run_agent(self._key.child(index), state, offered))
@@ -110,6 +115,19 @@ class ToolRound:
             if not isinstance(step.outcome, ToolEnded) or not step.outcome.retry:
                 return
 
+    async def _permission(self, index: int) -> bool | None:
+        """Return the permission of the call; its question is asked before any call of the reply runs."""
+        state = self._states[index]
+        offered = self._offered.get(state.call.name)
+        if offered is None:
+            return True
+        try:
+            return await self._permissions.permit(state, offered, self._key.child(index, 0))
+        except BranchSuspended:
+            return None
+        finally:
+            self.ended_at = max(self.ended_at, state.answered_at)
+
     def _attempt(self, index: int, key: StepKey, offered: OfferedTool | None) -> "ToolAttempt":
         kind = NonIdempotentToolAttempt if offered is not None and offered.unsafe else ToolAttempt
         return kind(
@@ -121,19 +139,6 @@ class ToolRound:
             is_allowed=self._states[index].call.name in self._settings.tools,
             correlation=self._settings.correlation,
         )
-
-    def _is_approved(self, state: ToolCallState, offered: OfferedTool, key: StepKey) -> bool:
-        """Return True if the call may run. Raises: BranchSuspended while it waits for a person."""
-        tool_calls, barriers = self._execution.ledger.tool_calls, (*self._settings.barriers, key.parent)
-        repeated = offered.unsafe and not offered.agent
-        repeated = repeated and tool_calls.has_failed(state.call, before=self._key, barriers=barriers)
-        if not offered.approval and not repeated:
-            return True
-        state.mark_waiting()
-        decision = APPROVAL_DECISIONS.validate_python(self._answer(question_about(SuspensionKind.APPROVAL, state, key)))
-        if isinstance(decision, Deny):
-            state.result, state.is_error, state.code = denial_text(decision), True, Code.TOOL_EXECUTION_FAILED
-        return isinstance(decision, Approve)
 
     def _ask(self, state: ToolCallState, value: JsonValue, attempt_key: StepKey) -> None:
         """Take the answer as the result of the call. Raises: BranchSuspended until there is one."""
@@ -204,6 +209,11 @@ class ToolAttempt(Effect):
             if self._is_allowed:
                 text, code = _UNAVAILABLE, Code.TOOL_UNAVAILABLE
             return ToolEnded(text, is_error=True, code=code, duration_ms=0.0, ran=False)
+        if environment.tool_registry.policy.denies(
+            call.name, call.arguments, caller_of(execution.header, self.correlation)
+        ):
+            code = Code.TOOL_EXECUTION_FAILED
+            return ToolEnded(NOT_PERMITTED, is_error=True, code=code, duration_ms=0.0, ran=False)
         budget = execution.ledger.budget
         if budget is not None and budget.is_exhausted:
             code = Code.ORCHESTRATION_BUDGET_EXCEEDED
@@ -218,7 +228,7 @@ class ToolAttempt(Effect):
             key=idempotency_key(execution.header.execution_id, key, call.id),
             attempt=0 if self.key.is_first_attempt else 1,
             seconds_left=execution.seconds_left + grace_s,
-            digest=self._offered.digest,
+            digest=self._state.granted_digest or "",
         )
 
     def end_events(self, outcome: Outcome) -> tuple[Event, ...]:
@@ -257,11 +267,3 @@ class NonIdempotentToolAttempt(ToolAttempt, NonIdempotentEffect):
                 return None
             case GiveUp():
                 return self.unknown_outcome
-
-
-def question_about(kind: SuspensionKind, state: ToolCallState, key: StepKey) -> SuspensionRequest:
-    """Return the question about a call, bound to its arguments."""
-    call = state.call
-    value: JsonValue = {"tool": call.name, "arguments": call.arguments}
-    arguments = digest(call.arguments)
-    return SuspensionRequest(key, kind, state.tool_id, value, tool_call_id=call.id, arguments_digest=arguments)

@@ -205,4 +205,5 @@ PATTERN = Pattern(
     admit=admit,
     own_fields=frozenset({"redundancy"}),
     required_output=("schema",),
+    replicates=True,
 )

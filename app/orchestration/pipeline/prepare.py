@@ -11,6 +11,7 @@ from app.domain.failures import Failure
 from app.domain.journal.events import CorrelationContext, StageEnd
 from app.domain.journal.outcomes import Outcome, Prepared, Refused
 from app.domain.journal.step_key import PREPARE_KEY
+from app.orchestration.execution.call_permission import caller_of
 from app.orchestration.execution.effect import Effect
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.execution import Execution
@@ -58,6 +59,7 @@ class Preparer:
             truncated_history=preparation.truncated_history,
             stages=self._timer.in_seed_order(),
             prior_message_count=preparation.session.message_count,
+            left_out=preparation.left_out,
         )
 
     def _preparation(self, environment: Environment) -> Preparation:
@@ -71,6 +73,7 @@ class Preparer:
             agent=header.agent,
             permissions=header.permissions,
             instructions=header.instructions,
+            caller=caller_of(header),
         )
 
     def _earlier_messages(self) -> SessionHistory:

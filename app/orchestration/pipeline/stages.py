@@ -24,6 +24,7 @@ from app.domain.contract.request import SystemRequest
 from app.domain.failures import AccessFailure, Code
 from app.domain.journal.header import EffectiveLimits
 from app.domain.journal.outcomes import StageTrace
+from app.domain.tool_policy import ToolCaller
 from app.domain.tools import ToolDefinition, agent_of
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.pattern import Pattern
@@ -85,6 +86,9 @@ class Preparation(NamedTuple):
     """Recorded rights of the execution."""
     instructions: str | None = None
     """Instructions of the session, which follow the system prompt."""
+    caller: ToolCaller | None = None
+    left_out: tuple[str, ...] = ()
+    """Tools beyond the number that may be offered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +121,12 @@ async def _tool_split(preparation: Preparation) -> Preparation:
     """Select the tools that the execution may offer; their availability is checked again before every inference."""
     request, pattern, registry = preparation.request, preparation.pattern, preparation.environment.tool_registry
     tools = allowed_tools(request, pattern, registry, preparation.agent, preparation.permissions)
+    caller, policy = preparation.caller, registry.policy
+    if caller is not None and not policy.is_empty:
+        tools = tuple([name for name in tools if policy.offers(name, caller)])
+    tools, left_out = tools[: preparation.limits.tools], tools[preparation.limits.tools :]
     offered = registry.definitions(tools) if pattern.starts_with_request else ()
-    return preparation._replace(tools=tools, offered=offered)
+    return preparation._replace(tools=tools, left_out=left_out, offered=offered)
 
 
 async def _history_sanitize(preparation: Preparation) -> Preparation:

@@ -15,13 +15,14 @@ import orjson
 from app.capabilities.answer_contract import LARGE_CONTRACT_CHARACTERS, AnswerContract
 from app.capabilities.prompting.prompts.planning import STEP_TYPE_DESCRIPTIONS
 from app.capabilities.tools.arguments import ArgumentValidators, plan_violations
+from app.capabilities.tools.registry import ToolRegistry
 from app.domain.contract.request import OutputContract, PlanStep
 from app.domain.failures import ConfigurationFailure, OrchestrationFailure, RequestFailure
 from app.domain.journal.outcomes import Outcome, Plan, PlanningInputs, Refused
 from app.domain.plan.plan import output_contract_of, plan_refused, validate_plan
 from app.domain.plan.policy import EffectivePlanPolicy
-from app.domain.plan.steps import StepType, step_options
-from app.domain.tools import ToolDefinition, agent_of
+from app.domain.plan.steps import StepType, named_tools, step_options
+from app.domain.tools import REPLICA_RULE, ToolDefinition, agent_of
 from app.orchestration.execution.context import RunContext
 from app.orchestration.execution.environment import Environment
 from app.ports.validation import AnswerValidator
@@ -89,10 +90,26 @@ async def checked_plan(context: RunContext, plan: Plan | Refused, environment: E
     if isinstance(plan, Refused):
         return plan
     policy = plan_policy(context, allowed_tools_of(context, environment))
+    replicated = _replicated_tools(plan.steps, context.settings.allowed_tools, environment.tool_registry)
+    if replicated:
+        return Refused.by(plan_refused(replicated))
     check = partial(refusal_of, plan.steps, policy, plain_only=True)
     refusal = await environment.thread_pool.run(check) if _is_large(plan.steps) else check()
     refusal = refusal or await _worker_refusal(plan.steps, environment.answer_validator)
     return plan if refusal is None else Refused.by(refusal)
+
+
+def _replicated_tools(
+    steps: Sequence[PlanStep], allowed: Sequence[str] | None, registry: ToolRegistry
+) -> list[tuple[str, str]]:
+    """Return the violations of redundant steps whose replicas would call a tool that must not be replicated."""
+    found = []
+    for index, step in enumerate(steps):
+        if step.type == StepType.REDUNDANT:
+            named = list(named_tools(step)) or [("", name) for name in allowed or ()]
+            barred = [(path, name) for path, name in named if not registry.may_replicate(name)]
+            found += [(f"steps.{index}{path}", f"must not name {name}: {REPLICA_RULE}") for path, name in barred]
+    return found
 
 
 async def _worker_refusal(steps: Sequence[PlanStep], validator: AnswerValidator) -> OrchestrationFailure | None:

@@ -52,14 +52,14 @@ def test_definitions_are_those_of_available_and_requested_tools(registry: ToolRe
 
 def test_an_inference_offers_available_tools_with_their_safety(registry: ToolRegistry) -> None:
     assert [replace(each, digest="") for each in registry.offer(ALL)[0]] == [
-        OfferedTool("alpha", unsafe=False, idempotent=True),
-        OfferedTool("gamma", unsafe=True, approval=True),
+        OfferedTool("alpha", unsafe=False, idempotent=True, trusted=True),
+        OfferedTool("gamma", unsafe=True, approval=True, decided=True, trusted=True),
     ]
 
 
 def test_a_tool_is_found_by_name_available_or_not(registry: ToolRegistry) -> None:
     [offer] = registry.offer_of("beta")
-    assert replace(offer, digest="") == OfferedTool("beta", unsafe=False, idempotent=True)
+    assert replace(offer, digest="") == OfferedTool("beta", unsafe=False, idempotent=True, trusted=True)
     assert registry.offer_of("gone") == ()
 
 

@@ -59,7 +59,7 @@ async def test_a_call_has_an_id_of_its_own_and_stands_among_those_made(clock: Vi
     assert (made.id, made.name, made.arguments, made.result) == ("call_0", "act", {"number": 1}, "done")
     types = [item.event.type for item in record.events if item.event.type.startswith("tool")]
     assert types == ["tool.start", "tool.end"]
-    assert list(record.steps) == ["prepare", "0", "0/0/0/0"]
+    assert list(record.steps) == ["prepare", "0", "0/0/0/decision/0", "0/0/0/0"]
     assert replay_offline(record, calling) == len(record.steps)
 
 
@@ -177,8 +177,8 @@ async def test_an_unsafe_call_that_had_begun_before_a_crash_is_in_doubt(clock: V
     assert len(open_starts(after.events)) == 1
 
 
-async def test_a_failure_in_a_sibling_branch_asks_for_no_approval(clock: VirtualClock) -> None:
-    """The branches are concurrent, so neither may depend on what the other did first."""
+async def test_an_unsafe_call_that_a_sibling_branch_has_made_waits_for_a_person(clock: VirtualClock) -> None:
+    """The branches are concurrent: the decision is recorded, so a replay does not depend on their order."""
 
     @tool(side_effects=SideEffects.READ, idempotent=True)
     async def look() -> str:
@@ -196,8 +196,8 @@ async def test_a_failure_in_a_sibling_branch_asks_for_no_approval(clock: Virtual
     failing, done = act(clock, "!", "done")
     here = make_harness(clock, scripted_engine(clock, "a"), tools=[failing, look])
     response, record = await here.run(chat_request(), both)
-    assert response.state is State.COMPLETE
-    assert done == ["began 1", "began 1"]
+    assert (response.state, [each.kind for each in response.suspensions]) == (State.SUSPENDED, ["approval"])
+    assert done == ["began 1"]
     assert replay_offline(record, both) == len(record.steps)
 
 

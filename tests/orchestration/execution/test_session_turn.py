@@ -99,7 +99,9 @@ class Thinking:
 
 async def test_what_only_its_provider_can_read_is_kept_with_the_answer(here: StoreReplica, clock: VirtualClock) -> None:
     engine = Thinking()
-    thought = ModelMessage(role="assistant", content="Yes.", provider="primary", kept=[{"signature": "x"}])
+    thought = ModelMessage(
+        role="assistant", content="Yes.", provider="primary", kept=[{"signature": "x"}], origin="trusted"
+    )
     world = make_harness(clock, engine)
     assert await turn(here, world, text="first") == (State.COMPLETE, [Message(role="user", content="first"), thought])
     await turn(here, world, text="second")
