@@ -148,6 +148,9 @@ def _execute(  # noqa: PLR0913 - Typer reads one parameter per option
     agent: Annotated[str | None, typer.Option(help="Name of a configured agent.")] = None,
     system: Annotated[str | None, typer.Option(help="System prompt.")] = None,
     schema: Annotated[Path | None, typer.Option(help="File of a JSON Schema that the answer follows.")] = None,
+    passes: Annotated[
+        int | None, typer.Option(min=1, help="Most passes over the plan, in mode plan, which is then the default.")
+    ] = None,
     file: Annotated[
         Path | None, typer.Option(help="File of a whole request as JSON, - for standard input, instead of TEXT.")
     ] = None,
@@ -160,14 +163,16 @@ def _execute(  # noqa: PLR0913 - Typer reads one parameter per option
     A question to a person is asked at the terminal; without one the command ends with 3.
     """
     wiring: Wiring = context.obj
-    if (text is None) == (file is None) or (file is not None and any((mode, tool, model, agent, system, schema))):
+    if (text is None) == (file is None) or (
+        file is not None and any((mode, tool, model, agent, system, schema, passes))
+    ):
         raise typer.BadParameter("give TEXT with its options, or --file alone", param_hint="TEXT or --file")
     ask = partial(typer.prompt, err=True) if sys.stdin.isatty() and not as_json else None
     output = OutputOptions(stream=stream, as_json=as_json, ask=ask)
     with failures_as_exits():
         settings = load_settings(path=config)
         request = (
-            ExecuteOptions(text or "", system, model, mode, tool, schema, agent).request()
+            ExecuteOptions(text or "", system, model, mode, tool, schema, agent, passes).request()
             if file is None
             else read_request(file)
         )

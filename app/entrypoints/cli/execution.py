@@ -25,6 +25,7 @@ from app.domain.lifecycle import Mode, State
 from app.domain.strict_json import StrictJsonError, loads
 from app.entrypoints.cli.exit_codes import print_degradation, print_failure
 from app.entrypoints.cli.live_view import LiveView, write_answer
+from app.entrypoints.cli.plan_tree import PlanTreeView
 from app.entrypoints.cli.suspension_prompt import Ask, ask_person
 from app.orchestration.facade import (
     Accepted,
@@ -46,6 +47,7 @@ class ExecuteOptions:
     """Options of the request. No `tools` means all tools, as in a request.
 
     `schema` is the file of a JSON Schema that the answer follows; with it the mode is structured unless one is given.
+    With `passes` it is plan.
     """
 
     text: str
@@ -55,17 +57,21 @@ class ExecuteOptions:
     tools: list[str] | None
     schema: Path | None
     agent: str | None = None
+    passes: int | None = None
 
     def request(self) -> SystemRequest:
         """Return the request. Raises: RequestFailure (REQUEST_INVALID)."""
         texts = [("system", self.system), ("user", self.text)]
         messages = [{"role": role, "content": content} for role, content in texts if content is not None]
         fields: dict[str, Any] = {"messages": messages, "model": self.model, "tools": self.tools or None}
-        mode = self.mode or (None if self.schema is None else Mode.STRUCTURED)
+        usual = Mode.PLAN if self.passes is not None else None if self.schema is None else Mode.STRUCTURED
+        mode = self.mode or usual
         if mode is not None:
             fields["mode"] = mode
         if self.agent is not None:
             fields["agent"] = self.agent
+        if self.passes is not None:
+            fields["plan"] = {"passes": self.passes}
         if self.schema is not None:
             fields["output"] = {"schema": read_json(self.schema)}
         return parse_request(fields)
@@ -113,10 +119,12 @@ class OutputOptions:
     as_json: bool
     ask: Ask | None = None
 
-    def view(self) -> LiveView:
-        """Return the view of the events."""
-        tokens = sys.stderr if self.as_json else sys.stdout
-        return LiveView(Console(stderr=True, highlight=False), tokens if self.stream else None)
+    def view(self, request: SystemRequest) -> LiveView:
+        """Return the view of the events; that of a plan in passes is a tree, unless tokens are streamed."""
+        tokens, lines = sys.stderr if self.as_json else sys.stdout, Console(stderr=True, highlight=False)
+        if request.plan is not None and request.plan.passes > 1 and not self.stream:
+            return PlanTreeView(lines, request)
+        return LiveView(lines, tokens if self.stream else None)
 
     def write(self, response: SystemResponse, shown: str) -> None:
         """Write the answer, unless all of it was streamed already, and a warning if it is degraded."""
@@ -148,7 +156,7 @@ async def run_once(
 
     Raises: Failure if the request is refused.
     """
-    view = output.view()
+    view = output.view(request)
     async with open_service(settings_of_command(settings)) as service:
         handle = await service.facade.execute(request, LOCAL, CallOptions(subscribe=True))
         if isinstance(handle, ExecutionView | Accepted):
@@ -156,6 +164,7 @@ async def run_once(
         response = await _follow(handle, view)
         while response.state is State.SUSPENDED and output.ask is not None:
             response = await _follow(await _answer(service.facade.executions, response, output.ask), view)
+    view.close()
     output.write(response, view.shown)
     return response
 

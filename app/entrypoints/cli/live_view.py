@@ -143,6 +143,9 @@ class LiveView:
             self.tokens.flush()
         self._in_line = False
 
+    def close(self) -> None:
+        """Show what stands below all events; nothing here."""
+
     def _show_token(self, delta: InferenceDelta) -> None:
         if self.tokens is None or not delta.text:
             return
