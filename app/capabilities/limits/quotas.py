@@ -217,14 +217,16 @@ class Quotas:
         self._tenants = tenants
         self._rates: dict[tuple[str, Rate], RateAccount] = {}
         self._slots: dict[tuple[str, int], SlotAccount] = {}
-        self._quotas: dict[tuple[TenantId, str | None, AccessLimits], Quota | None] = {}
+        self._quotas: dict[tuple[TenantId, str | None], tuple[AccessLimits, Quota | None]] = {}
 
     def of(self, tenant: TenantId, key_id: str | None = None, key_limits: AccessLimits = NO_LIMITS) -> Quota | None:
         """Return the quota of a caller; None if nothing limits it."""
-        caller = tenant, key_id, key_limits
-        if caller not in self._quotas:
-            self._quotas[caller] = self._quota(*caller)
-        return self._quotas[caller]
+        if key_limits is NO_LIMITS and not self._tenants:
+            return None
+        known = self._quotas.get((tenant, key_id))
+        if known is None or known[0] != key_limits:
+            known = self._quotas[tenant, key_id] = key_limits, self._quota(tenant, key_id, key_limits)
+        return known[1]
 
     async def settle(self) -> None:
         """Give back what is not used, take what was overspent, and renew the slots. Raises: StorageFailure."""

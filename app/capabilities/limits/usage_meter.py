@@ -42,12 +42,17 @@ class ExecutionUsage:
 
     def counts(self, source: str) -> dict[UsageKey, UsageCounts]:
         """Return the totals under the name of that source."""
+        counts: dict[UsageKey, UsageCounts] = {}
+        self.add_to(counts, source)
+        return counts
+
+    def add_to(self, totals: dict[UsageKey, UsageCounts], source: str) -> None:
+        """Add the totals to those of that source."""
         header = self._header
-        owner, agent = (header.user, header.key_id or ""), header.request.agent or ""
-        return {
-            UsageKey(source, header.tenant, hour, *owner, agent, model): counts
-            for (hour, model), counts in self._counts.items()
-        }
+        tenant, user, key_id, agent = header.tenant, header.user, header.key_id or "", header.request.agent or ""
+        for (hour, model), counts in self._counts.items():
+            key = UsageKey(source, tenant, hour, user, key_id, agent, model)
+            totals[key] = totals[key] + counts if key in totals else counts
 
 
 class UsageMeter:
@@ -81,7 +86,7 @@ class UsageMeter:
         if usage.is_journaled():
             self._ended[execution_id] = usage.counts(execution_id)
         else:
-            _merge(self._totals, usage.counts(self._process))
+            usage.add_to(self._totals, self._process)
 
     async def flush(self) -> None:
         """Store all totals that have changed. Raises: StorageFailure."""
@@ -93,7 +98,7 @@ class UsageMeter:
             if usage.is_journaled():
                 executions |= usage.counts(execution_id)
             else:
-                _merge(process, usage.counts(self._process))
+                usage.add_to(process, self._process)
         moved = {key for key in self._stored if key.source == self._process} - process.keys()
         process |= dict.fromkeys(moved, NO_COUNTS)
         await self._store_changes(process, executions)
@@ -125,11 +130,6 @@ class UsageMeter:
                 del self._totals[key]
             else:
                 self._stored[key] = counts
-
-
-def _merge(totals: dict[UsageKey, UsageCounts], counts: Mapping[UsageKey, UsageCounts]) -> None:
-    for key, each in counts.items():
-        totals[key] = totals[key] + each if key in totals else each
 
 
 def _hour(at: float) -> int:

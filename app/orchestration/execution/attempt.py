@@ -347,6 +347,7 @@ class ProviderAttempt(Effect):
         """Spend what was used instead of the reservation, once."""
         if isinstance(self._grant, Reservation):
             self._grant.settle(usage.total_tokens, (self._candidate.prices or FREE).cost_of(usage))
+            self._grant = None
 
     def _count_usage(self, step: RecordedStep) -> None:
         """Count what the attempt took as usage of the caller, unless it was inherited from another execution."""

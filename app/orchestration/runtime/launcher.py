@@ -115,11 +115,11 @@ class Launcher:
 
     async def _run(self, local: LocalExecution, timer: StageTimer, slot: RunSlot | None) -> None:
         execution, usage = local.execution, self._environment.usage
-        quota = quota_of(execution.header, self._environment)
 
         async def take_slot() -> None:
             nonlocal slot
-            if slot is None and quota is not None:
+            quota = quota_of(execution.header, self._environment) if slot is None else None
+            if quota is not None:
                 slot = await quota.wait_for_slot()
             usage.begin(execution.header, partial(is_journaled, execution))
 
