@@ -55,7 +55,7 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
         "grammars": {"directory": None},
         "prompts": {"directory": None},
         "flows": {"modules": [], "working_dir": None, "commands": [], "http_timeout": 30},
-        "tools": {"modules": [], "threads": 32, "cli": {}, "http": {}},
+        "tools": {"modules": [], "threads": 32, "cli": {}, "http": {}, "mcp": {}},
         "policy": {"allow": [], "deny": [], "approve": [], "pre_authorise": [], "trusted_output": []},
         "auth": {
             "mode": "none",
@@ -348,7 +348,6 @@ class TestUnknownKeys:
         "text",
         [
             '[skills]\ndirectory = "skills"',
-            '[tools.mcp.files]\nurl = "http://127.0.0.1"',
             '[telemetry]\notlp_endpoint = "x"',
             "[telemetry]\nsample_ratio = 1",
             "[telemetry]\ncapture_content = true",
@@ -357,11 +356,7 @@ class TestUnknownKeys:
     def test_a_key_of_a_later_version_is_refused_by_name(self, text: str) -> None:
         section, _, rest = text[1:].partition("]\n")
         key = rest.split(" ")[0]
-        name = (
-            f"{section}.{key}"
-            if section == "telemetry"
-            else ".".join(section.split(".")[: 2 if section.startswith("tools") else 1])
-        )
+        name = f"{section}.{key}" if section == "telemetry" else section.split(".")[0]
         assert refusal(text) == f"{name}: not supported by this version of Portico"
 
     def test_a_currency_is_its_iso_code(self) -> None:

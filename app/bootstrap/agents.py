@@ -5,14 +5,14 @@ from dataclasses import replace
 
 from app.adapters.tools.builtin import BUILTIN_TOOLS
 from app.capabilities.answer_contract import AnswerContract
-from app.capabilities.tools.agents import AgentCatalogue
+from app.capabilities.tools.agents import AgentCatalogue, unlisted_tool
 from app.capabilities.tools.registry import ToolList
 from app.domain.agents import ConfiguredAgent
 from app.domain.contract.request import NamedTool
 from app.domain.failures import Code, ConfigurationFailure, Failure
 from app.domain.lifecycle import Mode
-from app.domain.tools import reference_of
-from app.ports.tool import Tool, ToolSource
+from app.domain.tools import ToolInfo, reference_of
+from app.ports.tool import ToolSource
 from app.settings import Settings
 from app.settings.schema import closest_name
 
@@ -22,13 +22,13 @@ def configured_agents(settings: Settings, grammars: Mapping[str, str]) -> AgentC
     return AgentCatalogue(_with_grammar(agent.agent(name), grammars) for name, agent in settings.agents.items())
 
 
-def check_agents(agents: AgentCatalogue, sources: Sequence[ToolSource]) -> None:
-    """Check that the agents can run with the built-in tools and those of the sources.
+def check_agents(agents: AgentCatalogue, sources: Sequence[ToolSource], servers: Collection[str] = ()) -> None:
+    """Check that the agents can run with the built-in tools, those of the sources and those of these MCP servers.
 
     Raises: ConfigurationFailure (CONFIG_INVALID) naming the key of an agent that cannot.
     """
-    tools = _tools(sources)
-    infos = [tool.info() for tool in (*tools, *agents.tools(tools))]
+    tools = [*_infos(sources), *_expected(agents, servers)]
+    infos = [*tools, *(tool.info() for tool in agents.tools(tools))]
     known, unsafe = {info.name for info in infos}, {info.name for info in infos if info.unsafe}
     for agent in agents.all():
         _check(agent, known, unsafe)
@@ -36,11 +36,17 @@ def check_agents(agents: AgentCatalogue, sources: Sequence[ToolSource]) -> None:
 
 def agent_source(agents: AgentCatalogue, sources: Sequence[ToolSource]) -> ToolSource:
     """Return the source of the agents as tools, which call those of the other sources."""
-    return ToolList("agents", agents.tools(_tools(sources)))
+    return ToolList("agents", agents.tools(_infos(sources)))
 
 
-def _tools(sources: Sequence[ToolSource]) -> list[Tool]:
-    return [*BUILTIN_TOOLS, *(tool for source in sources for tool in source.tools)]
+def _infos(sources: Sequence[ToolSource]) -> list[ToolInfo]:
+    return [tool.info() for tool in (*BUILTIN_TOOLS, *(tool for source in sources for tool in source.tools))]
+
+
+def _expected(agents: AgentCatalogue, servers: Collection[str]) -> list[ToolInfo]:
+    """Return the tools of MCP servers that agents name; a server lists them only after the start."""
+    names = {tool for agent in agents.all() for tool in agent.tools if tool.partition("__")[0] in servers}
+    return [unlisted_tool(name) for name in sorted(names)]
 
 
 def _with_grammar(agent: ConfiguredAgent, grammars: Mapping[str, str]) -> ConfiguredAgent:

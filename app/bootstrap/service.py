@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import anyio
+from anyio.abc import TaskGroup
 from pydantic import BaseModel, Field
 
 from app.adapters.engines.http.aiohttp_transport import HttpSession, open_session
@@ -58,7 +59,7 @@ from app.bootstrap.flows import (
 )
 from app.bootstrap.limits import LimitAccounts, LimitReports, open_limits
 from app.bootstrap.replicas import MaintenanceJobs, queue_limits, replica_for
-from app.bootstrap.tools import open_registry, tool_sources
+from app.bootstrap.tools import open_mcp, open_registry, tool_sources
 from app.capabilities.models.breaker import BreakerState, CircuitBreaker, FailoverPolicy, ProviderHealth
 from app.capabilities.models.catalogue import EngineCatalogue
 from app.capabilities.models.context_window import EstimatingTokenCounter
@@ -92,6 +93,9 @@ from app.ports.runtime import Clock
 from app.ports.storage import SessionStore
 from app.ports.validation import AnswerValidator
 from app.settings import Settings
+
+if TYPE_CHECKING:
+    from app.adapters.tools.mcp.source import McpSource
 
 SUBSCRIPTION_CAPACITY = 4_096
 """Events that may be queued for one live subscription."""
@@ -193,7 +197,7 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
             base.open_task_pool() as task_pool,
             open_authenticator(settings, database, clock, base.logs, group) as callers,
         ):
-            group.start_soon(base.watch_loop_lag)
+            await base.start_background_tasks(group)
             store = DatabaseExecutionStore(database, clock, replica.owner, event_bus, replica.cancel)
             runner = replica.runner(task_pool, queue_limits(settings), base.on_storage_error)
             engines = base.engines(http, stack)
@@ -246,6 +250,7 @@ class Foundation:
     agents: AgentCatalogue
     tools: ToolRegistry
     tool_threads: DaemonThreads
+    mcp: "McpSource | None"
     logs: LogSink
     metrics: MetricsSink
 
@@ -261,20 +266,22 @@ class Foundation:
         directory = None if is_offline else settings.prompts.directory
         prompts = default_registry() if directory is None else read_prompts(Path(directory))
         clock, threads = SystemClock(), DaemonThreads(settings.tools.threads)
-        sources = [] if is_offline else tool_sources(settings, tools_of_flows(flows))
+        logger = open_logger(settings.telemetry.log_level, clock)
+        route_standard_logging(logger, settings.telemetry.log_level)
+        logs = LogSink(logger)
+        mcp = None if is_offline else open_mcp(settings, logs)
+        sources = [] if is_offline else tool_sources(settings, tools_of_flows(flows), mcp)
         agents = configured_agents(settings, grammars)
         if not is_offline:
-            check_agents(agents, sources)
+            check_agents(agents, sources, settings.tools.mcp)
         flows = with_agents(flows, agents)
         policy = ToolPolicy(settings.policy.rules())
         tools = open_registry([*sources, agent_source(agents, sources)], clock, threads, policy)
-        logger = open_logger(settings.telemetry.log_level, clock)
-        route_standard_logging(logger, settings.telemetry.log_level)
-        metrics, logs = MetricsSink(providers=settings.engines, tools=tools), LogSink(logger)
+        metrics = MetricsSink(providers=settings.engines, tools=tools)
         for warning in settings.warnings:
             logs.log_warning(warning)
         return cls(
-            settings, clock, SystemEntropy(clock), flows, grammars, prompts, agents, tools, threads, logs, metrics
+            settings, clock, SystemEntropy(clock), flows, grammars, prompts, agents, tools, threads, mcp, logs, metrics
         )
 
     def engines(self, http: HttpSession, stack: AsyncExitStack) -> dict[str, Engine]:
@@ -320,9 +327,13 @@ class Foundation:
                 observe("portico_breaker_state", partial(_is_in_state, breaker, state), provider, state)
         return statistics
 
-    async def watch_loop_lag(self) -> None:
-        """Measure the lag of the event loop until cancelled."""
-        await watch_loop_lag(self.clock, self.metrics.observe_lag, self.logs.log_lag, threshold=LAG_WARNING_S)
+    async def start_background_tasks(self, group: TaskGroup) -> None:
+        """Start to measure the lag of the event loop, and connect the MCP servers; those get a moment to answer."""
+        observe, log = self.metrics.observe_lag, self.logs.log_lag
+        group.start_soon(partial(watch_loop_lag, self.clock, observe, log, threshold=LAG_WARNING_S))
+        if self.mcp is not None:
+            group.start_soon(self.mcp.run)
+            await self.mcp.wait_for_servers()
 
     def environment(
         self,

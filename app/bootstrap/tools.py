@@ -1,9 +1,12 @@
 """Tools of the configuration: their sources in the order in which they are offered."""
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
+from app.adapters.telemetry.logs import LogSink
 from app.adapters.tools.builtin import BUILTIN_TOOLS
 from app.adapters.tools.http_api.http_tool import HttpTool, HttpToolConfig
+from app.adapters.tools.mcp.server_config import McpServerConfig
 from app.adapters.tools.programs.process import ProcessLimits
 from app.adapters.tools.programs.program_tool import ProgramConfig, ProgramTool
 from app.adapters.tools.threads import DaemonThreads
@@ -15,7 +18,10 @@ from app.domain.failures import Code, ConfigurationFailure
 from app.ports.runtime import Clock
 from app.ports.tool import Tool, ToolSource
 from app.settings import Settings
-from app.settings.tool_sources import HttpToolSettings, ProgramSettings
+from app.settings.tool_sources import HttpToolSettings, McpServerSettings, ProgramSettings
+
+if TYPE_CHECKING:
+    from app.adapters.tools.mcp.source import McpSource
 
 _PROBES_AT_ONCE = 32
 
@@ -31,11 +37,11 @@ def open_registry(
     return ToolRegistry(*BUILTIN_TOOLS, sources=sources, probes=probes, threads=threads, policy=policy)
 
 
-def tool_sources(settings: Settings, flow_tools: Collection[Tool]) -> list[ToolSource]:
+def tool_sources(settings: Settings, flow_tools: Collection[Tool], mcp: ToolSource | None = None) -> list[ToolSource]:
     """Return the sources after the built-in tools, in the order in which they are offered: a line for each.
 
-    `flow_tools` are those that agents of flows hold. Raises: ConfigurationFailure (CONFIG_INVALID) for a source that
-    cannot be used.
+    `flow_tools` are those that agents of flows hold, `mcp` are those of MCP servers. Raises: ConfigurationFailure
+    (CONFIG_INVALID) for a source that cannot be used.
     """
     modules = load_tools(settings.tools.modules, settings.directory)
     known = {id(tool) for tool in (*BUILTIN_TOOLS, *modules)}
@@ -44,7 +50,33 @@ def tool_sources(settings: Settings, flow_tools: Collection[Tool]) -> list[ToolS
         ToolList("flows", [tool for tool in flow_tools if id(tool) not in known]),
         ToolList("cli", [_program(name, table, settings) for name, table in settings.tools.cli.items()]),
         ToolList("http", [_http_tool(name, table) for name, table in settings.tools.http.items()]),
+        *([] if mcp is None else [mcp]),
     ]
+
+
+def open_mcp(settings: Settings, logs: LogSink) -> "McpSource | None":
+    """Return the MCP servers of the configuration; only then is the protocol's library loaded."""
+    if not settings.tools.mcp:
+        return None
+    from app.adapters.tools.mcp.source import McpSource  # noqa: PLC0415 - see above
+
+    return McpSource([_mcp_server(name, table, settings) for name, table in settings.tools.mcp.items()], logs)
+
+
+def _mcp_server(name: str, table: McpServerSettings, settings: Settings) -> McpServerConfig:
+    headers = _no_headers if table.headers_file is None else table.headers_file.read
+    return McpServerConfig(
+        name=name,
+        command=table.command,
+        url=table.url,
+        environment=table.environment(settings.child_environment),
+        directory=table.directory(settings.directory),
+        headers=headers,
+        secrets=tuple(filter(None, (*table.secrets().values(), *headers().values()))),
+        trusted=table.trusted,
+        allow=None if table.allow is None else frozenset(table.allow),
+        timeout=table.timeout,
+    )
 
 
 def _program(name: str, table: ProgramSettings, settings: Settings) -> ProgramTool:

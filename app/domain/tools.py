@@ -47,7 +47,8 @@ class ToolInfo:
     """Facts about a tool for the service. `timeout` is the tool's own limit in seconds; None for the deadline alone.
 
     `identity` stands for what a call reaches, such as a command or a URL: an approval does not outlive its change.
-    `containment` is a sentence about how a call is contained; empty for one that runs in this process.
+    `containment` is a sentence about how a call is contained; empty for one that runs in this process. `original_name`
+    is the name at its server, if the tool is one of a server.
     """
 
     name: str
@@ -59,6 +60,7 @@ class ToolInfo:
     timeout: float | None = None
     identity: str = ""
     containment: str = ""
+    original_name: str = ""
 
     @property
     def unsafe(self) -> bool:

@@ -34,7 +34,7 @@ from app.settings.values import NOT_IN_THIS_VERSION, SCHEMES, has_password
 _FILE, _CONFIG, _PREFIX = Path("portico.toml"), "PORTICO_CONFIG", "PORTICO__"
 _PLANNED_KEYS = frozenset(
     {
-        *("skills", "tools.mcp"),
+        "skills",
         *("telemetry.otlp_endpoint", "telemetry.sample_ratio", "telemetry.capture_content"),
     }
 )

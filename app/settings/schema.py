@@ -33,7 +33,7 @@ from app.settings.auth import AuthSettings, auth_errors
 from app.settings.connection import HeaderSettings, ProxyEnvironment, ProxySetting, ReadableFile, is_loopback
 from app.settings.known_models import known_model
 from app.settings.policy import PolicySettings
-from app.settings.tool_sources import HttpToolSettings, ProgramSettings, ToolName
+from app.settings.tool_sources import HttpToolSettings, McpServerSettings, ProgramSettings, ServerName, ToolName
 from app.settings.values import (
     SCHEMES,
     BaseUrl,
@@ -170,7 +170,7 @@ class FlowSettings(Table):
 
 
 class ToolSettings(Table):
-    """Tools: Python modules that define them, programs and HTTP APIs."""
+    """Tools: Python modules that define them, programs, HTTP APIs and MCP servers."""
 
     modules: Annotated[tuple[ModuleName, ...], Field(strict=False)] = Field(
         (), description="Python modules that define tools; the directory of the configuration file is importable"
@@ -180,6 +180,7 @@ class ToolSettings(Table):
     )
     cli: Mapping[ToolName, ProgramSettings] = Field(default_factory=dict, description="Programs, by tool name")
     http: Mapping[ToolName, HttpToolSettings] = Field(default_factory=dict, description="HTTP APIs, by tool name")
+    mcp: Mapping[ServerName, McpServerSettings] = Field(default_factory=dict, description="MCP servers, by name")
 
 
 class FailoverSettings(Table):

@@ -1,19 +1,21 @@
-"""Tools of the configuration that need no Python: programs and HTTP APIs."""
+"""Tools of the configuration that need no Python: programs, HTTP APIs and MCP servers."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, StringConstraints, model_validator
 
 from app.domain.contract.messages import TOOL_NAME_PATTERN
 from app.domain.json_path import PathStep, parse
-from app.domain.tools import SideEffects
+from app.domain.tools import AGENT_TOOL_PREFIX, SideEffects
 from app.settings.connection import HeadersFromFile
-from app.settings.values import SecretFromVariable, Table
+from app.settings.values import BaseUrl, Secret, SecretFromVariable, Table
 
 _KIB: Final = 1024
 _MIB: Final = 1024 * 1024
+_VARIABLE: Final = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")
 
 
 def _parameters(schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -33,8 +35,41 @@ def _word(text: str) -> str:
     return text
 
 
+def _server_name(name: str) -> str:
+    if f"{name}__" == AGENT_TOOL_PREFIX:
+        raise ValueError("must have another name: agents are tools under this one")
+    return name
+
+
+def _environment_file(given: object) -> Mapping[str, Secret]:
+    if isinstance(given, Mapping):
+        return given
+    if not isinstance(given, str) or not given or "\0" in given:
+        raise ValueError("must be the path of a file")
+    try:
+        lines = Path(given).read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise ValueError(f"names a file that cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError("names a file that is not UTF-8") from None
+    pairs = [line.partition("=") for line in lines if line.strip() and not line.startswith("#")]
+    if not all(equals and _VARIABLE.fullmatch(name) and "\0" not in value for name, equals, value in pairs):
+        raise ValueError("names a file that must have one `NAME=value` a line")
+    return {name: Secret(value) for name, _, value in pairs}
+
+
+def _file_text(_: object) -> str:
+    return "(file)"
+
+
+EnvironmentFromFile = Annotated[
+    Mapping[str, Secret],
+    PlainValidator(_environment_file, json_schema_input_type=str),
+    PlainSerializer(_file_text, return_type=str),
+]
 ToolName = Annotated[str, StringConstraints(pattern=TOOL_NAME_PATTERN)]
-VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
+VariableName = Annotated[str, StringConstraints(pattern=_VARIABLE)]
+ServerName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,24}$"), AfterValidator(_server_name)]
 Word = Annotated[str, AfterValidator(_word)]
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
@@ -54,23 +89,43 @@ class ExternalToolSettings(Table):
     timeout: Seconds = Field(30, description="Seconds after which a call is given up")
 
 
-class ProgramSettings(ExternalToolSettings):
-    """A program as a tool."""
+class ChildSettings(Table):
+    """Directory and environment of a program that the service starts."""
 
-    command: Annotated[tuple[Word, ...], Field(min_length=1, strict=False)] = Field(
-        description="Program and its arguments; `{name}` is the argument of that name, no shell is involved"
-    )
     working_dir: Annotated[str, Field(min_length=1)] = Field(
         ".", description="Directory in which it runs; a relative one begins at the configuration file"
-    )
-    ok_exit_codes: Annotated[tuple[int, ...], Field(min_length=1, strict=False)] = Field(
-        (0,), description="Exit codes of a success"
     )
     env: Mapping[VariableName, Word] = Field(
         default_factory=dict, description="Variables of its environment, beside PATH, LANG and TZ"
     )
     env_from: Mapping[VariableName, SecretFromVariable] = Field(
         default_factory=dict, description="Variables that take their value from one of the service's, by its name"
+    )
+    env_file: EnvironmentFromFile | None = Field(
+        None, description="File of further variables, one `NAME=value` a line, read at start"
+    )
+
+    def secrets(self) -> dict[str, str]:
+        """Return the variables whose values are secret."""
+        return {name: secret.read() or "" for name, secret in {**(self.env_file or {}), **self.env_from}.items()}
+
+    def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment of the program: the inherited variables, and those of the configuration."""
+        return {**inherited, **self.env, **self.secrets()}
+
+    def directory(self, base: Path) -> Path:
+        """Return the directory in which the program runs."""
+        return (base / self.working_dir).absolute()
+
+
+class ProgramSettings(ExternalToolSettings, ChildSettings):
+    """A program as a tool."""
+
+    command: Annotated[tuple[Word, ...], Field(min_length=1, strict=False)] = Field(
+        description="Program and its arguments; `{name}` is the argument of that name, no shell is involved"
+    )
+    ok_exit_codes: Annotated[tuple[int, ...], Field(min_length=1, strict=False)] = Field(
+        (0,), description="Exit codes of a success"
     )
     output_limit: Count = Field(256 * _KIB, description="Bytes of output that a result has: its beginning and its end")
     memory: Count = Field(1024 * _MIB, description="Bytes of memory that a process may have")
@@ -79,15 +134,6 @@ class ProgramSettings(ExternalToolSettings):
     file_bytes: Count = Field(64 * _MIB, description="Bytes that a file may have that it writes")
     cpu_seconds: Seconds | None = Field(None, description="Seconds of CPU time of a process; by default `timeout`")
     require_isolation: bool = Field(False, description="True if it may only run isolated, which is not available yet")
-
-    def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment of a call: the inherited variables, and those of the configuration."""
-        secrets = {name: secret.read() or "" for name, secret in self.env_from.items()}
-        return {**inherited, **self.env, **secrets}
-
-    def directory(self, base: Path) -> Path:
-        """Return the directory in which the program runs."""
-        return (base / self.working_dir).absolute()
 
 
 class HttpToolSettings(ExternalToolSettings):
@@ -110,3 +156,33 @@ class HttpToolSettings(ExternalToolSettings):
     def selected(self) -> tuple[PathStep, ...] | None:
         """Return the steps of `select`."""
         return None if self.select is None else parse(self.select)
+
+
+class McpServerSettings(ChildSettings):
+    """An MCP server whose tools are taken: a program that is started, or a server that runs."""
+
+    command: Annotated[tuple[Word, ...], Field(strict=False)] = Field(
+        (), description="Program that is started and speaks over its standard input and output"
+    )
+    url: BaseUrl | None = Field(None, description="URL of a server that runs and speaks streamable HTTP")
+    headers_file: HeadersFromFile | None = Field(
+        None, description="File of request headers, one `Name: value` a line; it is read again when it changes"
+    )
+    trusted: bool = Field(
+        False, description="True if its hints about side effects are believed; else every call waits for approval"
+    )
+    allow: Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
+        None, description="Names of its tools that are taken, as the server names them; all by default"
+    )
+    timeout: Seconds = Field(30, description="Seconds after which a call is given up")
+
+    @model_validator(mode="after")
+    def _check_transport(self) -> Self:
+        if bool(self.command) == bool(self.url):
+            raise ValueError("must have either a command or a url")
+        given = [key for key in ("working_dir", "env", "env_from", "env_file") if key in self.model_fields_set]
+        if self.url and given:
+            raise ValueError(f"has a url, so {given[0]} has no meaning")
+        if self.command and self.headers_file is not None:
+            raise ValueError("has a command, so headers_file has no meaning")
+        return self

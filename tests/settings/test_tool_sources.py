@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from app.adapters.tools.threads import DaemonThreads
+from app.bootstrap.agents import check_agents, configured_agents
 from app.bootstrap.tools import open_registry, tool_sources
 from app.domain.failures import ConfigurationFailure
+from app.domain.tools import SideEffects
 from app.settings import Settings, load_settings
 from app.settings.connection import HeadersFile
 from tests.support.virtual_time import VirtualClock
@@ -46,6 +48,7 @@ def test_without_further_words_a_program_is_taken_for_one_that_acts_on_the_world
         "ok_exit_codes": [0],
         "env": {},
         "env_from": {},
+        "env_file": None,
         "output_limit": 262_144,
         "memory": 1_073_741_824,
         "processes": 64,
@@ -123,6 +126,37 @@ def test_an_http_api_that_cannot_work_stops_the_start_and_is_named(tmp_path: Pat
     assert message in refusal(tmp_path, f'[tools.http.weather]\ndescription = "Weather"\n{line}')
 
 
+def test_a_file_of_variables_is_read_and_its_values_are_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "env").write_text("# secrets\nTOKEN=hunter2=\n\nMODE=fast\n")
+    settings = settings_of(tmp_path, GREP + f'env_file = "{tmp_path}/env"\n')
+    assert settings.tools.cli["grep_files"].environment({"PATH": "/bin"}) == {
+        "PATH": "/bin",
+        "TOKEN": "hunter2=",
+        "MODE": "fast",
+    }
+    assert "hunter2" not in repr(settings)
+    (tmp_path / "env").write_text("no variable")
+    message = refusal(tmp_path, GREP + f'env_file = "{tmp_path}/env"\n')
+    assert message == "tools.cli.grep_files.env_file: names a file that must have one `NAME=value` a line"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[tools.mcp.files]", "tools.mcp.files: must have either a command or a url"),
+        (
+            '[tools.mcp.files]\ncommand = ["a"]\nurl = "http://a"',
+            "tools.mcp.files: must have either a command or a url",
+        ),
+        ('[tools.mcp.files]\nurl = "http://a"\nenv = {}', "tools.mcp.files: has a url, so env has no meaning"),
+        ('[tools.mcp.Files]\nurl = "http://a"', "tools.mcp"),
+        ('[tools.mcp.agent]\nurl = "http://a"', "tools.mcp.agent: must have another name: agents are tools"),
+    ],
+)
+def test_an_mcp_server_that_cannot_work_stops_the_start_and_is_named(tmp_path: Path, text: str, message: str) -> None:
+    assert message in refusal(tmp_path, text)
+
+
 def test_headers_are_read_again_when_their_file_changes(tmp_path: Path) -> None:
     path = tmp_path / "headers"
     path.write_text("# the key\nAuthorization: Bearer one\n\nX-Team: a b\n")
@@ -143,3 +177,15 @@ def test_a_file_that_has_no_headers_is_refused(tmp_path: Path, text: str) -> Non
     path.write_text(text)
     message = refusal(tmp_path, f'[tools.http.weather]\ndescription = "d"\nurl = "http://a"\nheaders_file = "{path}"')
     assert message.startswith("tools.http.weather.headers_file: ")
+
+
+def test_an_agent_may_name_a_tool_that_its_server_has_yet_to_list(tmp_path: Path) -> None:
+    text = '[tools.mcp.files]\nurl = "http://127.0.0.1:1/mcp"\n[agents.{name}]\ndescription = "d"\ntools = ["{tool}"]'
+    settings = settings_of(tmp_path, text.format(name="reader", tool="files__read"))
+    agents = configured_agents(settings, {})
+    check_agents(agents, [], settings.tools.mcp)
+    [agent] = agents.tools(())
+    assert (agent.info().side_effects, agent.info().unsafe) == (SideEffects.EXTERNAL, True)
+    settings = settings_of(tmp_path, text.format(name="reader", tool="file__read"))
+    with pytest.raises(ConfigurationFailure, match=r"agents\.reader\.tools\.0: must name a registered tool"):
+        check_agents(configured_agents(settings, {}), [], settings.tools.mcp)

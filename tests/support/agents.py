@@ -58,7 +58,10 @@ class AgentWorld:
         engines = {name: scripted_engine(clock, name, *script) for name, script in self._scripts.items()}
         catalogue = AgentCatalogue(agents)
         made = make_harness(
-            clock, *engines.values(), tools=[*tools, *catalogue.tools(tools)], **({"tool_calls": 200} | bounds)
+            clock,
+            *engines.values(),
+            tools=[*tools, *catalogue.tools(tool.info() for tool in tools)],
+            **({"tool_calls": 200} | bounds),
         )
         routes = EngineCatalogue(engines, {"default": ["outer"], "in": ["inner"]})
         environment = replace(made.environment, agents=catalogue, catalogue=routes)

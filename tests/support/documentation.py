@@ -31,7 +31,7 @@ from app.domain.failures import TAXONOMY, FailureRow
 from app.domain.journal.events import EVENT_FIELDS, EVENT_TYPES, WIRE_NAMES
 from app.settings.agents import AgentSettings
 from app.settings.schema import EngineSettings, RouteSettings, Settings, TenantSettings
-from app.settings.tool_sources import HttpToolSettings, ProgramSettings
+from app.settings.tool_sources import HttpToolSettings, McpServerSettings, ProgramSettings
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -282,6 +282,7 @@ def _sections() -> Iterator[tuple[str, type[BaseModel]]]:
         if name == "tools":
             yield "tools.cli.NAME", ProgramSettings
             yield "tools.http.NAME", HttpToolSettings
+            yield "tools.mcp.NAME", McpServerSettings
 
 
 def _section(name: str, table: type[BaseModel]) -> str:

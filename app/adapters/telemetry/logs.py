@@ -128,6 +128,14 @@ class LogSink:
         """Log a warning about the configuration."""
         self._logger.warning("configuration.warning", message=message)
 
+    def log_server_line(self, server: str, line: str) -> None:
+        """Log a line that an MCP server wrote to its standard error."""
+        self._logger.debug("mcp.server_line", server=server, line=line)
+
+    def log_server_failure(self, server: str, reason: str) -> None:
+        """Log that an MCP server cannot be used, or not completely."""
+        self._logger.warning("mcp.server_failure", server=server, reason=reason)
+
     def log_lag(self, seconds: float) -> None:
         """Log a delay of the event loop."""
         self._logger.warning("event_loop.lag", seconds=round(seconds, 3))

@@ -1,6 +1,6 @@
 """Agents as tools: every configured agent by name, the tools that it reaches, and the tool that it is to others."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from app.domain.agents import ConfiguredAgent
@@ -51,16 +51,23 @@ class AgentCatalogue:
         """Return the agents that these tools reach, at any depth."""
         return [agent for tool in sorted(self.reachable(tools)) if (agent := self.behind(tool)) is not None]
 
-    def tools(self, others: Collection[Tool]) -> list[Tool]:
-        """Return the agents as tools; `others` are those that they may call."""
-        infos = {tool.info().name: tool.info() for tool in others}
-        return [
-            AgentTool(agent, [infos[name] for name in self.reachable(agent.tools) if name in infos])
-            for agent in self._agents.values()
-        ]
+    def tools(self, others: Iterable[ToolInfo]) -> list[Tool]:
+        """Return the agents as tools; `others` are the tools that they may call, as far as those are known yet."""
+        infos = {info.name: info for info in others}
+        return [AgentTool(agent, self._reached(agent, infos)) for agent in self._agents.values()]
+
+    def _reached(self, agent: ConfiguredAgent, infos: Mapping[str, ToolInfo]) -> list[ToolInfo]:
+        """Return the tools that an agent reaches; one that its server has yet to list counts as the worst."""
+        names = [name for name in sorted(self.reachable(agent.tools)) if self.behind(name) is None]
+        return [infos.get(name) or unlisted_tool(name) for name in names]
 
 
 NO_AGENTS: Final = AgentCatalogue()
+
+
+def unlisted_tool(name: str) -> ToolInfo:
+    """Return a tool of an MCP server before its server has listed it: it is taken for one that acts on the world."""
+    return ToolInfo(name, "mcp", "", SideEffects.EXTERNAL, idempotent=False)
 
 
 class AgentTool:

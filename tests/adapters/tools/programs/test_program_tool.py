@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from asyncio import get_running_loop
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +19,20 @@ from app.domain.ids import IdempotencyKey, ToolCallId
 from app.domain.tools import SideEffects
 from app.ports.tool import ToolContext, ToolError
 from tests.support.entropy import SeededEntropy
-from tests.support.virtual_time import VirtualClock
+from tests.support.virtual_time import VirtualClock, VirtualTimeLoop
 
 LIMITS = ProcessLimits(output=4096, memory=1 << 30, processes=32, open_files=64, file_bytes=1 << 20, cpu_seconds=5)
 ONE_TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 RUN = IdempotencyKey("run-of-a-test")
+
+
+@pytest.fixture(autouse=True)
+async def _real_time() -> AsyncIterator[None]:
+    """Let time run at its real speed, since the programs are no part of the loop."""
+    loop = get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    with loop.in_real_time():
+        yield
 
 
 @pytest.fixture
@@ -186,7 +196,9 @@ async def test_a_program_that_cannot_be_started_is_an_error_without_its_path(tmp
         ({"require_isolation": True}, "it requires isolation, which this version does not have"),
     ],
 )
-def test_a_program_that_cannot_run_here_is_unavailable(changes: dict[str, Any], reason: str, tmp_path: Path) -> None:
+async def test_a_program_that_cannot_run_here_is_unavailable(
+    changes: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
     found = program(tmp_path, "true", **changes).available()
     assert (found.available, found.reason) == (False, reason)
     assert program(tmp_path, "true").available().available
