@@ -29,6 +29,8 @@ BOUNDS = (
     Bound("structured_cpu_ms", "Structured: CPU per request", "ms", None),
     Bound("plan_ratio", "Plan of 20 inference steps: CPU relative to one plain chat", "×", 20),
     Bound("plan_cpu_ms", "Plan of 20 inference steps: CPU per request", "ms", None),
+    Bound("pass_ms", "One more pass of reasoning with its four inferences: CPU", "ms", None),
+    Bound("pass_more_ms", "One more pass of reasoning: CPU beyond four steps of a plan", "ms", 2),
     Bound("flow_cpu_ms", "Flow of 20 work nodes in memory: CPU per request", "ms", 3),
     Bound("flow_next_us", "Flow alone: `next` on a work node", "µs", 50),
     Bound("flow_build_ms", "Flow of 1,000 nodes: building it", "ms", 100),

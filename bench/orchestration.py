@@ -1,4 +1,4 @@
-"""The cost of the orchestration alone: from the facade to the answer, with a scripted engine and without HTTP.
+"""The cost of the orchestration alone, of chats and of passes: from the facade to the answer, with scripted engines.
 
 The scenario runs `python -m bench.orchestration`, which prints its numbers, in a process of its own on the measured
 core. The chats run one after the other, so that the number of Python calls is the same in each run.
@@ -21,6 +21,7 @@ from app.domain.access import LOCAL
 from app.domain.contract.request import SystemRequest
 from app.orchestration.runtime.handle import ExecutionHandle
 from app.settings import load_settings
+from bench.passes import measure_passes
 from bench.scenarios import BenchEnvironment, Numbers
 from bench.upstream import TEXT
 
@@ -32,7 +33,7 @@ CHAT = SystemRequest.model_validate({"messages": [{"role": "user", "content": "W
 
 
 async def orchestration(bench: BenchEnvironment) -> Numbers:
-    """Measure plain chat between the facade and a scripted engine."""
+    """Measure plain chat, and passes of reasoning, between the facade and a scripted engine."""
     child = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -57,7 +58,7 @@ async def orchestration(bench: BenchEnvironment) -> Numbers:
 
 
 async def measure() -> Mapping[str, float]:
-    """Return CPU time and Python calls of a plain chat in this process."""
+    """Return CPU time and Python calls of a plain chat, and CPU time of a pass, in this process."""
     with tempfile.TemporaryDirectory(prefix="portico-bench-") as directory:
         settings = load_settings({}, _write_configuration(Path(directory)), local_model=lambda: None)
         async with open_service(settings) as service:
@@ -68,6 +69,7 @@ async def measure() -> Mapping[str, float]:
         "orchestration_cpu_us": statistics.median(costs) * 1e6,
         "orchestration_calls": calls / COUNTED,
         "orchestration_core_calls": core_calls / COUNTED,
+        **await measure_passes(),
     }
 
 

@@ -19,6 +19,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from hashlib import blake2b
 from itertools import count
 from typing import Any, Final
@@ -67,8 +68,9 @@ class PromptInput(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
 
     def output_schema(self, output: type[BaseModel]) -> dict[str, Any]:
-        """Return the JSON Schema that the answer is asked to fit."""
-        return output.model_json_schema()
+        """Return the JSON Schema that the answer is asked to fit; a new one that may be changed."""
+        schema: dict[str, Any] = json.loads(_schema_of(output))
+        return schema
 
 
 class EmptyInput(PromptInput):
@@ -141,6 +143,12 @@ class PromptDefinition:
 
     def _is_plain(self, place: str) -> bool:
         return place == DATA_RULE or place in self.places
+
+
+@lru_cache(maxsize=256)
+def _schema_of(output: type[BaseModel]) -> str:
+    """Return the JSON Schema of a model as text, because making it takes longer than the rest of a question."""
+    return json.dumps(output.model_json_schema())
 
 
 def unused_mark(texts: Collection[str], size: int = 4) -> str:
