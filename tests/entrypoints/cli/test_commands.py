@@ -18,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.bootstrap.access import open_keys
 from app.bootstrap.service import open_history_reader
-from app.domain.access import Principal
+from app.domain.access import Permissions, Principal
 from app.domain.contract.final_answer import FinalAnswer
 from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import ResponseMetadata, SystemError, SystemResponse
@@ -137,7 +137,7 @@ class StagedService:
     async def ping_engines(self) -> list[Reach]:
         return self.engines
 
-    def tools(self) -> list[Offered]:
+    async def tools(self, _permissions: Permissions) -> list[Offered]:
         return self.offered
 
     async def check_storage(self, settings: Settings) -> str:
