@@ -128,12 +128,13 @@ AGENTS = AgentCatalogue(
         ConfiguredAgent("writer", "Writes.", "You write.", tools=("look", "write", "agent__reader")),
     ]
 )
+CHAOS_TOOLS = [*TOOLS, "agent__reader", "agent__writer"]
+"""The tools of a chaos harness with agents, by name."""
 
 
 def agents_harness(clock: Clock, seed: int, acts: ToolActions, **bounds: Any) -> Harness:
     """Return a chaos harness whose engines also call two agents, one of which calls the other."""
     dice, tools = Random(seed), acts.tools(Random(seed + 1))
-    names = [*TOOLS, "agent__reader", "agent__writer"]
-    engines = [RandomEngine(name, clock, dice, names) for name in ("primary", "backup")]
+    engines = [RandomEngine(name, clock, dice, CHAOS_TOOLS) for name in ("primary", "backup")]
     made = make_harness(clock, *engines, tools=[*tools, *AGENTS.tools(tools)], tool_calls=40, **bounds)
     return replace(made, environment=replace(made.environment, agents=AGENTS))

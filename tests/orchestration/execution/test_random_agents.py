@@ -4,13 +4,13 @@ import pytest
 
 from app.domain.lifecycle import TERMINAL, State
 from app.ports.journal import ExecutionHistory
-from tests.support.chaos import ToolActions, agents_harness
+from tests.support.chaos import CHAOS_TOOLS, ToolActions, agents_harness
 from tests.support.harness import chat_request, replay_offline
 from tests.support.recovery import TERMINAL_TYPES, committing_harness, is_complete_log, open_starts, run_and_cancel
 from tests.support.seeds import seeds
 from tests.support.virtual_time import VirtualClock
 
-REQUEST = chat_request("go", tools=["look", "flaky", "write", "agent:reader", "agent:writer"])
+REQUEST = chat_request("go", tools=CHAOS_TOOLS)
 
 
 def depth(record: ExecutionHistory) -> int:

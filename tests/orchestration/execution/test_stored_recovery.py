@@ -14,7 +14,7 @@ from app.domain.journal.header import ExecutionHeader
 from app.domain.lifecycle import TERMINAL, State
 from app.orchestration.execution.execution import Execution
 from tests.support.broken_database import DyingDatabase
-from tests.support.chaos import ToolActions, chaos_harness
+from tests.support.chaos import CHAOS_TOOLS, ToolActions, agents_harness, chaos_harness
 from tests.support.harness import Harness, chat_request, replay_offline, response_of
 from tests.support.recovery import is_complete_log, open_starts
 from tests.support.seeds import seeds
@@ -32,9 +32,10 @@ async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
         yield opened
 
 
-def on(journal_of: StoreReplica, clock: VirtualClock, seed: int, acts: ToolActions) -> Harness:
-    """Return the same random harness on the journal of that replica."""
-    here = chaos_harness(clock, seed, acts, tool_rounds=3)
+def on(journal_of: StoreReplica, clock: VirtualClock, name: str, acts: ToolActions, later: int = 0) -> Harness:
+    """Return the same random harness on the journal of that replica; executions named `agents` call agents."""
+    make = agents_harness if name.endswith("agents") else chaos_harness
+    here = make(clock, seed_of(name) + later, acts, tool_rounds=3)
     here.environment = replace(here.environment, journal=journal_of.journal)
     return here
 
@@ -50,7 +51,7 @@ def seed_of(name: str) -> int:
 
 def header_of(here: Harness, name: str) -> ExecutionHeader:
     """Return the header of a journaled execution of that name."""
-    drawn = here.execution(chat_request()).header
+    drawn = here.execution(chat_request(tools=CHAOS_TOOLS)).header
     return replace(drawn, execution_id=f"e-{name}", request_id=name, durability="journaled")
 
 
@@ -58,7 +59,7 @@ async def until_death(database: DyingDatabase, clock: VirtualClock, name: str, a
     """Run until the database is gone, or to the end; return True if it was gone. Every commit is a group of its own."""
     died = False
     async with open_replica(database, clock, "first", limits=WriterLimits(group_items=1), closing_seconds=0.0) as first:
-        here = on(first, clock, seed_of(name), acts)
+        here = on(first, clock, name, acts)
         header = header_of(here, name)
 
         async def whole() -> None:
@@ -85,7 +86,7 @@ async def check_recovery(database: Database, clock: VirtualClock, name: str, act
             record = await second.store.claim(found.execution_id, found.epoch)
             assert record is not None
             second.journal.attach(record)
-            here = on(second, clock, seed_of(name) + 1_000, acts)
+            here = on(second, clock, name, acts, later=1_000)
             execution = Execution(record.header, environment=here.environment, journal=second.journal, history=record)
             await run(here, execution)
             assert response_of(execution).state in {*TERMINAL, State.SUSPENDED}
@@ -104,12 +105,13 @@ async def check_recovery(database: Database, clock: VirtualClock, name: str, act
 
 @pytest.mark.parametrize("committed", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("seed", seeds(2))
+@pytest.mark.parametrize("kind", ["tools", "agents"])
 async def test_a_crash_around_any_commit_loses_nothing_and_repeats_nothing_unsafe(
-    database: Database, clock: VirtualClock, seed: int, committed: bool
+    database: Database, clock: VirtualClock, kind: str, seed: int, committed: bool
 ) -> None:
     died, commit = True, 0
     while died:
-        acts, name = ToolActions(), f"{seed}.{commit}"
+        acts, name = ToolActions(), f"{seed}.{commit}.{kind}"
         # The opening is the first commit: without it there is no execution.
         died = await until_death(
             DyingDatabase(database, commit + (not committed), committed=committed), clock, name, acts
@@ -125,7 +127,7 @@ async def test_an_unsafe_call_waits_for_its_intent_to_be_durable(database: Datab
     async with open_replica(database, clock) as first:
         for seed in range(12):
             acts = ToolActions()
-            here = on(first, clock, seed, acts)
+            here = on(first, clock, f"{seed}.0", acts)
             header = replace(header_of(here, f"{seed}.0"), durability="memory")
             await first.journal.open(header)
             execution = Execution(header, environment=here.environment, journal=first.journal)
