@@ -1,16 +1,28 @@
-"""Scenario of access: the same plain chat without and with keys and limits."""
+"""Scenarios of access: the check of a key, and the same plain chat without and with keys and limits."""
 
 import statistics
 import tempfile
+import time
 from pathlib import Path
 
+from app.adapters.access.api_keys import ApiKeys
+from app.adapters.access.authenticators import BearerAuthenticator
+from app.adapters.access.key_administration import KeyAdministration, KeyGrant
+from app.adapters.stores.api_keys import DatabaseKeys
+from app.adapters.stores.sqlite import open_sqlite
+from app.adapters.system import SystemClock, SystemEntropy
+from app.domain.access import KEY_DEFAULT
+from app.domain.access_limits import NO_LIMITS
 from app.domain.api_key import SECRET_BYTES, ApiKey
+from app.domain.ids import TenantId, UserId
+from app.entrypoints.http.context import bearer_credentials
 from bench.load import authorized, open_connections
 from bench.processes import open_portico
 from bench.scenarios import CHAT_REQUEST, CONNECTIONS, WARM_UP, BenchEnvironment, Numbers, Scenario, cpu_per_request
 from bench.upstream import TEXT
 
 PAIRS, REQUESTS_PER_PAIR = 16, 300
+CHECKS = 50_000
 _KEY = ApiKey.from_random(1, bytes(SECRET_BYTES))
 _LIMITS = """
 price = { input = 0.15, output = 0.6 }
@@ -50,4 +62,23 @@ async def limits(bench: BenchEnvironment) -> Numbers:
     return {"limited_more_ms": statistics.median(differences) * 1000}
 
 
-ACCESS_SCENARIOS: tuple[Scenario, ...] = (limits,)
+async def keys(_bench: BenchEnvironment) -> Numbers:
+    """Measure the check of a key after the first time, from the headers of a request to its principal."""
+    clock = SystemClock()
+    with tempfile.TemporaryDirectory(prefix="portico-bench-") as directory:
+        async with open_sqlite(Path(directory) / "portico.db") as database:
+            store = DatabaseKeys(database)
+            grant = KeyGrant(TenantId("acme"), UserId("ann"), KEY_DEFAULT, NO_LIMITS, None)
+            key = await KeyAdministration(store, clock, SystemEntropy(clock)).create(grant)
+            authenticator = BearerAuthenticator(clock, ApiKeys(store, clock))
+            authorization = (b"authorization", b"Bearer " + key.reveal().encode())
+            scope = {"headers": [(b"host", b"localhost"), authorization]}
+            await authenticator.authenticate(bearer_credentials(scope))
+            began = time.process_time()
+            for _ in range(CHECKS):
+                await authenticator.authenticate(bearer_credentials(scope))
+            seconds = time.process_time() - began
+    return {"key_check_us": seconds / CHECKS * 1e6}
+
+
+ACCESS_SCENARIOS: tuple[Scenario, ...] = (limits, keys)

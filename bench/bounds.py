@@ -21,6 +21,7 @@ BOUNDS = (
     Bound("chat_latency_p99_ms", "Plain chat: latency, p99", "ms", None),
     Bound("chat_alone_p50_ms", "Plain chat, 1 connection: latency, p50", "ms", None),
     Bound("limited_more_ms", "Plain chat with a key and four limits: CPU beyond the same chat without", "ms", 0.08),
+    Bound("key_check_us", "Checking an API key after the first time: CPU", "µs", 20),
     Bound("orchestration_calls", "Orchestration alone, facade to answer: Python calls per chat", "calls", 700),
     Bound("orchestration_core_calls", "Of these in orchestration, capabilities and domain", "calls", None),
     Bound("orchestration_cpu_us", "Orchestration alone: CPU per chat", "µs", None),

@@ -57,10 +57,12 @@ def json_body(model: type[M], *, after: Callable[..., Any] | None = None) -> Any
 
 
 async def _read_model(context: RequestContext, model: type[M]) -> M:
-    """Return the body of the request.
+    """Return the body of the request, which is read of a known caller only.
 
-    Raises: ClientDisconnect; RequestFailure (REQUEST_INVALID, REQUEST_UNSUPPORTED_MEDIA, REQUEST_TOO_LARGE).
+    Raises: AccessFailure; StorageFailure; ClientDisconnect; RequestFailure (REQUEST_INVALID, REQUEST_UNSUPPORTED_MEDIA,
+    REQUEST_TOO_LARGE).
     """
+    await context.authenticate()
     limits = context.service.settings.limits
     body = await read_body(dict(context.scope["headers"]), context.receive, limits.body_bytes)
     context.body_was_read = True

@@ -5,7 +5,7 @@ before its caller is known; probes do not.
 """
 
 from asyncio import get_running_loop
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -136,6 +136,11 @@ def bearer_credentials(scope: Scope) -> str | None:
     return credentials.strip(" ") if len(given) == 1 else ""
 
 
+_SCHEME_NAME = "bearer"
+SECURED: Mapping[str, Any] = {"security": [{_SCHEME_NAME: []}]}
+"""Description of a route that authenticates its callers without the dependency."""
+
+
 class BearerAuthentication(SecurityBase):
     """Dependency that authenticates the caller; FastAPI describes it as the security scheme of its routes."""
 
@@ -144,7 +149,7 @@ class BearerAuthentication(SecurityBase):
             description="An API key (`ptk_…`), or a token of the configured issuer. Without authentication "
             "(`auth.mode` is `none`) it is not needed."
         )
-        self.scheme_name = "bearer"
+        self.scheme_name = _SCHEME_NAME
 
     async def __call__(self, request: Request) -> RequestContext:
         context = context_of(request)
