@@ -56,7 +56,14 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
         "prompts": {"directory": None},
         "flows": {"modules": [], "working_dir": None, "commands": [], "http_timeout": 30},
         "tools": {"modules": [], "threads": 32, "cli": {}, "http": {}, "mcp": {}},
-        "policy": {"allow": [], "deny": [], "approve": [], "pre_authorise": [], "trusted_output": []},
+        "policy": {
+            "allow": [],
+            "deny": [],
+            "approve": [],
+            "pre_authorise": [],
+            "trusted_output": [],
+            "self_approval": True,
+        },
         "auth": {
             "mode": "none",
             "bootstrap_key_file": None,
@@ -105,6 +112,7 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
             "history_messages": 50,
             "history_tokens": 8_000,
             "timeout": 600,
+            "suspension_seconds": 604_800,
         },
         "tenants": {},
         "planner": {"kind": "model", "steps": []},

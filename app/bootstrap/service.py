@@ -367,6 +367,7 @@ class Foundation:
             answer_validator=answer_validator,
             conversations=sessions,
             concurrent_inferences=settings.limits.concurrent_inferences,
+            suspension_seconds=settings.limits.suspension_seconds,
             prompts=self.prompts,
             agents=self.agents,
             quotas=accounts.quotas,
@@ -375,7 +376,14 @@ class Foundation:
 
     def facade_config(self, flows: Mapping[str, ServedFlow]) -> FacadeConfig:
         """Return the configuration of the facade, which serves these flows."""
-        return FacadeConfig(_limits(self.settings), self.settings.telemetry.currency, self.grammars, flows)
+        settings = self.settings
+        return FacadeConfig(
+            _limits(settings),
+            settings.telemetry.currency,
+            self.grammars,
+            flows,
+            self_approval=settings.policy.self_approval,
+        )
 
     def limit_reports(self) -> LimitReports:
         """Return where limits report what they find."""

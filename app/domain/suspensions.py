@@ -7,7 +7,7 @@ unknown_outcome     {"decision": "happened", "result"} | {"decision": "run"} | {
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
@@ -53,6 +53,8 @@ class GiveUp(_Decision):
     decision: Literal["give_up"]
 
 
+ABOUT_CALLS: Final = frozenset({SuspensionKind.APPROVAL, SuspensionKind.UNKNOWN_OUTCOME})
+"""Kinds that ask about a call: whether it may run, or what has become of it."""
 UNKNOWN_OUTCOME_TEXT = "it is not known whether this call has happened"
 """The result of a call whose outcome stays unknown."""
 ApprovalDecision = Annotated[Approve | Deny, Field(discriminator="decision")]

@@ -9,13 +9,14 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from app.domain.access import AccessScope, Permission, Principal
 from app.domain.contract.response import Cost, Suspension, SystemError, SystemResponse
-from app.domain.failures import TAXONOMY, Code, RequestFailure, StorageFailure, failure
+from app.domain.failures import TAXONOMY, AccessFailure, Code, RequestFailure, StorageFailure, failure
 from app.domain.ids import ExecutionId, RequestId, SessionId, SuspensionId, TenantId
 from app.domain.journal.events import ExecutionResumed, StoredEvent
 from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import RecordedStep
 from app.domain.journal.status import ExecutionStatus
 from app.domain.lifecycle import TERMINAL, Mode, State
+from app.domain.suspensions import ABOUT_CALLS
 from app.orchestration.execution.environment import Environment
 from app.orchestration.rights import require
 from app.orchestration.runtime.agent_trace import AgentTrace, agent_trace
@@ -88,19 +89,17 @@ class ResumeRequest(BaseModel):
     )
 
 
-class OpenSuspensionView(BaseModel):
-    """An open suspension and the execution that it belongs to."""
-
-    request_id: RequestId = Field(description="The request's id.")
-    suspension: Suspension = Field(description="The suspension.")
-
-
 @dataclass(frozen=True, slots=True)
 class ExecutionPage:
     """A page of executions, newest first; `next` is the cursor of the following page, None on the last."""
 
     executions: list[ExecutionView]
     next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerAccepted:
+    """The answer to a suspension of another user's execution was accepted; the execution itself is not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +129,7 @@ class Executions:
         launcher: Launcher,
         recovery: Recovery,
         event_tailer: EventTailer,
+        self_approval: bool = True,
     ) -> None:
         self._environment = environment
         self._store = store
@@ -137,6 +137,7 @@ class Executions:
         self._recovery = recovery
         self._replayer = OfflineReplayer(launcher.patterns)
         self._event_tailer = event_tailer
+        self._self_approval = self_approval
 
     async def show(self, principal: Principal, request_id: RequestId) -> ExecutionView:
         """Return the execution with its status."""
@@ -158,11 +159,6 @@ class Executions:
         page = await self._store.executions(principal.readable, selected, after=after, limit=limit)
         views = [_view(each, await self._status(each), await self._open_suspensions(each)) for each in page.items]
         return ExecutionPage(views, page.next)
-
-    async def suspensions(self, principal: Principal) -> list[OpenSuspensionView]:
-        """Return all open suspensions, those of the oldest execution first."""
-        found = await self._store.suspensions(principal.readable)
-        return [OpenSuspensionView(request_id=each.request_id, suspension=each.suspension) for each in found]
 
     async def read(self, principal: Principal, request_id: RequestId, *, after: int = 0) -> Subscription:
         """Return a subscription to the events after that number, across suspensions, until the execution ends.
@@ -230,23 +226,30 @@ class Executions:
             if await self._recovery.end_unowned(stored, CANCELLED_BY_CLIENT):
                 return True
 
+    async def require_answerable(self, principal: Principal, request_id: RequestId) -> None:
+        """Raise RequestFailure (REQUEST_NOT_FOUND) if the principal has no such execution and may not decide on it."""
+        if self._launcher.local.find(principal.own, request_id) is None:
+            await self._answerable(principal, request_id)
+
     async def resume(
         self, principal: Principal, request_id: RequestId, answer: ResumeRequest, *, subscribe: bool
-    ) -> ExecutionHandle | ResumeAccepted:
+    ) -> ExecutionHandle | ResumeAccepted | AnswerAccepted:
         """Record the answer to one open suspension; after the last answer the execution continues here.
 
         The history is read once and replayed before the answer is recorded, since an answer is taken once: it must not
-        be lost to a journal that diverges. The answer to the last suspension claims the execution.
+        be lost to a journal that diverges. The answer to the last suspension claims the execution. It runs under the
+        rights of its header.
 
         Raises: RequestFailure (REQUEST_RESUME_UNEXPECTED, REQUEST_RESUME_MISMATCH, REQUEST_INVALID,
-        REQUEST_SHUTTING_DOWN); StorageFailure (STORAGE_SNAPSHOT_INVALID) if today's pattern diverges from the journal.
-        Nothing is changed then.
+        REQUEST_SHUTTING_DOWN); AccessFailure (ACCESS_DENIED); StorageFailure (STORAGE_SNAPSHOT_INVALID) if today's
+        pattern diverges from the journal. Nothing is changed then.
         """
         if self._launcher.local.find(principal.own, request_id) is not None:
             raise RequestFailure(Code.REQUEST_RESUME_UNEXPECTED, "the execution is not suspended")
         self._launcher.require_accepting()
-        stored = await self._stored(principal.own, request_id)
-        suspension = select_suspension(await self._open_suspensions(stored), answer.tool_id, answer.suspension_id)
+        stored, suspensions = await self._answerable(principal, request_id)
+        suspension = select_suspension(suspensions, answer.tool_id, answer.suspension_id)
+        self._require_right_to_answer(principal, stored, suspension)
         history = await self._history(stored)
         require_current_version(history.header, self._launcher.patterns)
         step = answer_step(
@@ -261,10 +264,43 @@ class Executions:
         receipt = await self._store.answer(
             stored.tenant, stored.execution_id, suspension.suspension_id, step, [event], claim=True
         )
-        if receipt.open_suspensions:
+        is_own = stored.user == principal.user
+        if receipt.open_suspensions and is_own:
             return await self._accepted(principal, stored, subscribe=subscribe)
-        history = await self._answered(stored, history, step, receipt)
-        return self._launcher.start(history, claimed=True, subscribe=subscribe)
+        if not receipt.open_suspensions:
+            history = await self._answered(stored, history, step, receipt)
+            handle = self._launcher.start(history, claimed=True, subscribe=subscribe and is_own)
+            if is_own:
+                return handle
+        return AnswerAccepted()
+
+    async def _answerable(
+        self, principal: Principal, request_id: RequestId
+    ) -> tuple[StoredExecution, Sequence[Suspension]]:
+        """Return the execution and the suspensions of it that the principal may see.
+
+        They are all of its own; of another user those about calls, if it may approve. Raises: RequestFailure
+        (REQUEST_NOT_FOUND) without such an execution, or without such a suspension of another user.
+        """
+        scope = AccessScope(principal.tenant) if principal.permissions.allows(Permission.APPROVE) else principal.own
+        stored = await self._stored(scope, request_id)
+        suspensions = await self._open_suspensions(stored)
+        if stored.user == principal.user:
+            return stored, suspensions
+        about_calls = [each for each in suspensions if each.kind in ABOUT_CALLS]
+        if not about_calls:
+            raise no_such_execution()
+        return stored, about_calls
+
+    def _require_right_to_answer(self, principal: Principal, stored: StoredExecution, suspension: Suspension) -> None:
+        """Raise AccessFailure (ACCESS_DENIED) if the principal may not answer the suspension."""
+        if suspension.kind not in ABOUT_CALLS:
+            require(principal.permissions, Permission.SEND_MESSAGES, "answer questions")
+            return
+        require(principal.permissions, Permission.APPROVE, "decide about calls")
+        if stored.user == principal.user and not self._self_approval:
+            message = "another user must decide: policy.self_approval is false"
+            raise AccessFailure(Code.ACCESS_DENIED, message)
 
     def _answer_errors(
         self, history: ExecutionHistory, suspension: Suspension, payload: JsonValue
@@ -336,12 +372,10 @@ class Executions:
             return stored.status
         return stored.status if history is None else status_of(history)
 
-    async def _open_suspensions(self, stored: StoredExecution) -> list[Suspension]:
+    async def _open_suspensions(self, stored: StoredExecution) -> Sequence[Suspension]:
         if stored.status.state is not State.SUSPENDED:
-            return []
-        return [
-            each.suspension for each in await self._store.suspensions(AccessScope(stored.tenant), stored.execution_id)
-        ]
+            return ()
+        return await self._store.suspensions_of(stored.tenant, stored.execution_id)
 
     async def _history(self, stored: StoredExecution) -> ExecutionHistory:
         history = await self._store.load(stored.tenant, stored.execution_id)

@@ -25,10 +25,10 @@ from app.orchestration.erasure import Erasure
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.session_turn import history_window
 from app.orchestration.executions import (
+    AnswerAccepted,
     Executions,
     ExecutionSummary,
     ExecutionView,
-    OpenSuspensionView,
     ResumeAccepted,
     ResumeRequest,
     summary_of,
@@ -53,7 +53,7 @@ from app.orchestration.pipeline.stages import (
     inherited_history,
 )
 from app.orchestration.quote import QuoteCalculator
-from app.orchestration.records import Records
+from app.orchestration.records import Records, SuspensionView
 from app.orchestration.rights import require_models_and_tools
 from app.orchestration.runtime.agent_trace import AgentTrace
 from app.orchestration.runtime.fork import ForkRequest, continuation, fork_execution, merge_overrides
@@ -77,6 +77,7 @@ __all__ = [
     "Accepted",
     "AgentTrace",
     "AgentView",
+    "AnswerAccepted",
     "CallOptions",
     "CatchUpSubscription",
     "EnginePing",
@@ -91,7 +92,6 @@ __all__ = [
     "FlowView",
     "ForkRequest",
     "HistoryReader",
-    "OpenSuspensionView",
     "PolicyStatus",
     "PromptView",
     "ReplayReport",
@@ -100,6 +100,7 @@ __all__ = [
     "SessionChanges",
     "SessionView",
     "StepView",
+    "SuspensionView",
     "ToolView",
     "UsageView",
     "summary_of",
@@ -134,6 +135,8 @@ class FacadeConfig:
     currency: str
     grammars: Mapping[str, str] = field(default_factory=dict)
     flows: Mapping[str, ServedFlow] = field(default_factory=dict)
+    self_approval: bool = True
+    """True if the user who asked for a call that waits for an approval may give it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +163,12 @@ class Facade:
         event_tailer: EventTailer,
     ) -> None:
         self.executions = Executions(
-            environment, store, launcher=launcher, recovery=recovery, event_tailer=event_tailer
+            environment,
+            store,
+            launcher=launcher,
+            recovery=recovery,
+            event_tailer=event_tailer,
+            self_approval=config.self_approval,
         )
         self.records = Records(environment, store, records, launcher, config.flows)
         self.erasure = Erasure(environment, records, self.executions, self.records, launcher.local)

@@ -1,13 +1,18 @@
 """Records of executions: what was asked and what was answered, as far as it is stored."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
-from app.domain.access import AccessScope, Principal
+from pydantic import Field
+
+from app.domain.access import AccessScope, Permission, Principal
 from app.domain.contract.messages import Message
 from app.domain.contract.request import SystemRequest
+from app.domain.contract.response import Suspension
 from app.domain.failures import Code, RequestFailure, StorageFailure
-from app.domain.ids import RequestId
+from app.domain.ids import RequestId, SessionId, UserId
 from app.domain.journal.header import ExecutionHeader
 from app.domain.lifecycle import Mode
 from app.orchestration.execution.environment import Environment
@@ -20,7 +25,34 @@ from app.orchestration.runtime.lookup import no_such_execution, stored_execution
 from app.orchestration.runtime.step_list import StepView, step_views
 from app.orchestration.runtime.transcript import Transcript, require_completed, still_running, transcript_of
 from app.ports.journal import ExecutionHistory
-from app.ports.storage import ExecutionStore, RecordStore, StoredExecution
+from app.ports.storage import (
+    ExecutionStore,
+    OpenSuspension,
+    OtherUsers,
+    RecordStore,
+    StoredExecution,
+    SuspensionFilter,
+)
+
+_CALL_FIELDS: Final = ("tool", "arguments", "node")
+"""Parts of a value that name the call in question."""
+
+
+class SuspensionView(Suspension):
+    """An open suspension and the execution that it belongs to."""
+
+    request_id: RequestId = Field(description="The request's id.")
+    session_id: SessionId | None = Field(description="The session's id.")
+    user: UserId = Field(description="User who asked for the execution.")
+    agent: str | None = Field(description="Configured agent of the request.")
+
+
+@dataclass(frozen=True, slots=True)
+class SuspensionPage:
+    """A page of open suspensions; `next` is the cursor of the following page, None on the last."""
+
+    suspensions: list[SuspensionView]
+    next: str | None
 
 
 class Records:
@@ -88,6 +120,19 @@ class Records:
             )
         return header, transcript_of(header, response, in_session)
 
+    async def suspensions(
+        self, principal: Principal, selected: SuspensionFilter, *, after: str | None, limit: int
+    ) -> SuspensionPage:
+        """Return a page of the suspensions that the principal may answer or asked for, or may read."""
+        others = OtherUsers.NONE
+        if principal.readable.user is None:
+            others = OtherUsers.ALL
+        elif principal.permissions.allows(Permission.APPROVE):
+            others = OtherUsers.CALLS
+        page = await self._records.suspensions(principal.own, selected, others, after=after, limit=limit)
+        views = [_suspension_view(each, is_whole=principal.readable.user in {None, each.user}) for each in page.items]
+        return SuspensionPage(views, page.next)
+
     async def stored(self, scope: AccessScope, request_id: RequestId) -> StoredExecution:
         """Return the stored execution; one in memory that has just ended is written first."""
         return await stored_execution(self._store, self._environment.journal, scope, request_id)
@@ -111,3 +156,18 @@ class Records:
         if header is None:
             raise no_such_execution()
         return header
+
+
+def _suspension_view(found: OpenSuspension, *, is_whole: bool) -> SuspensionView:
+    """Return the view of an open suspension; unless it `is_whole`, only the call of its value."""
+    shown, value = found.suspension, found.suspension.value
+    if not is_whole and isinstance(value, dict):
+        value = {name: value[name] for name in _CALL_FIELDS if name in value}
+    return SuspensionView(
+        **shown.model_dump(exclude={"value"}),
+        value=value,
+        request_id=found.request_id,
+        session_id=found.session_id,
+        user=found.user,
+        agent=found.agent,
+    )

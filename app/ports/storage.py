@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
 from pydantic import JsonValue
 
 from app.domain.access import AccessScope
 from app.domain.contract.messages import Message
-from app.domain.contract.response import Suspension
+from app.domain.contract.response import Suspension, SuspensionKind
 from app.domain.failures import Code
 from app.domain.ids import ExecutionId, ReplicaId, RequestId, SessionId, SuspensionId, TenantId, UserId
 from app.domain.journal.events import StoredEvent, UnnumberedEvent
@@ -83,12 +84,38 @@ class ResultPage(Generic[T]):
     next: str | None
 
 
+class OtherUsers(StrEnum):
+    """Suspensions of other users that a list contains: none, those about calls of tools, or all of the tenant."""
+
+    NONE = "none"
+    CALLS = "calls"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class SuspensionFilter:
+    """Conditions of a list of open suspensions; None matches all. `since` is in Unix seconds.
+
+    `tool` is the tool whose call is suspended, else the name that a resume uses.
+    """
+
+    session_id: SessionId | None = None
+    request_id: RequestId | None = None
+    tool: str | None = None
+    kind: SuspensionKind | None = None
+    user: UserId | None = None
+    since: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class OpenSuspension:
-    """Open suspension of an execution."""
+    """Open suspension of an execution, with the names of the execution."""
 
     execution_id: ExecutionId
     request_id: RequestId
+    session_id: SessionId | None
+    user: UserId
+    agent: str | None
     suspension: Suspension
 
 
@@ -131,10 +158,8 @@ class ExecutionStore(Protocol):
         """
         ...
 
-    async def suspensions(
-        self, scope: AccessScope, execution_id: ExecutionId | None = None
-    ) -> Sequence[OpenSuspension]:
-        """Return the open suspensions in the scope or of one execution, those of the oldest execution first."""
+    async def suspensions_of(self, tenant: TenantId, execution_id: ExecutionId) -> Sequence[Suspension]:
+        """Return the open suspensions of the execution."""
         ...
 
     async def answer(
@@ -298,6 +323,12 @@ class RecordStore(Protocol):
 
     async def header(self, tenant: TenantId, execution_id: ExecutionId) -> ExecutionHeader | None:
         """Return the header of the execution, which outlives its steps and events."""
+        ...
+
+    async def suspensions(
+        self, own: AccessScope, where: SuspensionFilter, others: OtherUsers, *, after: str | None = None, limit: int
+    ) -> ResultPage[OpenSuspension]:
+        """Return a page of the open suspensions of a user, and of `others`, those of the oldest execution first."""
         ...
 
     async def erase_execution(

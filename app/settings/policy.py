@@ -39,6 +39,9 @@ class PolicySettings(Table):
     trusted_output: Annotated[tuple[ToolPattern, ...], Field(strict=False)] = Field(
         (), description="Tools whose results count as trusted text"
     )
+    self_approval: bool = Field(
+        True, description="If false, the user who asked for a call that waits for an approval may not give it"
+    )
 
     def rules(self) -> PolicyRules:
         """Return the rules."""

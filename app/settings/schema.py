@@ -242,6 +242,7 @@ class LimitSettings(Table):
     )
     history_tokens: Natural = Field(8_000, description="Tokens of a session that the model sees")
     timeout: Seconds = Field(600, description="Running time of an execution")
+    suspension_seconds: Seconds = Field(7 * 24 * 3600, description="Time after which a suspension expires")
 
 
 class TenantSettings(Table):

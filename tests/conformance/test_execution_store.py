@@ -33,7 +33,7 @@ from tests.support.examples import (
     response,
     unnumbered,
 )
-from tests.support.stored_executions import EVER, answered, begun, journaled, moved, refused, suspended
+from tests.support.stored_executions import EVER, all_suspensions, answered, begun, journaled, moved, refused, suspended
 from tests.support.stores import StoreReplica
 
 
@@ -152,14 +152,14 @@ async def test_a_history_is_loaded_whole_by_any_replica(here: StoreReplica, ther
 async def test_only_suspended_executions_have_open_suspensions(here: StoreReplica) -> None:
     await suspended(here, "a", "1", "2/0")
     await suspended(here, "b")
-    pending = await here.store.suspensions(LOCAL.own)
+    pending = await all_suspensions(here)
     assert [(each.execution_id, each.request_id, each.suspension.suspension_id) for each in pending] == [
         ("a", "r-a", "1"),
         ("a", "r-a", "2/0"),
         ("b", "r-b", "1"),
     ]
     assert pending[2].suspension == SUSPENSION.model_copy(update={"suspension_id": "1"})
-    assert [each.suspension.suspension_id for each in await here.store.suspensions(LOCAL.own, "a")] == ["1", "2/0"]
+    assert [each.suspension_id for each in await here.store.suspensions_of("local", "a")] == ["1", "2/0"]
     found = await here.store.find(LOCAL.own, "r-a")
     assert found is not None
     assert (found.status.state, found.owner) == (State.SUSPENDED, None)
@@ -175,7 +175,7 @@ async def test_an_execution_suspended_in_memory_is_stored_and_answered_like_othe
     here.journal.put("a", None, unnumbered(moved(State.SUSPENDED), last))
     await here.journal.durable("a")
     here.journal.close("a")
-    assert [each.suspension for each in await here.store.suspensions(LOCAL.own, "a")] == list(asked)
+    assert list(await here.store.suspensions_of("local", "a")) == list(asked)
     found = await here.store.find(LOCAL.own, "r-a")
     assert found is not None
     assert (found.status.state, found.owner) == (State.SUSPENDED, None)
@@ -208,7 +208,7 @@ async def test_answers_are_recorded_steps_and_accepted_once_in_any_order(here: S
     assert record.steps == {"2": answered("2"), "1": answered("1")}
     assert [each.sequence_number for each in record.events] == [1, 2, 3]
     assert record.commit_count == 3
-    assert await here.store.suspensions(LOCAL.own) == []
+    assert await all_suspensions(here) == []
 
 
 async def test_b6_103_one_of_two_concurrent_answers_is_accepted(here: StoreReplica) -> None:
@@ -248,7 +248,7 @@ async def test_b6_105_b6_108_a_claimed_execution_refuses_answers_and_further_cla
     assert claims[0] is not None
     assert (claims[0].epoch, claims[1]) == (2, None)
     await refused(Code.REQUEST_RESUME_UNEXPECTED, there.store.answer("local", "a", "1", answered()))
-    assert await here.store.suspensions(LOCAL.own) == []
+    assert await all_suspensions(here) == []
 
 
 async def test_the_last_answer_claims_the_execution_in_the_same_transaction(

@@ -1,18 +1,21 @@
 """Data of another tenant or another user does not exist, on both databases."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
 from app.domain.access import LOCAL, AccessScope
+from app.domain.contract.response import Suspension, SuspensionKind
 from app.domain.failures import Code, Failure
 from app.domain.ids import UserId
+from app.domain.journal.events import ExecutionSuspended
 from app.domain.journal.header import ExecutionHeader
 from app.domain.lifecycle import State
 from app.ports.journal import IdempotencyClaim, IdempotencyHit
-from app.ports.storage import ExecutionFilter
-from tests.support.examples import COMPLETED, unnumbered
-from tests.support.stored_executions import EVER, answered, journaled, moved, refused, suspended
+from app.ports.storage import ExecutionFilter, OtherUsers, SuspensionFilter
+from tests.support.examples import COMPLETED, SUSPENSION, response, unnumbered
+from tests.support.stored_executions import EVER, all_suspensions, answered, journaled, moved, refused, suspended
 from tests.support.stores import StoreReplica
 
 FOREIGN = (AccessScope("other"), AccessScope("local", "eve"))
@@ -42,15 +45,15 @@ async def test_b6_109_a_foreign_execution_does_not_exist(here: StoreReplica, sco
     await suspended(here, "a")
     assert await here.store.find(scope, "r-a") is None
     assert (await here.store.executions(scope, ExecutionFilter(), limit=EVER)).items == []
-    assert await here.store.suspensions(scope) == []
-    assert await here.store.suspensions(scope, "a") == []
-    assert len(await here.store.suspensions(LOCAL.own, "a")) == 1
+    assert await all_suspensions(here, scope) == []
+    assert len(await all_suspensions(here)) == 1
 
 
 async def test_b6_109_an_internal_id_of_another_tenant_finds_nothing(here: StoreReplica) -> None:
     await suspended(here, "a")
     assert await here.store.load("other", "a") is None
     assert await here.store.events("other", "a", limit=EVER) is None
+    assert await here.store.suspensions_of("other", "a") == []
     await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("other", "a", "1", answered()))
 
 
@@ -125,3 +128,72 @@ async def test_b6_109_an_idempotency_key_belongs_to_a_user(here: StoreReplica, t
         again = await there.journal.open(of_user(user, f"e-{number + 5}", f"r-{number + 5}"), claim)
         assert isinstance(again, IdempotencyHit)
         assert again.request_id == f"r-{number}"
+
+
+def question(key: str, kind: SuspensionKind, at: datetime, **value: str) -> Suspension:
+    return SUSPENSION.model_copy(
+        update={"suspension_id": key, "kind": kind, "tool_id": f"step.{key}", "value": value, "asked_at": at}
+    )
+
+
+async def waiting(here: StoreReplica, header: ExecutionHeader, *asked: Suspension) -> None:
+    await here.journal.open(header)
+    last = ExecutionSuspended(asked, response(State.SUSPENDED))
+    here.journal.put(header.execution_id, None, unnumbered(moved(State.SUSPENDED), last))
+    await here.journal.durable(header.execution_id)
+    here.journal.close(header.execution_id)
+
+
+EARLY, LATE = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC)
+
+
+async def three_users_wait(here: StoreReplica) -> None:
+    """Let three users each have a question and a call that waits for an approval; the last one is of another tenant."""
+    for number, (tenant, user) in enumerate((("local", "ada"), ("local", "eve"), ("other", "ada"))):
+        header = replace(of_user(user, f"e-{number}", f"r-{number}", session_id=f"s-{number}"), tenant=tenant)
+        asked = question("1", SuspensionKind.QUESTION, EARLY), question("2", SuspensionKind.APPROVAL, LATE, tool="mail")
+        await waiting(here, header, *asked)
+
+
+@pytest.mark.parametrize(
+    ("others", "shown"),
+    [
+        (OtherUsers.NONE, ["r-0/1", "r-0/2"]),
+        (OtherUsers.CALLS, ["r-0/1", "r-0/2", "r-1/2"]),
+        (OtherUsers.ALL, ["r-0/1", "r-0/2", "r-1/1", "r-1/2"]),
+    ],
+)
+async def test_b6_109_suspensions_of_other_users_are_listed_only_as_far_as_one_may_see_them(
+    here: StoreReplica, others: OtherUsers, shown: list[str]
+) -> None:
+    await three_users_wait(here)
+    found: list[str] = []
+    after: str | None = None
+    while True:
+        page = await here.records.suspensions(
+            AccessScope("local", "ada"), SuspensionFilter(), others, after=after, limit=1
+        )
+        found += [f"{each.request_id}/{each.suspension.suspension_id}" for each in page.items]
+        after = page.next
+        if after is None:
+            break
+    assert found == shown
+
+
+@pytest.mark.parametrize(
+    ("where", "shown"),
+    [
+        (SuspensionFilter(user=UserId("eve")), ["r-1/1", "r-1/2"]),
+        (SuspensionFilter(session_id="s-1", kind=SuspensionKind.APPROVAL), ["r-1/2"]),
+        (SuspensionFilter(request_id="r-0"), ["r-0/1", "r-0/2"]),
+        (SuspensionFilter(request_id="r-2"), []),
+        (SuspensionFilter(tool="mail"), ["r-0/2", "r-1/2"]),
+        (SuspensionFilter(tool="step.1"), ["r-0/1", "r-1/1"]),
+        (SuspensionFilter(since=LATE.timestamp()), ["r-0/2", "r-1/2"]),
+        (SuspensionFilter(since=LATE.timestamp() + 1), []),
+    ],
+)
+async def test_suspensions_are_filtered(here: StoreReplica, where: SuspensionFilter, shown: list[str]) -> None:
+    await three_users_wait(here)
+    page = await here.records.suspensions(AccessScope("local", "ada"), where, OtherUsers.ALL, limit=EVER)
+    assert [f"{each.request_id}/{each.suspension.suspension_id}" for each in page.items] == shown

@@ -20,7 +20,7 @@ from app.domain.lifecycle import TERMINAL, State
 from app.orchestration.executions import ExecutionView
 from app.orchestration.facade import Accepted
 from app.orchestration.runtime.fork import ForkRequest
-from app.ports.storage import ExecutionFilter
+from app.ports.storage import ExecutionFilter, SuspensionFilter
 from app.settings import Settings
 from tests.support.golden_journals import NEVER_EXPIRES, answer_suspension_of, wait_for_end
 from tests.support.stored_format import assert_keeps
@@ -72,8 +72,10 @@ async def test_every_execution_of_an_earlier_database_is_listed_and_shown(databa
             assert each.response is not None
             assert each.response.error is None
             assert (each.response.content or each.response.structured_output) or each.state is State.SUSPENDED
-        [pending] = await service.facade.executions.suspensions(LOCAL)
-        assert (pending.request_id, pending.suspension.tool_id) == ("g-ask", "ask_person")
+        [pending] = (
+            await service.facade.records.suspensions(LOCAL, SuspensionFilter(), after=None, limit=9)
+        ).suspensions
+        assert (pending.request_id, pending.tool_id) == ("g-ask", "ask_person")
 
 
 async def test_every_log_of_an_earlier_database_is_read_to_its_end(database: Path) -> None:

@@ -1,14 +1,17 @@
 """Stored executions in every state, for tests of the stores."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
+from app.domain.access import LOCAL, AccessScope
 from app.domain.failures import Code, RequestFailure
 from app.domain.journal.events import Event, ExecutionSuspended, LifecycleTransition
 from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import RecordedStep, SuspensionAnswer
 from app.domain.lifecycle import State
+from app.ports.storage import OpenSuspension, OtherUsers, SuspensionFilter
 from tests.support.examples import (
     SUSPENSION,
     header,
@@ -60,3 +63,8 @@ async def refused(code: Code, work: object) -> None:
     with pytest.raises(RequestFailure) as caught:
         await work
     assert caught.value.code is code
+
+
+async def all_suspensions(here: StoreReplica, scope: AccessScope = LOCAL.own) -> Sequence[OpenSuspension]:
+    """Return the open suspensions of that user."""
+    return (await here.records.suspensions(scope, SuspensionFilter(), OtherUsers.NONE, limit=EVER)).items

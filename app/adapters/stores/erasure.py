@@ -31,11 +31,13 @@ from app.adapters.stores.schema import (
     sessions,
     suspensions,
 )
+from app.adapters.stores.suspension_list import select_suspensions
 from app.domain.access import AccessScope
 from app.domain.failures import Code, RequestFailure
 from app.domain.ids import ExecutionId, RequestId, SessionId, TenantId
 from app.domain.journal.header import ExecutionHeader
 from app.domain.lifecycle import TERMINAL, State
+from app.ports.storage import OpenSuspension, OtherUsers, ResultPage, SuspensionFilter
 
 _RETRY_AFTER = 1.0
 
@@ -50,6 +52,11 @@ class DatabaseRecords:
         key = {"the_tenant": tenant, "the_execution_id": execution_id}
         found = await self._database.read(lambda: execute(_HEADER, key))
         return codec.decode_header(found[0][0])[0] if found else None
+
+    async def suspensions(
+        self, own: AccessScope, where: SuspensionFilter, others: OtherUsers, *, after: str | None = None, limit: int
+    ) -> ResultPage[OpenSuspension]:
+        return await self._database.read(lambda: select_suspensions(own, where, others, after=after, limit=limit))
 
     async def erase_execution(
         self, tenant: TenantId, execution_id: ExecutionId, *, with_forks: bool

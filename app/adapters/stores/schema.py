@@ -149,6 +149,9 @@ suspensions: Final = Table(
     Column("expires_at", Double, nullable=False),
     Column("answered_at", Double),
     Column("suspension", LargeBinary, nullable=False),
+    Column("kind", TEXT),
+    Column("tool", TEXT),
+    Column("asked_at", Double),
     PrimaryKeyConstraint("execution_id", "suspension_id"),
     Index(
         "suspensions_open",

@@ -185,6 +185,8 @@ class Suspension(_Outbound):
     tool_call_id: ToolCallId | None = Field(None, description="Tool call that is suspended.")
     value: JsonValue = Field(description="Question.")
     arguments_digest: str | None = Field(None, description="Digest of the arguments that an approval applies to.")
+    step_name: str | None = Field(None, description="Plan step or node of a flow that is suspended.")
+    asked_at: datetime | None = Field(None, description="Time of the suspension.")
     expires_at: datetime = Field(description="Time of expiry.")
 
 

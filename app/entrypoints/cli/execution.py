@@ -29,6 +29,7 @@ from app.entrypoints.cli.plan_tree import PlanTreeView
 from app.entrypoints.cli.suspension_prompt import Ask, ask_person
 from app.orchestration.facade import (
     Accepted,
+    AnswerAccepted,
     CallOptions,
     ExecutionHandle,
     Executions,
@@ -188,12 +189,15 @@ async def _resume(
     suspension_id = SuspensionId(suspension.suspension_id)
     answer = ResumeRequest(tool_id=suspension.tool_id, payload=payload, suspension_id=suspension_id)
     try:
-        return await executions.resume(LOCAL, request_id, answer, subscribe=True)
+        resumed = await executions.resume(LOCAL, request_id, answer, subscribe=True)
     except RequestFailure as misfit:
         if misfit.code is not Code.REQUEST_INVALID:
             raise
         print_failure(Console(stderr=True), misfit.code, misfit.message)
         return None
+    if isinstance(resumed, AnswerAccepted):
+        raise AssertionError("the execution of a command is its user's own")  # noqa: TRY004 - a bug, not a type error
+    return resumed
 
 
 async def _follow(handle: ExecutionHandle, view: LiveView) -> SystemResponse:

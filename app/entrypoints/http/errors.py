@@ -1,6 +1,5 @@
 """Failures as HTTP responses: status and retry headers of a code, and RFC 9457 problem documents."""
 
-import re
 from collections.abc import Mapping
 from math import ceil, isfinite
 from types import MappingProxyType
@@ -20,8 +19,6 @@ JSON: Header = (b"content-type", b"application/json")
 PROBLEM: Header = (b"content-type", b"application/problem+json")
 CLOSE: Header = (b"connection", b"close")
 LINGER_SECONDS = 5.0
-_SCOPE = re.compile(r"[A-Za-z0-9_.:/*-]{1,200}")
-"""Permission that can stand in a header."""
 
 
 def _statuses() -> Mapping[tuple[Code, bool], int]:
@@ -92,7 +89,7 @@ def retry_headers(error: SystemError) -> tuple[Header, ...]:
 def problem_response(failure: Failure, correlation: Correlation, *extra: Header) -> WholeResponse:
     """Return the response to a request that was refused before an execution existed [RFC 9457]."""
     error = SystemError.of(failure)
-    headers = (PROBLEM, *correlation.headers(), *retry_headers(error), *_challenge(failure), *extra)
+    headers = (PROBLEM, *correlation.headers(), *retry_headers(error), *extra)
     return WholeResponse(failure.status, orjson.dumps(_document(failure, error, correlation.request_id)), headers)
 
 
@@ -109,16 +106,6 @@ def record_refusal(scope: Scope, failure: Failure, correlation: Correlation, *, 
         trace_id=correlation.trace_id,
         principal=principal,
     )
-
-
-def _challenge(failure: Failure) -> tuple[Header, ...]:
-    """Return the permission that the caller lacks [RFC 6750]."""
-    permission = failure.details.get("permission")
-    if failure.code is not Code.ACCESS_DENIED or permission is None:
-        return ()
-    # A request may name anything as a tool or a model; a header cannot.
-    scope = f', scope="{permission}"'.encode() if _SCOPE.fullmatch(permission) else b""
-    return ((b"www-authenticate", b'Bearer error="insufficient_scope"' + scope),)
 
 
 async def _discard_body(receive: Receive) -> None:

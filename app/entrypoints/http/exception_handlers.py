@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
 
+from app.domain.access import is_permission
 from app.domain.failures import Code, Failure, RequestFailure
 from app.domain.field_errors import invalid_fields
 from app.entrypoints.http.body import invalid_fields_failure
@@ -81,8 +82,9 @@ def _challenge(context: RequestContext, failure: Failure) -> tuple[Header, ...]:
     """Return the WWW-Authenticate header of a caller that is not authenticated or not permitted [RFC 6750]."""
     challenge = 'Bearer realm="portico"'
     if failure.code is Code.ACCESS_DENIED:
-        permission = failure.details.get("permission")
-        challenge += ', error="insufficient_scope"' + (f', scope="{permission}"' if permission else "")
+        # A request may name anything as a tool or a model; a header cannot.
+        permission = failure.details.get("permission", "")
+        challenge += ', error="insufficient_scope"' + (f', scope="{permission}"' if is_permission(permission) else "")
     elif failure.code is not Code.ACCESS_UNAUTHENTICATED:
         return ()
     elif bearer_credentials(context.scope) is not None:

@@ -41,7 +41,7 @@ _PUBLIC_NAMES: Mapping[str, str] = MappingProxyType(
         "app__domain__lifecycle__State": "LifecycleState",
         "ForkOverrides": "Overrides",
         "FormatEnforcement": "Way",
-        "OpenSuspensionView": "PendingView",
+        "SuspensionView": "PendingView",
         "ReplayReport": "Replayed",
         "TracedToolCall": "TracedCall",
     }

@@ -22,13 +22,14 @@ from starlette.types import Scope
 
 from app.domain.access import Principal
 from app.domain.contract.constrained_types import RequestIdText, SessionIdText
+from app.domain.contract.response import SuspensionKind
 from app.domain.failures import Code, RequestFailure
 from app.domain.fingerprints import digest
-from app.domain.ids import IdempotencyKey, RequestId, SessionId
+from app.domain.ids import IdempotencyKey, RequestId, SessionId, UserId
 from app.domain.lifecycle import Mode, State
 from app.entrypoints.http.context import Context
 from app.ports.limits import UsageGroup
-from app.ports.storage import ExecutionFilter
+from app.ports.storage import ExecutionFilter, SuspensionFilter
 
 MAX_PARAMETERS = 32
 MAX_METADATA_FILTERS = 8
@@ -131,6 +132,33 @@ class ExecutionListQuery(QueryParameters):
         return rest | ({"metadata": metadata} if metadata else {})
 
 
+class SuspensionListQuery(QueryParameters):
+    """Filter and page of a list of open suspensions."""
+
+    session_id: SessionIdText | None = Field(None, description="Only suspensions of executions of this session.")
+    request_id: RequestIdText | None = Field(None, description="Only suspensions of this execution.")
+    tool: NameFilter | None = Field(
+        None, description="Only suspensions of calls of this tool, or with this `tool_id` if none is called."
+    )
+    kind: SuspensionKind | None = Field(None, description="Only suspensions of this kind.")
+    user: NameFilter | None = Field(None, description="Only suspensions of executions of this user.")
+    since: Timestamp | None = Field(None, description="Only suspensions of this time or later.")
+    limit: DecimalInt = Field(DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE, description="Maximum number of suspensions.")
+    after: Cursor | None = Field(None, description="The `next` of the previous page.")
+
+    @property
+    def selection(self) -> SuspensionFilter:
+        """The filter for the store."""
+        return SuspensionFilter(
+            self.session_id,
+            self.request_id,
+            self.tool,
+            self.kind,
+            None if self.user is None else UserId(self.user),
+            None if self.since is None else self.since.timestamp() - _HALF_A_MICROSECOND,
+        )
+
+
 class SessionListQuery(QueryParameters):
     """Page of a list of sessions."""
 
@@ -170,9 +198,15 @@ class AfterEvent(QueryParameters):
 async def own_execution(context: Context, request_id: RequestIdInPath) -> RequestId:
     """Return the id in the path if the user has such an execution, before anything else of the request is checked.
 
-    Raises: RequestFailure (REQUEST_NOT_FOUND), as the three following functions.
+    Raises: RequestFailure (REQUEST_NOT_FOUND), as the following functions.
     """
     await context.facade.executions.require(context.principal.own, request_id)
+    return request_id
+
+
+async def answerable_execution(context: Context, request_id: RequestIdInPath) -> RequestId:
+    """Return the id in the path if the user has such an execution, or may decide on a call of it."""
+    await context.facade.executions.require_answerable(context.principal, request_id)
     return request_id
 
 
@@ -214,6 +248,7 @@ async def readable_query(request: Request) -> None:
 
 
 OwnExecution = Annotated[RequestId, Depends(own_execution)]
+AnswerableExecution = Annotated[RequestId, Depends(answerable_execution)]
 ReadableExecution = Annotated[RequestId, Depends(readable_execution)]
 OwnSession = Annotated[SessionId, Depends(own_session)]
 ReadableSession = Annotated[SessionId, Depends(readable_session)]

@@ -6,7 +6,7 @@ replay ends them at the same steps.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import Generic, NoReturn, TypeAlias, TypeVar
@@ -134,9 +134,12 @@ class Branches:
             return await run()
         return None
 
-    def suspend(self, question: SuspensionRequest, effect: NonIdempotentEffect | None = None) -> NoReturn:
+    def suspend(
+        self, question: SuspensionRequest, effect: NonIdempotentEffect | None = None, *, step_name: str | None = None
+    ) -> NoReturn:
         """End a branch that waits for this answer; the uncertain `effect` may be what is asked about."""
-        self._suspended.append((question, effect))
+        name = step_name if effect is None else effect.correlation.step_name
+        self._suspended.append((replace(question, step_name=name), effect))
         raise BranchSuspended
 
     async def gather(

@@ -113,7 +113,8 @@ class CallPermissions:
     def _is_approved(self, state: ToolCallState, key: StepKey) -> bool:
         """Return True if a person approved the call. Raises: BranchSuspended without an answer."""
         state.mark_waiting()
-        step = self._execution.answer_to(question_about(SuspensionKind.APPROVAL, state, key))
+        question = question_about(SuspensionKind.APPROVAL, state, key)
+        step = self._execution.answer_to(question, self.settings.correlation.step_name)
         assert isinstance(step.outcome, SuspensionAnswer)  # noqa: S101 - the only outcome of a question
         state.answered_at = step.at
         answer = APPROVAL_DECISIONS.validate_python(step.outcome.payload)

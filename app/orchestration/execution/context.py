@@ -256,7 +256,7 @@ class RunContext:
         """Ask a question outside of the service and return the answer; without one the branch ends here."""
         position = self._position
         question = SuspensionRequest(position.next_key(), kind, tool_id, value)
-        step = position.execution.answer_to(question)
+        step = position.execution.answer_to(question, self.settings.correlation.step_name)
         assert isinstance(step.outcome, SuspensionAnswer)  # noqa: S101 - the only outcome of a question
         position.now = max(position.now, step.at)
         return step.outcome.payload

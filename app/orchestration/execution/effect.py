@@ -110,6 +110,7 @@ class SuspensionRequest:
     value: JsonValue
     tool_call_id: str | None = None
     arguments_digest: str | None = None
+    step_name: str | None = None
 
     @property
     def fingerprint(self) -> str:

@@ -23,7 +23,8 @@ from app.ports.validation import AnswerValidator
 class Environment:
     """Ports and capabilities that an execution may use.
 
-    `concurrent_inferences` is the number of inferences of one execution that may run at the same time.
+    `concurrent_inferences` is the number of inferences of one execution that may run at the same time, and
+    `suspension_seconds` the time after which a suspension expires.
     """
 
     journal: Journal
@@ -43,6 +44,7 @@ class Environment:
     quotas: Quotas
     usage: UsageMeter
     agents: AgentCatalogue = NO_AGENTS
+    suspension_seconds: float = 7 * 24 * 3600
 
 
 def quota_of(header: ExecutionHeader, environment: Environment) -> Quota | None:

@@ -151,13 +151,16 @@ class Execution:
             may_stop_early = self.branches.cancellable_depth > 0 or self.branches.model_call_slots is not None
         return await (self.branches.run_effect(effect.key, run) if may_stop_early else run())
 
-    def answer_to(self, question: SuspensionRequest) -> RecordedStep:
-        """Return the recorded answer. Raises: BranchSuspended without an answer; BranchStopped if stopped."""
+    def answer_to(self, question: SuspensionRequest, step_name: str | None) -> RecordedStep:
+        """Return the recorded answer to a question of that plan step or node, if it is of one.
+
+        Raises: BranchSuspended without an answer; BranchStopped if stopped.
+        """
         step = self.recorder.step(question.key, question.fingerprint)
         if step is None:
             if self.recorder.is_closed(question.key):
                 raise BranchStopped
-            self.branches.suspend(question)
+            self.branches.suspend(question, step_name=step_name)
         return step
 
     def transition_to(self, anchor: str, state: State, reason: str) -> None:

@@ -32,8 +32,6 @@ from app.domain.pattern_result import PatternResult
 from app.orchestration.execution.execution import Execution
 from app.orchestration.execution.progress import RunProgress
 
-SUSPENSION_EXPIRES_AFTER = timedelta(days=7)
-
 
 @dataclass(frozen=True, slots=True)
 class Termination:
@@ -203,7 +201,8 @@ def _durability(execution: Execution, state: State) -> Durability:
 
 
 def _suspensions(execution: Execution) -> list[Suspension]:
-    expires_at = datetime.fromtimestamp(execution.environment.clock.now(), UTC) + SUSPENSION_EXPIRES_AFTER
+    asked_at = datetime.fromtimestamp(execution.environment.clock.now(), UTC)
+    expires_at = asked_at + timedelta(seconds=execution.environment.suspension_seconds)
     return [
         Suspension(
             suspension_id=question.key,
@@ -212,6 +211,8 @@ def _suspensions(execution: Execution) -> list[Suspension]:
             tool_call_id=question.tool_call_id,
             value=question.value,
             arguments_digest=question.arguments_digest,
+            step_name=question.step_name,
+            asked_at=asked_at,
             expires_at=expires_at,
         )
         for question in execution.branches.open_questions

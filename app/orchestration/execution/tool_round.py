@@ -149,7 +149,7 @@ class ToolRound:
         state.result = answer_text(self._answer(question))
 
     def _answer(self, question: SuspensionRequest) -> JsonValue:
-        step = self._execution.answer_to(question)
+        step = self._execution.answer_to(question, self._settings.correlation.step_name)
         assert isinstance(step.outcome, SuspensionAnswer)  # noqa: S101 - the only outcome of a question
         self.ended_at = max(self.ended_at, step.at)
         return step.outcome.payload

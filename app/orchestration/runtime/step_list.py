@@ -99,9 +99,9 @@ class _Observed(Execution):
         self.requests[effect.key] = effect.asked()
         return await super().perform(effect)
 
-    def answer_to(self, question: SuspensionRequest) -> RecordedStep:
+    def answer_to(self, question: SuspensionRequest, step_name: str | None) -> RecordedStep:
         self.requests[question.key] = {"kind": question.kind, "tool_id": question.tool_id, "value": question.value}
-        return super().answer_to(question)
+        return super().answer_to(question, step_name)
 
 
 def _requests(history: ExecutionHistory, patterns: Mapping[Mode, Pattern]) -> Mapping[StepKey, JsonValue]:

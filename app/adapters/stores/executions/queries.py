@@ -36,16 +36,11 @@ from app.adapters.stores.schema import (
     sessions,
     suspensions,
 )
+from app.adapters.stores.suspension_list import IS_OPEN_SUSPENSION, IS_SUSPENDED
 
 _OF_TENANT = executions.c.tenant == bindparam("the_tenant")
 _IS_EXECUTION = executions.c.execution_id == bindparam("the_execution_id")
 _IS_LIVE = text(f"executions.{IS_LIVE}")
-_IS_SUSPENDED = and_(executions.c.state == "SUSPENDED", executions.c.owner.is_(None))
-_IS_OPEN_SUSPENSION = and_(
-    suspensions.c.execution_id == executions.c.execution_id,
-    suspensions.c.tenant == executions.c.tenant,
-    suspensions.c.answered_at.is_(None),
-)
 _IS_CANCEL_REQUESTED = exists().where(
     cancels.c.execution_id == executions.c.execution_id, cancels.c.tenant == executions.c.tenant
 )
@@ -197,37 +192,29 @@ END_UNREADABLE = Statement(
 ORPHANED = Statement(
     lambda _: (
         _recovery_ticket()
-        .where(_IS_LIVE, or_(executions.c.owner.is_not(None), ~exists().where(_IS_OPEN_SUSPENSION)))
+        .where(_IS_LIVE, or_(executions.c.owner.is_not(None), ~exists().where(IS_OPEN_SUSPENSION)))
         .order_by(executions.c.execution_id)
     )
 )
 EXPIRED = Statement(
     lambda _: (
         _recovery_ticket()
-        .where(
-            _IS_LIVE, _IS_SUSPENDED, exists().where(_IS_OPEN_SUSPENSION, suspensions.c.expires_at <= bindparam("now"))
-        )
+        .where(_IS_LIVE, IS_SUSPENDED, exists().where(IS_OPEN_SUSPENSION, suspensions.c.expires_at <= bindparam("now")))
         .order_by(executions.c.execution_id)
     )
 )
-OPEN_SUSPENSIONS = Statement(
+SUSPENSIONS_OF = Statement(
     lambda _: (
-        select(executions.c.execution_id, executions.c.request_id, suspensions.c.suspension)
-        .join(executions, _IS_OPEN_SUSPENSION)
-        .where(
-            _OF_TENANT,
-            _IN_SCOPE,
-            suspensions.c.tenant == bindparam("the_tenant"),
-            _IS_SUSPENDED,
-            or_(_filter("execution_id").is_(None), suspensions.c.execution_id == _filter("execution_id")),
-        )
-        .order_by(suspensions.c.execution_id, suspensions.c.suspension_id)
+        select(suspensions.c.suspension)
+        .join(executions, IS_OPEN_SUSPENSION)
+        .where(_OF_TENANT, suspensions.c.tenant == bindparam("the_tenant"), _IS_EXECUTION, IS_SUSPENDED)
+        .order_by(suspensions.c.suspension_id)
     )
 )
 ADVANCE_SUSPENDED = Statement(
     lambda _: (
         update(executions)
-        .where(_OF_TENANT, _IS_EXECUTION, _IS_SUSPENDED, ~_IS_CANCEL_REQUESTED)
+        .where(_OF_TENANT, _IS_EXECUTION, IS_SUSPENDED, ~_IS_CANCEL_REQUESTED)
         .values(
             commits=executions.c.commits + 1,
             events=executions.c.events + bindparam("grown_by"),

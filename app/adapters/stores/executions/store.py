@@ -18,6 +18,7 @@ from app.adapters.stores.journal.rows import (
     step_columns,
 )
 from app.domain.access import AccessScope
+from app.domain.contract.response import Suspension
 from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.ids import ExecutionId, ReplicaId, RequestId, SuspensionId, TenantId
 from app.domain.journal.events import StoredEvent, UnnumberedEvent
@@ -30,7 +31,6 @@ from app.ports.runtime import Clock
 from app.ports.storage import (
     AnswerReceipt,
     ExecutionFilter,
-    OpenSuspension,
     RecoveryTicket,
     ResultPage,
     StoredExecution,
@@ -93,12 +93,9 @@ class DatabaseExecutionStore:
         encoded = [row[0] for row in rows if row[0] is not None]
         return await decode_sized(lambda: _events(encoded, after, after + limit), sum(map(len, encoded)))
 
-    async def suspensions(
-        self, scope: AccessScope, execution_id: ExecutionId | None = None
-    ) -> Sequence[OpenSuspension]:
-        which = {"the_tenant": scope.tenant, "the_user_id": scope.user, "the_execution_id": execution_id}
-        rows = await self._read(queries.OPEN_SUSPENSIONS, which)
-        return [OpenSuspension(row[0], row[1], codec.decode_suspension(row[2])) for row in rows]
+    async def suspensions_of(self, tenant: TenantId, execution_id: ExecutionId) -> Sequence[Suspension]:
+        which = {"the_tenant": tenant, "the_execution_id": execution_id}
+        return [codec.decode_suspension(row[0]) for row in await self._read(queries.SUSPENSIONS_OF, which)]
 
     async def answer(
         self,

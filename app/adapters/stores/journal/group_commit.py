@@ -245,7 +245,10 @@ _INSERT_SUSPENSION = Statement(
         .values({column.name: bindparam(column.name) for column in suspensions.c})
         .on_conflict_do_update(
             index_elements=["execution_id", "suspension_id"],
-            set_={"expires_at": bindparam("expires_at"), "answered_at": None, "suspension": bindparam("suspension")},
+            set_={
+                **{name: bindparam(name) for name in ("expires_at", "asked_at", "suspension")},
+                "answered_at": None,
+            },
         )
     )
 )

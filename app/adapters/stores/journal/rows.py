@@ -8,6 +8,7 @@ from app.adapters.stores.journal.group_commit import ExecutionAdvance, SessionTu
 from app.adapters.stores.journal.insert_execution import NewExecution
 from app.domain.access import LOCAL
 from app.domain.contract.messages import Message
+from app.domain.contract.response import Suspension
 from app.domain.fingerprints import digest
 from app.domain.ids import ExecutionId, ReplicaId, UserId
 from app.domain.journal.events import ExecutionSuspended, InheritedEvent, StoredEvent, UnnumberedEvent
@@ -15,6 +16,7 @@ from app.domain.journal.fork import Fork
 from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import RecordedStep
 from app.domain.journal.status import ExecutionStatus
+from app.domain.suspensions import ABOUT_CALLS
 from app.ports.journal import IdempotencyClaim
 
 Values: TypeAlias = dict[str, Any]
@@ -240,9 +242,19 @@ def _suspension_rows(header: ExecutionHeader, events: Sequence[StoredEvent]) -> 
             "expires_at": each.expires_at.timestamp(),
             "answered_at": None,
             "suspension": codec.encode_suspension(each),
+            "kind": each.kind,
+            "tool": suspended_tool(each),
+            "asked_at": None if each.asked_at is None else each.asked_at.timestamp(),
         }
         for each in suspensions
     ]
+
+
+def suspended_tool(suspension: Suspension) -> str:
+    """Return the tool whose call is suspended, else the name that a resume uses."""
+    value = suspension.value
+    tool = value.get("tool") if isinstance(value, dict) and suspension.kind in ABOUT_CALLS else None
+    return tool if isinstance(tool, str) else suspension.tool_id
 
 
 def _turn_end(header: ExecutionHeader, commit: JournalCommit) -> SessionTurnEnd | None:

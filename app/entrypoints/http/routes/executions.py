@@ -30,6 +30,7 @@ from app.entrypoints.http.openapi import (
 )
 from app.entrypoints.http.parameters import (
     AfterEvent,
+    AnswerableExecution,
     DeletionQuery,
     ExecutionListQuery,
     LastEventId,
@@ -37,6 +38,8 @@ from app.entrypoints.http.parameters import (
     ReadableExecution,
     ReadableQuery,
     RequestIdInPath,
+    SuspensionListQuery,
+    answerable_execution,
     decode_cursor,
     encode_cursor,
     own_execution,
@@ -44,22 +47,24 @@ from app.entrypoints.http.parameters import (
 )
 from app.orchestration.facade import (
     AgentTrace,
+    AnswerAccepted,
     CallOptions,
     ExecutionHandle,
     ExecutionSummary,
     ExecutionView,
     FlowSnapshot,
     ForkRequest,
-    OpenSuspensionView,
     ReplayReport,
     ResumeRequest,
     StepView,
+    SuspensionView,
     summary_of,
 )
 
 router = APIRouter(dependencies=[AUTHENTICATED])
 EXECUTIONS = "/v1/executions"
 EXECUTION = f"{EXECUTIONS}/{{request_id}}"
+SUSPENSIONS = "/v1/suspensions"
 
 
 class ExecutionListPage(Page[ExecutionView | ExecutionSummary, str]):
@@ -218,17 +223,21 @@ async def show_snapshot(context: Context, request_id: RequestIdInPath) -> Respon
 
 
 @router.get(
-    "/v1/suspensions",
+    SUSPENSIONS,
     operation_id="suspensions",
-    summary="List the open suspensions",
-    response_model=Collection[OpenSuspensionView],
+    summary="List open suspensions, those of the oldest execution first",
+    response_model=Page[SuspensionView, str],
     responses=failures(*READ_FAILURES),
+    dependencies=[Depends(readable_query)],
 )
-async def list_suspensions(context: Context) -> Response:
-    """Return every open suspension, those of the oldest execution first."""
-    found = await context.facade.executions.suspensions(context.principal)
-    data = [orjson.Fragment(view.model_dump_json(by_alias=True)) for view in found]
-    return context.json_response(orjson.dumps({"data": data}))
+async def list_suspensions(context: Context, query: Annotated[SuspensionListQuery, Query()]) -> Response:
+    """Return one page of the open suspensions that the caller asked for or may answer. Of another user's suspension the
+    `value` has the call only.
+    """
+    after = decode_cursor(context.principal, SUSPENSIONS, query.after)
+    page = await context.facade.records.suspensions(context.principal, query.selection, after=after, limit=query.limit)
+    data = [orjson.Fragment(view.model_dump_json(by_alias=True)) for view in page.suspensions]
+    return context.page_response(data, encode_cursor(context.principal, SUSPENSIONS, page.next))
 
 
 @router.post(
@@ -236,20 +245,27 @@ async def list_suspensions(context: Context) -> Response:
     operation_id="resume",
     summary="Answer an open suspension",
     response_model=SystemResponse,
-    responses=execution_responses("The execution completed", "Other suspensions are open"),
+    responses={
+        **execution_responses("The execution completed", "Other suspensions are open"),
+        204: {"description": "The answer to a suspension of another user's execution was accepted"},
+    },
     openapi_extra=describe_body(ResumeRequest, PREFER),
 )
 async def resume_execution(
     context: Context,
-    request_id: OwnExecution,
-    body: Annotated[ResumeRequest, json_body(ResumeRequest, after=own_execution)],
+    request_id: AnswerableExecution,
+    body: Annotated[ResumeRequest, json_body(ResumeRequest, after=answerable_execution)],
 ) -> Response:
     """Accept the answer, once. The execution continues when no suspension is left open; the response has the same
-    three forms as that of execute. It continues even if the client leaves.
+    three forms as that of execute. It continues even if the client leaves. `question` and `flow` are answered by
+    the user who asked, `approval` and `unknown_outcome` by each user of the tenant with `can_approve`, to whom the
+    execution of another user is not shown.
     """
     responder = ExecutionResponder(context, response_kind(context.scope))
     subscribe = responder.kind is ResponseKind.EVENTS
     resumed = await context.facade.executions.resume(context.principal, request_id, body, subscribe=subscribe)
+    if isinstance(resumed, AnswerAccepted):
+        return WholeResponse(204, b"", context.correlate(request_id).headers())
     if isinstance(resumed, ExecutionHandle):
         return await responder.respond(resumed)
     if resumed.events is None:
