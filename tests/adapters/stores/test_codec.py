@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.adapters.stores import codec
+from app.domain.contract.final_answer import FinalAnswer
 from app.domain.contract.messages import Message, ModelMessage
 from app.domain.failures import Code, StorageFailure
 from app.domain.journal.events import CorrelationContext, Event
@@ -159,7 +160,14 @@ def test_steps_stored_with_the_header_are_read_back_equal() -> None:
 
 def test_headers_responses_suspensions_and_messages_are_read_back_equal() -> None:
     assert codec.decode_header(codec.encode_header(header("a"))) == (header("a"), [])
-    assert codec.decode_response(codec.encode_response(response())) == response()
+    answer = FinalAnswer(
+        answer_text="µ\u2028",
+        used_step_ids=["a"],
+        ttl_exhausted=True,
+        metadata={"degraded": True, "plan_state": {"n": 1.5}},
+    )
+    for each in (response(), response().model_copy(update={"final_answer": answer})):
+        assert codec.decode_response(codec.encode_response(each)) == each
     assert codec.decode_suspension(codec.encode_suspension(SUSPENSION)) == SUSPENSION
     message = codec.decode_messages([codec.encode_message(MODEL_MESSAGE)])[0]
     assert (type(message), message) == (ModelMessage, MODEL_MESSAGE)
