@@ -28,3 +28,10 @@ async def wait_for_running(service: Service, count: int = 1) -> None:
 async def wait_for_idle(service: Service) -> None:
     """Return when no execution runs."""
     await wait_for_running(service, 0)
+
+
+async def wait_for_state(served: RunningServer, request_id: str, state: str) -> None:
+    """Return when the execution is in that state."""
+    path = f"/v1/executions/{request_id}"
+    while (await served.get(path)).json["state"] != state:  # noqa: ASYNC110 - there is no event for it
+        await anyio.sleep(0.5)

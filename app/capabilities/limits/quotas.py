@@ -51,13 +51,21 @@ class RunSlot:
 
     def __init__(self, slots: Sequence[SlotAccount] = (), requests: Sequence[RateAccount] = ()) -> None:
         self._slots = slots
+        self._held = list(slots)
         self._requests = requests
 
     def release(self) -> None:
         """Free the slots; a second time changes nothing."""
-        slots, self._slots = self._slots, ()
-        for account in slots:
+        held, self._held = self._held, []
+        for account in held:
             account.release()
+
+    async def retake(self) -> None:
+        """Take the slots again once there are some, if they were released. A cancelled wait may have taken a few."""
+        if not self._held:
+            for account in self._slots:
+                await account.wait_and_take()
+                self._held.append(account)
 
     def refund(self) -> None:
         """Free the slots and give the request back: there was no execution."""

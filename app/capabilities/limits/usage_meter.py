@@ -14,6 +14,7 @@ Theory of operation
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from app.capabilities.limits.quotas import RunSlot
 from app.domain.ids import ExecutionId
 from app.domain.journal.header import ExecutionHeader
 from app.ports.limits import UsageCounts, UsageFilter, UsageGroup, UsageKey, UsageStore
@@ -23,11 +24,13 @@ NO_COUNTS: Final = UsageCounts()
 
 
 class ExecutionUsage:
-    """Usage of one execution that runs here, by hour and model. `is_journaled` tells if another owner may go on."""
+    """Usage and slot of one execution that runs here. `is_journaled` tells if another owner may go on."""
 
-    def __init__(self, header: ExecutionHeader, is_journaled: Callable[[], bool]) -> None:
+    def __init__(self, header: ExecutionHeader, is_journaled: Callable[[], bool], slot: RunSlot | None) -> None:
         self.has_reserved = False
         """True once an attempt has reserved from the limits of the caller, or tried to."""
+        self.slot = slot
+        """The slot in the limits of the caller, if there are any."""
         self.is_journaled = is_journaled
         self._header = header
         self._counts: dict[tuple[int, str], UsageCounts] = {(_hour(header.created_at), ""): UsageCounts(executions=1)}
@@ -69,10 +72,10 @@ class UsageMeter:
         self._stored: dict[UsageKey, UsageCounts] = {}
         """Totals of this process and of running executions as they were stored last."""
 
-    def begin(self, header: ExecutionHeader, is_journaled: Callable[[], bool]) -> None:
+    def begin(self, header: ExecutionHeader, is_journaled: Callable[[], bool], slot: RunSlot | None = None) -> None:
         """Count an execution from now on; one that goes on from a history counts what is recorded again."""
         self._ended.pop(header.execution_id, None)
-        self._running[header.execution_id] = ExecutionUsage(header, is_journaled)
+        self._running[header.execution_id] = ExecutionUsage(header, is_journaled, slot)
 
     def of(self, execution_id: ExecutionId) -> ExecutionUsage | None:
         """Return the usage of an execution that runs here."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from app.capabilities.limits.quotas import RunSlot
 from app.domain.contract.messages import Message, Origin, is_untrusted_text, with_origin
 from app.domain.ids import SessionId
 from app.domain.journal.header import EffectiveLimits
@@ -24,8 +25,10 @@ class SessionTurn:
     async def acquire(self) -> SessionHistory:
         """Wait for the turn and return the history; at once if the execution was stopped.
 
-        No running time passes while it waits. Raises: RequestFailure (REQUEST_NOT_FOUND) if the session was deleted;
-        StorageFailure (STORAGE_SNAPSHOT_INVALID).
+        While it waits no running time passes, and it holds no slot in the limits of its caller.
+
+        Raises: RequestFailure (REQUEST_NOT_FOUND) if the session was deleted; StorageFailure
+        (STORAGE_SNAPSHOT_INVALID).
         """
         execution, header = self._execution, self._execution.header
         if execution.recorder.stop_decision is not None:
@@ -35,14 +38,26 @@ class SessionTurn:
             self._session_id,
             header.execution_id,
             limit=history_window(header.bounds),
-            on_wait=execution.recorder.commit,
+            on_wait=self._wait,
         )
+        if self._slot is not None:
+            await self._slot.retake()
         if header.origin is None:
             self.history = history
         self._prior_message_count = history.message_count
         if execution.deadline is not None:
             execution.deadline.restart()
         return self.history
+
+    @property
+    def _slot(self) -> RunSlot | None:
+        usage = self._execution.environment.usage.of(self._execution.header.execution_id)
+        return None if usage is None else usage.slot
+
+    def _wait(self) -> None:
+        self._execution.recorder.commit()
+        if self._slot is not None:
+            self._slot.release()
 
     def release(self) -> None:
         """End the turn, so that the next one may begin."""

@@ -121,7 +121,7 @@ class Launcher:
             quota = quota_of(execution.header, self._environment) if slot is None else None
             if quota is not None:
                 slot = await quota.wait_for_slot()
-            usage.begin(execution.header, partial(is_journaled, execution))
+            usage.begin(execution.header, partial(is_journaled, execution), slot)
 
         try:
             await drive(execution, pattern_for(execution.header, self.patterns), timer, take_slot)

@@ -18,7 +18,7 @@ from tests.support.portico import (
     resume,
     send_command,
 )
-from tests.support.server_state import wait_for_idle, wait_for_running
+from tests.support.server_state import wait_for_idle, wait_for_running, wait_for_state
 
 QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 PRICED = {"paid": {"model": "rehearsal://", "price": {"input": 1.0, "output": 2.0}}}
@@ -132,6 +132,28 @@ async def test_background_executions_wait_for_a_slot_and_a_suspended_one_holds_n
     in_order = sorted(ran, key=lambda each: each["started_at"])
     assert all(one["entered_at"] <= other["started_at"] for one, other in pairwise(in_order))
     assert 'portico_limits_waiting{limit="concurrency"} 0.0' in gauge
+
+
+async def test_a_turn_that_waits_in_its_session_holds_no_slot() -> None:
+    """The turn before it is suspended meanwhile, and needs the only slot to go on."""
+    ask = '[[slow:5]] Use ask_person: "May I?"'
+    async with portico(**limited(concurrency=1)) as (served, service):
+        waiting: list[HttpAnswer] = []
+
+        async def enqueue() -> None:
+            body = chat("[[slow:5]] Hello", request_id="later", session_id="s", if_session_busy="enqueue")
+            waiting.append(await served.post(body, RESPOND_ASYNC))
+
+        first = await served.post(chat(ask, request_id="q", session_id="s", background=True))
+        await wait_for_running(service)
+        await enqueue()
+        await wait_for_state(served, "q", "SUSPENDED")
+        resumed = await resume(served)
+        await wait_for_idle(service)
+        later = (await served.get("/v1/executions/later")).json
+    assert (first.status, waiting[0].status) == (202, 202)
+    assert (resumed.status, resumed.json["state"]) == (200, "COMPLETE")
+    assert later["state"] == "COMPLETE"
 
 
 async def test_an_execution_that_waits_for_a_slot_can_be_cancelled() -> None:
