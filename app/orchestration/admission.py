@@ -213,8 +213,9 @@ class Admission:
             raise _invalid([FieldError("hints.tool_choice", "must name one of the request's tools")])
 
     def _check_replicated(self, tools: Sequence[str]) -> None:
-        """Raise RequestFailure for tools that several replicas must not call."""
-        barred = [name for name in tools if not self._registry.may_replicate(name)]
+        """Raise RequestFailure for tools that several replicas must not call, and for agents that reach one."""
+        may_replicate, reachable = self._registry.may_replicate, self._agents.reachable
+        barred = [name for name in tools if not all(map(may_replicate, reachable([name])))]
         if barred:
             raise _invalid([FieldError("tools", f"must not name {name}: {REPLICA_RULE}") for name in barred])
 

@@ -85,6 +85,16 @@ async def test_an_agent_is_offered_only_where_it_is_named() -> None:
     assert (unknown.status, unknown.json["code"]) == (422, "TOOL_NOT_FOUND")
 
 
+async def test_replicas_call_no_agent_that_reaches_what_they_may_not_call() -> None:
+    schema = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
+    fields: dict[str, Any] = {"mode": "redundant", "output": {"schema": schema}}
+    async with lead() as served:
+        refused = await served.post(chat("Hello", tools=["agent:asker"], **fields))
+        permitted = await served.post(chat("Hello", tools=["agent:counter"], **fields))
+    assert (refused.status, refused.json["details"]["errors"][0]["field"]) == (422, "tools")
+    assert permitted.status == 200
+
+
 async def test_a_plan_calls_an_agent_in_a_step() -> None:
     step = {
         "name": "sum",
