@@ -170,3 +170,22 @@ def test_a_variable_that_is_spelt_wrongly_is_one_log_line(start: Callable[..., P
         code, logged = portico.ended()
     assert code == 0
     assert logged.count("the variable PORTICO_SERVER_PORT is ignored; PORTICO__SERVER__PORT sets server.port") == 1
+
+
+def test_metrics_have_a_listener_of_their_own(start: Callable[..., Process]) -> None:
+    with bind_listener("127.0.0.1", 0) as free:
+        metrics_port = free.getsockname()[1]
+    with serving(start, PORTICO__SERVER__METRICS_PORT=str(metrics_port)) as process:
+        assert (process.ask("GET", "/metrics")[0], process.ask("GET", "/readyz")[0]) == (404, 200)
+        process.port = metrics_port
+        assert (process.ask("GET", "/metrics")[0], process.ask("GET", "/readyz")[0]) == (200, 404)
+        assert process.execute("Hello")[0] == 404
+
+
+def test_a_port_of_the_metrics_that_is_taken_is_named(start: Callable[..., Process]) -> None:
+    with bind_listener("127.0.0.1", 0) as taken:
+        taken.listen()
+        variables = {"PORTICO__SERVER__METRICS_PORT": str(taken.getsockname()[1])}
+        code, stderr = start("serve", "--port", "0", **variables).ended()
+    assert code == 15
+    assert "server.metrics_port: cannot listen" in stderr
