@@ -1,0 +1,191 @@
+"""Tenant matrix: on every route, the ids of another tenant and of another user answer 404 or find nothing.
+
+The routes come from the API description, so that a new one without a case here fails.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.support.callers import Caller, callers
+from tests.support.portico import ASK_PERSON, chat
+
+GRANTS = {
+    "ada": ("red", "ada", None),
+    "eve": ("red", "eve", None),
+    "bob": ("blue", "bob", None),
+    "namesake": ("blue", "ada", None),
+    "viewer": ("red", "viewer", ["can_view_tenant", "can_send_messages", "model:*"]),
+}
+FOREIGN = ("eve", "bob", "namesake")
+OPENAPI = Path(__file__).parents[3] / "openapi" / "openapi.json"
+OF_NO_USER = frozenset(
+    {
+        *("GET /v1/tools", "GET /v1/engines", "GET /v1/flows", "GET /v1/flows/{name}", "GET /v1/agents"),
+        *("GET /v1/prompts", "GET /v1/errors", "GET /v1/machines", "GET /livez", "GET /readyz", "GET /metrics"),
+    }
+)
+"""Routes without data of users: what is configured, and probes."""
+NAMED_IN_BODY: Mapping[str, Sequence[dict[str, Any]]] = {
+    "POST /v1/execute": (
+        {"after": "done"},
+        {"session_id": "talk"},
+        {"session_id": "talk", "if_session_busy": "enqueue"},
+    ),
+    "POST /v1/quote": ({"after": "done"}, {"session_id": "talk"}),
+}
+"""Bodies with an id of ada's, by route."""
+LISTS: Mapping[str, Sequence[str]] = {
+    "GET /v1/executions": ("", "?session_id=talk", "?view=summary", "?state=SUSPENDED"),
+    "GET /v1/sessions": ("",),
+    "GET /v1/suspensions": ("", "?request_id=open", "?user=ada", "?session_id=talk"),
+    "GET /v1/usage": ("", "?by=day", "?by=user"),
+}
+"""Queries of the lists, by route."""
+
+
+def described_routes() -> list[str]:
+    paths = orjson.loads(OPENAPI.read_bytes())["paths"]
+    return [f"{method.upper()} {path}" for path, item in paths.items() for method in item if method != "parameters"]
+
+
+def with_id_in_path() -> list[str]:
+    return [route for route in described_routes() if "{request_id}" in route or "{session_id}" in route]
+
+
+def test_every_route_has_a_case() -> None:
+    assert {*with_id_in_path(), *NAMED_IN_BODY, *LISTS} | OF_NO_USER >= set(described_routes())
+
+
+async def begin(ada: Caller) -> None:
+    """Let ada have an execution that has ended, in a session, and one that waits for an answer."""
+    assert (await ada.execute(chat("My name is Ada.", request_id="done"))).status == 200
+    assert (await ada.execute(chat("Hello", request_id="turn", session_id="talk"))).status == 200
+    assert (await ada.execute(chat(ASK_PERSON, request_id="open"))).status == 202
+
+
+def addressed(route: str) -> list[tuple[str, str]]:
+    """Return the method and the paths of a route with ids of ada's."""
+    method, _, path = route.partition(" ")
+    return [
+        (method, path.replace("{request_id}", request_id).replace("{session_id}", "talk"))
+        for request_id in (("done", "turn", "open") if "{request_id}" in path else ("",))
+    ]
+
+
+async def state_of(ada: Caller) -> list[bytes]:
+    """Return everything of ada's that others could change."""
+    paths = ("/v1/executions/done", "/v1/executions/turn", "/v1/executions/open", "/v1/sessions/talk")
+    more = ("/v1/sessions/talk/messages", "/v1/executions", "/v1/suspensions")
+    return [(await ada.get(path)).body for path in (*paths, *more)]
+
+
+async def test_b6_109_an_id_of_another_user_in_the_path_is_unknown(tmp_path: Path) -> None:
+    async with callers(tmp_path, GRANTS) as (by_name, _):
+        await begin(by_name["ada"])
+        before = await state_of(by_name["ada"])
+        for route in with_id_in_path():
+            for method, path in addressed(route):
+                for name in FOREIGN:
+                    # The refusal comes before the body is read: an empty object is a valid body of no route.
+                    answer = await by_name[name].send(method, path, b"{}" if method in {"POST", "PATCH"} else None)
+                    assert answer.status == 404, (route, name, answer.body)
+                    unknown = method, path.replace("done", "nothing").replace("turn", "nothing")
+                    same = await by_name[name].send(
+                        unknown[0],
+                        unknown[1].replace("open", "nothing").replace("talk", "nothing"),
+                        b"{}" if method in {"POST", "PATCH"} else None,
+                    )
+                    assert (same.status, same.json["detail"]) == (404, answer.json["detail"])
+        assert await state_of(by_name["ada"]) == before
+
+
+@pytest.mark.parametrize("route", NAMED_IN_BODY)
+async def test_b6_109_an_id_of_another_user_in_the_body_is_unknown(tmp_path: Path, route: str) -> None:
+    method, _, path = route.partition(" ")
+    async with callers(tmp_path, GRANTS) as (by_name, _):
+        await begin(by_name["ada"])
+        before = await state_of(by_name["ada"])
+        for fields in NAMED_IN_BODY[route]:
+            # A session of another tenant is no conflict: both have one of that name.
+            foreign = ("eve", "viewer") if "session_id" in fields else ("eve", "viewer", "bob", "namesake")
+            for name in foreign:
+                answer = await by_name[name].send(method, path, chat("Who am I?", **fields))
+                assert answer.status == 404, (fields, name, answer.body)
+        assert await state_of(by_name["ada"]) == before
+
+
+async def test_b6_109_an_own_execution_is_not_forked_into_the_session_of_another_user(tmp_path: Path) -> None:
+    async with callers(tmp_path, GRANTS) as (by_name, _):
+        await begin(by_name["ada"])
+        await by_name["eve"].execute(chat("Hello", request_id="own"))
+        for from_step in (0, "end"):
+            body = {"from_step": from_step, "session_id": "talk", "overrides": {"messages": []}}
+            answer = await by_name["eve"].send("POST", "/v1/executions/own/fork", orjson.dumps(body))
+            assert answer.status == 404
+
+
+async def test_b6_109_lists_have_nothing_of_other_users(tmp_path: Path) -> None:
+    async with callers(tmp_path, GRANTS) as (by_name, _):
+        await begin(by_name["ada"])
+        for route, queries in LISTS.items():
+            for query in queries:
+                for name in FOREIGN:
+                    answer = await by_name[name].get(route.partition(" ")[2] + query)
+                    assert answer.status == 200, (route, query, answer.body)
+                    assert not any(each in answer.body.decode() for each in ("done", "turn", "talk", "open", "Ada"))
+
+
+async def test_b6_109_a_request_id_is_taken_and_an_idempotency_key_is_not(tmp_path: Path) -> None:
+    async with callers(tmp_path, GRANTS) as (by_name, _):
+        key = {"Idempotency-Key": "k"}
+        assert (await by_name["ada"].execute(chat("Hello", request_id="done"))).status == 200
+        assert (await by_name["eve"].execute(chat("Hello", request_id="done"))).status == 409
+        assert (await by_name["bob"].execute(chat("Hello", request_id="done"))).status == 200
+        first = await by_name["ada"].execute(chat("Hello"), **key)
+        for name in ("eve", "bob", "namesake"):
+            answer = await by_name[name].execute(chat("Hello"), **key)
+            assert answer.json["request_id"] != first.json["request_id"]
+        again = await by_name["ada"].execute(chat("Hello"), **key)
+        assert (again.json["request_id"], again.headers["idempotency-replayed"]) == (first.json["request_id"], "true")
+
+
+async def test_b6_109_a_cursor_of_another_user_is_refused(tmp_path: Path) -> None:
+    async with callers(tmp_path, GRANTS) as (by_name, _):
+        await begin(by_name["ada"])
+        cursor = (await by_name["ada"].get("/v1/executions?limit=1")).json["next"]
+        statuses = [(await by_name[name].get(f"/v1/executions?after={cursor}")).status for name in ("ada", *FOREIGN)]
+        assert statuses == [200, 422, 422, 422]
+
+
+async def test_a_viewer_of_the_tenant_reads_and_changes_nothing(tmp_path: Path) -> None:
+    async with callers(tmp_path, GRANTS) as (by_name, _):
+        await begin(by_name["ada"])
+        before = await state_of(by_name["ada"])
+        reads = {"GET", "POST /v1/executions/{request_id}/replay"}
+        for route in with_id_in_path():
+            for method, path in addressed(route):
+                if path.endswith("open/events"):
+                    continue  # Its stream stays open.
+                answer = await by_name["viewer"].send(method, path, b"{}" if method in {"POST", "PATCH"} else None)
+                if method in reads or route in reads:
+                    # Only a flow has a snapshot, and an execution that has ended has no more events.
+                    assert answer.status in ({404} if path.endswith("/snapshot") else {200, 204}), (route, answer.body)
+                else:
+                    assert answer.status == 404, (route, answer.body)
+        assert await state_of(by_name["ada"]) == before
+        listed = (await by_name["viewer"].get("/v1/executions")).json["data"]
+        assert {each["request_id"] for each in listed} == {"done", "turn", "open"}
+
+
+async def test_b6_109_no_route_of_a_resource_answers_without_a_key(tmp_path: Path) -> None:
+    async with callers(tmp_path, GRANTS) as (by_name, _):
+        await begin(by_name["ada"])
+        stranger = Caller(by_name["ada"].served, {})
+        for route in {*with_id_in_path(), *LISTS, *NAMED_IN_BODY}:
+            for method, path in addressed(route):
+                answer = await stranger.send(method, path, b"{}" if method in {"POST", "PATCH"} else None)
+                assert answer.status == 401, (route, answer.body)
