@@ -1,6 +1,7 @@
 """Multi-pass reasoning without HTTP: requests, and an engine that answers each phase from a script of its own."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -61,6 +62,13 @@ def refinements(*changes: Mapping[str, Any]) -> dict[str, Any]:
     return {"refinements": list(changes)}
 
 
+def question_of(call: EngineCall) -> str:
+    """Return the task that the last message quotes; else the message."""
+    text = call.messages[-1].text
+    task = re.search(r"^<task-([0-9a-f]{8})>\n(.*?)\n</task-\1>$", text, re.MULTILINE | re.DOTALL)
+    return task[2] if task else text
+
+
 class PhasesEngine:
     """An engine that answers each phase from a script of its own, whose last entry is used for the rest.
 
@@ -82,7 +90,7 @@ class PhasesEngine:
         phase = PHASES.get(str((call.schema or {}).get("title")), "step")
         self.asked.append(phase)
         self.calls.append(call)
-        script = self._scripts.get(phase, [f"re: {call.messages[-1].text}"])
+        script = self._scripts.get(phase, [f"re: {question_of(call)}"])
         entry = script.pop(0) if len(script) > 1 else script[0]
         if not (isinstance(entry, dict) and entry.keys() & {"fault", "delay", "text", "tool_calls"}):
             entry = {"text": entry if isinstance(entry, str) else json.dumps(entry)}

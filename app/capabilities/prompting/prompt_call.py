@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
-from pydantic import JsonValue, ValidationError
+from pydantic import ValidationError
 
 from app.capabilities.prompting.definition import PromptId, PromptInput, PromptOutput
 from app.capabilities.prompting.prompts.output_format import StructuredViolationsInput
@@ -20,21 +20,26 @@ _MAX_VIOLATIONS = 100
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt with its input, not rendered yet."""
+    """A prompt with its input, not rendered yet, and the messages that come before it."""
 
     prompt_id: PromptId
     prompt_input: PromptInput
+    before: tuple[Message, ...] = ()
 
     @property
-    def identity(self) -> tuple[str, JsonValue]:
+    def identity(self) -> tuple[object, ...]:
         """The id and the input: the fingerprint of what is asked, without the text and without defaults."""
-        return self.prompt_id, self.prompt_input.model_dump(mode="json", exclude_defaults=True)
+        return self.prompt_id, self.prompt_input.model_dump(mode="json", exclude_defaults=True), *self.before
 
     def messages(self, registry: PromptRegistry) -> Sequence[Message]:
         """Return the messages for the model: the system prompt, if there is one, and the prompt."""
         system = registry.system_prompt_of(self.prompt_id, self.prompt_input)
         first = [] if system is None else [Message(role="system", content=system)]
-        return [*first, Message(role="user", content=registry.get_prompt(self.prompt_id, self.prompt_input))]
+        return [
+            *self.before,
+            *first,
+            Message(role="user", content=registry.get_prompt(self.prompt_id, self.prompt_input)),
+        ]
 
     @classmethod
     def of_violations(cls, violations: Sequence[tuple[str, str]]) -> "Prompt":

@@ -19,17 +19,22 @@ VERSION = 2
 """Raised by hand with every change of effects or their order; golden journals guard it."""
 
 
-async def agent_loop(context: RunContext, attempts: int | None = None) -> PatternResult | str:
+async def agent_loop(
+    context: RunContext, attempts: int | None = None, *, asked: Asked | None = None
+) -> PatternResult | str:
     """Return the model's text, within `attempts` or the limit in force; all attempts share the limit of tool rounds.
+
+    It is asked the messages of the settings, or what is given instead.
 
     Raises: as `ToolLoop.answer`; ValidationFailure of the last attempt, whose answer is the partial result.
     """
     tool_loop, output = ToolLoop(context), context.settings.output
+    asked = context.settings.messages if asked is None else asked
     if not output.rules and not output.semantic:
-        return await tool_loop.answer(context.settings.messages)
+        return await tool_loop.answer(asked)
     limit = context.limits.attempts if attempts is None else attempts
     contract = await compiled_contract(context)
-    return await answer_until_valid(context, contract, tool_loop.answer, asked=context.settings.messages, limit=limit)
+    return await answer_until_valid(context, contract, tool_loop.answer, asked=asked, limit=limit)
 
 
 class ToolLoop:

@@ -53,6 +53,11 @@ class PlanProgress:
         return cls(context, plan.steps, initial_report(plan, context.settings.planned_at))
 
     @property
+    def is_made_by_model(self) -> bool:
+        """True unless a person wrote the plan, in the request or in the configuration."""
+        return self.report.trace.planner_id not in {"authored", "static"}
+
+    @property
     def result(self) -> JsonValue:
         """The output of the last step, in the order of the plan."""
         last: JsonValue = self.report.steps[-1].output

@@ -20,14 +20,18 @@ VERSION = 2
 TEMPERATURE = 0.3
 
 
-async def specialized_loop(context: RunContext, attempts: int | None = None) -> PatternResult:
+async def specialized_loop(
+    context: RunContext, attempts: int | None = None, *, asked: Asked | None = None
+) -> PatternResult:
     """Return the answer that keeps the output contract, within `attempts` or the limit in force.
+
+    The model is asked the messages of the settings, or what is given instead.
 
     Raises: as `ToolLoop.answer`; ConstraintFailure or ValidationFailure of the last attempt, whose answer is the
     partial result.
     """
     contract = await compiled_contract(context)
-    asked: Asked = context.settings.messages
+    asked = context.settings.messages if asked is None else asked
     if context.settings.tools:
         await ToolLoop(context).answer(asked)
         asked = Prompt(PromptId.STRUCTURED_ANSWER_USER, EmptyInput())

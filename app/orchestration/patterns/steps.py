@@ -15,6 +15,7 @@ from pydantic import BaseModel, JsonValue
 
 from app.capabilities.answer_contract import LARGE_CONTRACT_CHARACTERS, is_large_contract
 from app.capabilities.models.reranking import MAX_CHARACTERS, rerank
+from app.capabilities.prompting.prompt_call import Prompt
 from app.domain.contract.messages import Message, system_prompt
 from app.domain.contract.request import NamedTool, OutputContract, PlanStep, RedundancyOptions
 from app.domain.contract.rules import AnswerContent
@@ -42,11 +43,18 @@ def step(pattern: StepPattern) -> StepPattern:
 @step
 async def infer(context: RunContext, step: PlanStep, step_input: StepInput) -> JsonValue:
     """Return a model's text, or its value if the step has a schema."""
+    return await infer_as(context, step, step_input)
+
+
+async def infer_as(
+    context: RunContext, step: PlanStep, step_input: StepInput, prompt: Prompt | None = None
+) -> JsonValue:
+    """Return a model's text or value; if there is a prompt, it is asked that instead of the input."""
     context = context.with_settings(_inference_settings(context.settings, step, step_input))
     attempts = parse_options(step).attempts
     if context.settings.output.schema_ is not None:
-        return (await specialized_loop(context, attempts)).structured_output
-    answer = await agent_loop(context, attempts)
+        return (await specialized_loop(context, attempts, asked=prompt)).structured_output
+    answer = await agent_loop(context, attempts, asked=prompt)
     return answer if isinstance(answer, str) else answer.content
 
 

@@ -24,6 +24,7 @@ from app.orchestration.execution.context import RunContext
 from app.orchestration.patterns.plan_run import PlanProgress, initial_report, run_steps
 from app.orchestration.patterns.steps import STEP_PATTERNS, StepPattern
 from app.orchestration.planning.plan_check import PlanRules
+from app.orchestration.planning.planned_step import ReasoningSteps
 from app.orchestration.planning.planner import nothing_to_plan, plan_created, record_check
 from app.orchestration.planning.task import Task, planning_inputs
 
@@ -43,8 +44,9 @@ class Subplans:
 
     @property
     def step_patterns(self) -> Mapping[str, StepPattern]:
-        """The code that runs a step of each type, subplans included."""
-        return MappingProxyType({**STEP_PATTERNS, StepType.SUBPLAN: self.run})
+        """The code that runs a step of each type, subplans included; steps that a model planned are reasoned about."""
+        planned = {StepType.INFER: ReasoningSteps(self._progress).run} if self._progress.is_made_by_model else {}
+        return MappingProxyType({**STEP_PATTERNS, **planned, StepType.SUBPLAN: self.run})
 
     @property
     def step_count(self) -> int:

@@ -24,6 +24,7 @@ from tests.support.passes import (
     USUAL,
     add,
     pass_ends,
+    question_of,
     reasoning,
     refinements,
     run_passes,
@@ -48,7 +49,7 @@ def growing(call: EngineCall) -> Any:
     phase, text = phase_of(call), call.messages[-1].text
     if phase == "refine":
         return refinements(add(f"more-{len(text)}"))
-    return NOT_DONE if phase == "assess" else USUAL.get(phase, f"re: {text}")
+    return NOT_DONE if phase == "assess" else USUAL.get(phase, f"re: {question_of(call)}")
 
 
 def instead(answers: Mapping[str, Any], others: Callable[[EngineCall], Any] = growing) -> Works:

@@ -97,12 +97,21 @@ class _Turn:
 
 def _last_turn(messages: Sequence[Message]) -> _Turn:
     last = max((index for index, message in enumerate(messages) if _is_request(message)), default=-1)
-    text = messages[last].text if last >= 0 else ""
+    text = _asked_text(messages[last].text) if last >= 0 else ""
     directives: dict[str, str] = {}
     for found in _DIRECTIVE.finditer(text):
         directives = {key: value for key, value in found.groupdict().items() if value} | directives
     results = tuple(message for message in messages[last + 1 :] if message.role == "tool")
     return _Turn(_DIRECTIVE.sub("", text).strip(), directives, results)
+
+
+def _asked_text(text: str) -> str:
+    """Return the task of a reasoning step, its results if it has no task, its request if it has neither."""
+    quoted = quoted_by([text])
+    if quoted.keys() != {"request", "step", "task", "results"}:
+        return text
+    results = "" if quoted["results"] == "{}" else quoted["results"]
+    return quoted["task"] or results or quoted["request"]
 
 
 def _is_request(message: Message) -> bool:
