@@ -30,12 +30,20 @@ class ToolThreads(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ToolContinuation:
+    """The answer to a tool's question, and the state that the tool gave with it."""
+
+    state: str
+    answer: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
 class ToolContext:
     """Environment of a running tool. `seconds_left` is its time limit; `clock` and `entropy` are its only sources of
     time and chance.
 
     `idempotency_key` is the same for every attempt at this call, in every process, and for no other call. `threads` run
-    blocking functions; None outside of the service.
+    blocking functions; None outside of the service. `continuation` is there if the call goes on after a question.
     """
 
     tool_call_id: ToolCallId
@@ -44,23 +52,29 @@ class ToolContext:
     entropy: Entropy
     idempotency_key: IdempotencyKey
     threads: ToolThreads | None = None
+    continuation: ToolContinuation | None = None
 
 
 class ToolError(Exception):
     """Error of a tool; its text is for the model."""
 
     @staticmethod
-    def suspend(value: JsonValue) -> "ToolSuspended":
-        """Return an exception to raise in order to ask a question; the answer becomes the result of the call."""
-        return ToolSuspended(value)
+    def suspend(value: JsonValue, state: str | None = None) -> "ToolSuspended":
+        """Return an exception to raise in order to ask a question; the answer becomes the result of the call.
+
+        With a `state` of at most 64 KiB the tool is called again instead, with the same arguments; then the context's
+        `continuation` has the answer and the state.
+        """
+        return ToolSuspended(value, state)
 
 
 class ToolSuspended(ToolError):  # noqa: N818 - a question, not an error
     """Question of a tool that must be answered from outside before the call has a result."""
 
-    def __init__(self, value: JsonValue) -> None:
+    def __init__(self, value: JsonValue, state: str | None = None) -> None:
         super().__init__("the tool waits for an answer")
         self.value = value
+        self.state = state
 
 
 class ToolOutcomeUnknown(ToolError):  # noqa: N818 - the call may have succeeded

@@ -16,8 +16,9 @@ from app.domain.ids import IdempotencyKey
 from app.domain.journal.outcomes import ToolCallSuspended, ToolEnded
 from app.domain.tools import ArgumentViolation
 from app.ports.runtime import Clock, Entropy
-from app.ports.tool import Tool, ToolContext, ToolError, ToolOutcomeUnknown, ToolSuspended
+from app.ports.tool import Tool, ToolContext, ToolContinuation, ToolError, ToolOutcomeUnknown, ToolSuspended
 
+MAX_STATE_BYTES = 64 * 1024
 _CUT_MARK = "\n[cut: the result was longer]"
 
 
@@ -48,11 +49,19 @@ class ToolExecutor:
         self.result_bytes = result_bytes
 
     async def attempt(
-        self, call: ToolCall, *, key: IdempotencyKey, attempt: int, seconds_left: float, digest: str = ""
+        self,
+        call: ToolCall,
+        *,
+        key: IdempotencyKey,
+        attempt: int,
+        seconds_left: float,
+        digest: str = "",
+        continuation: ToolContinuation | None = None,
     ) -> ToolEnded | ToolCallSuspended:
         """Run one attempt at a tool that was offered; `attempt` counts from 0, `key` is the call's idempotency key.
 
-        A tool whose source or definition is no longer that of the `digest` is not available.
+        A tool whose source or definition is no longer that of the `digest` is not available. A `continuation` goes on
+        with a call that asked a question.
         """
         began = self._clock.monotonic()
         status = await self._registry.availability(call.name)
@@ -61,7 +70,7 @@ class ToolExecutor:
             return self._outcome(_unavailable(status.reason), began)
         if digest and self._registry.offer_of(call.name)[0].digest != digest:
             return self._outcome(_unavailable("it has changed since it was offered"), began)
-        attempted = self._refusal(call) or await self._run(tool, call, key, seconds_left)
+        attempted = self._refusal(call) or await self._run(tool, call, key, seconds_left, continuation)
         retry = attempted.is_repeatable and attempt == 0 and tool.info().idempotent
         return self._outcome(attempted, began, retry=retry)
 
@@ -77,7 +86,7 @@ class ToolExecutor:
     def _outcome(self, attempted: _Attempt, began: float, *, retry: bool = False) -> ToolEnded | ToolCallSuspended:
         duration_ms = (self._clock.monotonic() - began) * 1000
         if attempted.question is not None:
-            return ToolCallSuspended(attempted.question.value, duration_ms)
+            return ToolCallSuspended(attempted.question.value, duration_ms, attempted.question.state)
         content = cut_text(attempted.content, self.result_bytes)
         code, has_run, violations = attempted.code, attempted.has_run, attempted.violations
         return ToolEnded(content, code is not None, code, duration_ms, retry, has_run, violations)
@@ -88,12 +97,19 @@ class ToolExecutor:
         violations = self._registry.violations(call.name, call.arguments)
         return _refused(violations) if violations else None
 
-    async def _run(self, tool: Tool, call: ToolCall, key: IdempotencyKey, seconds_left: float) -> _Attempt:
+    async def _run(
+        self,
+        tool: Tool,
+        call: ToolCall,
+        key: IdempotencyKey,
+        seconds_left: float,
+        continuation: ToolContinuation | None,
+    ) -> _Attempt:
         own = tool.info().timeout
         limit = seconds_left if own is None else min(own, seconds_left)
         if limit <= 0:
             return _Attempt("There was no time left for the tool.", Code.TOOL_TIMEOUT)
-        context = ToolContext(call.id, limit, self._clock, self._entropy, key, self._registry.threads)
+        context = ToolContext(call.id, limit, self._clock, self._entropy, key, self._registry.threads, continuation)
         with anyio.move_on_after(limit):
             return await _guarded(tool, call.arguments, context)
         fits_second = seconds_left - limit >= limit
@@ -107,7 +123,7 @@ async def _guarded(tool: Tool, arguments: Mapping[str, Any], context: ToolContex
     except ToolArgumentError as error:
         return _refused(error.violations)
     except ToolSuspended as question:
-        return _Attempt("", question=question) if _is_json(question.value) else _failed("what it asks is no JSON")
+        return _asked(question)
     except ToolError as error:
         return _failed_or_lost(tool, error)
     except asyncio.CancelledError as stray:
@@ -137,6 +153,14 @@ def _failed_or_lost(tool: Tool, error: ToolError) -> _Attempt:
     if isinstance(error, ToolOutcomeUnknown) and tool.info().unsafe:
         return _Attempt(f"The tool may have acted: {error}", Code.TOOL_OUTCOME_UNKNOWN)
     return _failed(str(error))
+
+
+def _asked(question: ToolSuspended) -> _Attempt:
+    if not _is_json(question.value):
+        return _failed("what it asks is no JSON")
+    if len((question.state or "").encode(errors="replace")) > MAX_STATE_BYTES:
+        return _failed(f"the state of its question has more than {MAX_STATE_BYTES} bytes")
+    return _Attempt("", question=question)
 
 
 def _is_json(value: object) -> bool:

@@ -159,10 +159,14 @@ class ToolEnded:
 
 @dataclass(frozen=True)
 class ToolCallSuspended:
-    """Outcome: the tool asked a question, whose answer becomes the result of the call."""
+    """Outcome: the tool asked a question, whose answer becomes the result of the call.
+
+    With a `state` the tool is called again with the answer and the state instead.
+    """
 
     value: JsonValue
     duration_ms: float
+    state: str | None = None
 
 
 @dataclass(frozen=True)

@@ -255,7 +255,7 @@ class ToolCalls:
         assert isinstance(outcome, ToolEnded | ToolCallSuspended | AttemptCancelled)  # noqa: S101 - of a tool attempt
         self.has_run_unsafe |= is_unsafe
         self.rounds.add(round_key)
-        state.attempts += not isinstance(outcome, ToolEnded) or outcome.ran
+        state.attempts += _is_attempt(outcome)
         state.duration_ms += outcome.duration_ms
         match outcome:
             case ToolCallSuspended():
@@ -471,6 +471,13 @@ def _begun_calls(history: ExecutionHistory) -> set[StepKey]:
     }
     started = {StepKey(each.anchor): True for each in history.events if isinstance(each.event, ToolStart)}
     return {call_key(attempt) for attempt, has_run in (started | ended).items() if has_run}
+
+
+def _is_attempt(outcome: ToolEnded | ToolCallSuspended | AttemptCancelled) -> bool:
+    """Return True for an outcome that ends an attempt at a call: it ran, and does not go on after a question."""
+    if isinstance(outcome, ToolCallSuspended):
+        return outcome.state is None
+    return not isinstance(outcome, ToolEnded) or outcome.ran
 
 
 def call_key(attempt: StepKey) -> StepKey:

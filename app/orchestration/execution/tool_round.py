@@ -35,7 +35,9 @@ from app.orchestration.execution.effect import BranchSuspended, Effect, NonIdemp
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.execution import NON_IDEMPOTENT_GRACE_S, Execution
 from app.orchestration.execution.ledger import ToolCallState, call_key
+from app.ports.tool import ToolContinuation
 
+_FIRST_CONTINUATION = 2
 _UNKNOWN_TOOL = "no such tool"
 _UNAVAILABLE = "the tool cannot run right now"
 _BUDGET_SPENT = "not run: the budget of the execution is spent"
@@ -50,7 +52,8 @@ class ToolRound:
 
     One of the tools of the settings that the inference did not offer cannot run now. All questions are asked before the
     first call runs. The approval of call i is `key/i/0`, its attempts are `key/i/0/0` and `key/i/0/1`. The question of
-    attempt a is `a/1`; the questions about an uncertain attempt a are `a/0/0`, `a/0/1`, …
+    attempt a is `a/1`, and the attempts that go on after one are `key/i/0/2`, `key/i/0/3`, …. The questions about an
+    uncertain attempt a are `a/0/0`, `a/0/1`, …
     """
 
     def __init__(
@@ -106,14 +109,22 @@ class ToolRound:
         if offered is not None and offered.agent:
             self.ended_at = max(self.ended_at, await self._run_agent(self._key.child(index), state, offered))
             return
-        for number in (0, 1):
-            attempt = self._attempt(index, key.child(number), offered)
+        number, continuation = 0, None
+        while True:
+            attempt = self._attempt(index, key.child(number), offered, continuation)
             step = await self._execution.perform(attempt)
             self.ended_at = max(self.ended_at, step.at)
-            if isinstance(step.outcome, ToolCallSuspended):
-                self._ask(state, step.outcome.value, attempt.key)
-            if not isinstance(step.outcome, ToolEnded) or not step.outcome.retry:
-                return
+            match step.outcome:
+                case ToolCallSuspended(value=value, state=None):
+                    state.result = answer_text(self._ask(state, value, attempt.key))
+                    return
+                case ToolCallSuspended(value=value, state=str(kept)):
+                    continuation = ToolContinuation(kept, self._ask(state, value, attempt.key))
+                    number = max(_FIRST_CONTINUATION, number + 1)
+                case ToolEnded(retry=True):
+                    number = 1
+                case _:
+                    return
 
     async def _permission(self, index: int) -> bool | None:
         """Return the permission of the call; its question is asked before any call of the reply runs."""
@@ -128,9 +139,11 @@ class ToolRound:
         finally:
             self.ended_at = max(self.ended_at, state.answered_at)
 
-    def _attempt(self, index: int, key: StepKey, offered: OfferedTool | None) -> "ToolAttempt":
+    def _attempt(
+        self, index: int, key: StepKey, offered: OfferedTool | None, continuation: ToolContinuation | None
+    ) -> "ToolAttempt":
         kind = NonIdempotentToolAttempt if offered is not None and offered.unsafe else ToolAttempt
-        return kind(
+        attempt = kind(
             self._execution,
             self._states[index],
             key,
@@ -139,14 +152,16 @@ class ToolRound:
             is_allowed=self._states[index].call.name in self._settings.tools,
             correlation=self._settings.correlation,
         )
+        attempt.continuation = continuation
+        return attempt
 
-    def _ask(self, state: ToolCallState, value: JsonValue, attempt_key: StepKey) -> None:
-        """Take the answer as the result of the call. Raises: BranchSuspended until there is one."""
+    def _ask(self, state: ToolCallState, value: JsonValue, attempt_key: StepKey) -> JsonValue:
+        """Return the answer to the tool's question. Raises: BranchSuspended until there is one."""
         call = state.call
         question = SuspensionRequest(
             attempt_key.child(1), SuspensionKind.QUESTION, state.tool_id, value, tool_call_id=call.id
         )
-        state.result = answer_text(self._answer(question))
+        return self._answer(question)
 
     def _answer(self, question: SuspensionRequest) -> JsonValue:
         step = self._execution.answer_to(question, self._settings.correlation.step_name)
@@ -187,6 +202,8 @@ class ToolAttempt(Effect):
         correlation: CorrelationContext,
     ) -> None:
         call = state.call
+        self.continuation: ToolContinuation | None = None
+        """The answered question after which the call goes on."""
         self.key = key
         self.fingerprint = digest("tool", key, call.name, call.arguments)
         self.correlation = correlation.child(span_id(execution.header.execution_id, key), caused_by=call.id)
@@ -229,6 +246,7 @@ class ToolAttempt(Effect):
             attempt=0 if self.key.is_first_attempt else 1,
             seconds_left=execution.seconds_left + grace_s,
             digest=self._state.granted_digest or "",
+            continuation=self.continuation,
         )
 
     def end_events(self, outcome: Outcome) -> tuple[Event, ...]:

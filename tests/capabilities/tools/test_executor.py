@@ -244,6 +244,11 @@ async def test_a_call_whose_connection_broke_is_in_doubt_if_it_could_act_twice(
     assert (ended.content, ended.code, ended.retry) == ending
 
 
+async def test_a_question_whose_state_is_too_large_to_be_stored_is_a_failure(executes: Executes) -> None:
+    ended = await _once(executes(FakeTool(body=_raises(ToolError.suspend("?", "x" * 65_537)))))
+    assert ended.content == "The tool failed: the state of its question has more than 65536 bytes"
+
+
 @pytest.mark.parametrize(
     "crash", [RuntimeError("hunter2"), SystemExit(1), MemoryError("hunter2"), ExceptionGroup("hunter2", [ValueError()])]
 )

@@ -13,7 +13,7 @@ from app.domain.tools import SideEffects
 from app.orchestration.execution.execution import Execution
 from app.orchestration.runtime.resume import select_suspension
 from app.ports.journal import ExecutionHistory
-from app.ports.tool import ToolError
+from app.ports.tool import ToolContext, ToolError
 from tests.support.harness import (
     answer_suspension,
     chat_request,
@@ -77,6 +77,37 @@ async def test_siblings_run_once_and_all_questions_wait_together(clock: VirtualC
     assert [call.result for call in response.tool_calls_made] == ["a", "seen", "b"]
     assert acts == ["look"]
     assert open_suspensions(after) == []
+    assert replay_offline(after) == len(after.steps)
+
+
+@pytest.mark.parametrize(
+    ("side_effects", "idempotent"), [(SideEffects.READ, True), (SideEffects.WRITE, False)], ids=["safe", "unsafe"]
+)
+async def test_a_call_goes_on_with_the_answers_and_the_state_of_its_questions(
+    clock: VirtualClock, side_effects: SideEffects, idempotent: bool
+) -> None:
+    """Each question is asked once, in any process, and all of it is one attempt at the call."""
+    seen: list[tuple[str, Any] | None] = []
+
+    @tool(side_effects=side_effects, idempotent=idempotent)
+    async def order(context: ToolContext) -> str:
+        """Order."""
+        given = context.continuation
+        seen.append(None if given is None else (given.state, given.answer))
+        if len(seen) < 3:
+            raise ToolError.suspend(f"question {len(seen)}", f"state {len(seen)}")
+        return "ordered"
+
+    here = make_harness(clock, scripted_engine(clock, "a", {"tool_calls": [{"name": "order"}]}), tools=[order])
+    response, record = await here.run(chat_request())
+    assert [each.value for each in response.suspensions] == ["question 1"]
+    response, record = await make_harness(clock, scripted_engine(clock, "a"), tools=[order]).resume(record, "large")
+    assert [each.value for each in response.suspensions] == ["question 2"]
+    assert replay_offline(record) == len(record.steps)
+    elsewhere = make_harness(clock, scripted_engine(clock, "a", {"text": "done"}), tools=[order])
+    response, after = await elsewhere.resume(record, {"colour": "red"})
+    assert (response.state, seen) == (State.COMPLETE, [None, ("state 1", "large"), ("state 2", {"colour": "red"})])
+    assert (response.tool_calls_made[0].result, response.tool_calls_made[0].attempts) == ("ordered", 1)
     assert replay_offline(after) == len(after.steps)
 
 

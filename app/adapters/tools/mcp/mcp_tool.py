@@ -8,12 +8,16 @@ from typing import Any, Final, Protocol
 import mcp_types as types
 import orjson
 
+from app.adapters.tools.mcp.questions import NO_ANSWERS, Answers, Questions, answers_of
 from app.adapters.tools.mcp.server_config import McpServerConfig
 from app.adapters.tools.plain_text import plain_text
 from app.domain.tools import Availability, SideEffects, ToolDefinition, ToolInfo
 from app.ports.tool import ToolContext, ToolError
 
 MAX_NAME: Final = 64
+MAX_ROUNDS: Final = 10
+"""Calls of one attempt, when a server asks again for what no person can answer."""
+ROUND_PAUSE_S: Final = 0.25
 _MAX_DESCRIPTION: Final = 4_000
 _DIGEST_CHARACTERS: Final = 8
 _NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_-]")
@@ -28,8 +32,13 @@ class McpCaller(Protocol):
         """Return the reason why the server cannot be called now; empty if it can."""
         ...
 
-    async def call(self, tool: str, arguments: Mapping[str, Any]) -> types.CallToolResult:
-        """Call a tool once. Raises: ToolError; ToolOutcomeUnknown if the connection was lost meanwhile."""
+    async def call(
+        self, tool: str, arguments: Mapping[str, Any], answers: Answers = NO_ANSWERS
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        """Call a tool once, or go on with a call after its questions were answered.
+
+        Raises: ToolError; ToolOutcomeUnknown if the connection was lost meanwhile.
+        """
         ...
 
 
@@ -40,6 +49,7 @@ class McpTool:
         name, description = tool_name(config.name, listed.name), _description(listed)
         side_effects, idempotent = safety(listed.annotations) if config.trusted else (SideEffects.EXTERNAL, False)
         self._original = listed.name
+        self._server = config.name
         self._caller = caller
         self._definition = ToolDefinition(name, description, listed.input_schema)
         self._info = ToolInfo(
@@ -67,9 +77,21 @@ class McpTool:
     async def execute(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
         """Call the tool once and return the text of its result.
 
-        Raises: ToolError with the server's text if the call failed; ToolOutcomeUnknown if the connection was lost.
+        Raises: ToolError with the server's text if the call failed; ToolOutcomeUnknown if the connection was lost;
+        ToolSuspended with a question of the server, whose answer goes back to it with the state that it gave.
         """
-        result = await self._caller.call(self._original, arguments)
+        answers = NO_ANSWERS if context.continuation is None else answers_of(context.continuation)
+        for _ in range(MAX_ROUNDS):
+            result = await self._caller.call(self._original, arguments, answers)
+            if not isinstance(result, types.InputRequiredResult):
+                break
+            questions = Questions(result)
+            if questions.forms:
+                raise ToolError.suspend({"server": self._server, **questions.shown()}, questions.state)
+            answers = Answers(questions.refusals(), result.request_state)
+            await context.clock.sleep(ROUND_PAUSE_S)
+        else:
+            raise ToolError(f"the server asked more than {MAX_ROUNDS} times for what no person can answer")
         text = result_text(result)
         if result.is_error:
             raise ToolError(text)

@@ -27,6 +27,7 @@ from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost, 
 from mcp.shared.message import SessionMessage
 
 from app.adapters.tools.mcp.mcp_tool import McpTool
+from app.adapters.tools.mcp.questions import NO_ANSWERS, Answers
 from app.adapters.tools.mcp.server_config import McpServerConfig
 from app.adapters.tools.plain_text import plain_text
 from app.ports.tool import Tool, ToolError, ToolOutcomeUnknown
@@ -88,13 +89,24 @@ class McpServer:
             attempt = 0 if anyio.current_time() - began > STEADY_SECONDS else attempt + 1
             await anyio.sleep(PAUSES_S[min(attempt, len(PAUSES_S)) - 1])
 
-    async def call(self, tool: str, arguments: Mapping[str, Any]) -> types.CallToolResult:
-        """Call a tool once. Raises: ToolError; ToolOutcomeUnknown if the connection was lost meanwhile."""
+    async def call(
+        self, tool: str, arguments: Mapping[str, Any], answers: Answers = NO_ANSWERS
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        """Call a tool once, or go on with a call after its questions were answered.
+
+        Raises: ToolError; ToolOutcomeUnknown if the connection was lost meanwhile.
+        """
         session = self._session
         if session is None:
             raise ToolError(self.failure)
         try:
-            return await session.call_tool(tool, dict(arguments))
+            result = await session.call_tool(
+                tool,
+                dict(arguments),
+                input_responses=answers.responses,
+                request_state=answers.state,
+                allow_input_required=True,
+            )
         except MCPError as error:
             if error.code not in _LOST_CODES:
                 raise ToolError(f"the server refused the call: {_plain(error.message)}") from error
@@ -102,6 +114,8 @@ class McpServer:
             raise ToolOutcomeUnknown("the connection to the MCP server was lost") from error
         except RuntimeError as error:
             raise ToolError("the server answered with a result that does not fit its own definition") from error
+        assert isinstance(result, types.CallToolResult | types.InputRequiredResult)  # noqa: S101 - nothing else is asked
+        return result
 
     async def _connect_once(self) -> str:
         """Return when the connection has ended, with the reason."""

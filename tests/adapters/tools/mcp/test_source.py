@@ -16,7 +16,14 @@ from app.adapters.tools.mcp.server_config import McpServerConfig
 from app.adapters.tools.mcp.source import McpSource
 from app.domain.ids import IdempotencyKey, ToolCallId
 from app.domain.tools import SideEffects
-from app.ports.tool import Tool, ToolContext, ToolError, ToolOutcomeUnknown
+from app.ports.tool import (
+    Tool,
+    ToolContext,
+    ToolContinuation,
+    ToolError,
+    ToolOutcomeUnknown,
+    ToolSuspended,
+)
 from tests.support import mcp_server
 from tests.support.entropy import SeededEntropy
 from tests.support.virtual_time import VirtualClock
@@ -155,6 +162,33 @@ async def test_a_call_that_never_returns_can_be_given_up_and_others_go_on() -> N
 async def test_a_question_that_holds_the_connection_is_declined() -> None:
     async with connected() as (source, _):
         assert json.loads(await call(source, "shop__ask")) == {"action": "decline"}
+
+
+async def test_questions_of_a_server_are_asked_one_after_the_other_and_their_answers_go_back() -> None:
+    async with connected("modern") as (source, _):
+        asked: list[Any] = []
+        continuation = None
+        for answer in ("large", {"value": "red"}):
+            with pytest.raises(ToolSuspended) as suspended:
+                await go_on(source, continuation)
+            assert suspended.value.state is not None
+            asked.append(suspended.value.value)
+            continuation = ToolContinuation(suspended.value.state, answer)
+        text = await go_on(source, continuation)
+    schema = {"type": "object", "properties": {"value": {"type": "string"}}}
+    questions = ("Which size?", "Which colour?")
+    assert asked == [{"server": "shop", "question": each, "schema": schema} for each in questions]
+    state, _, last = text.removeprefix("state-2:").partition("} {")
+    assert json.loads(state + "}") == {"first": {"action": "accept", "content": {"value": "large"}}}
+    assert json.loads("{" + last) == {"second": {"action": "accept", "content": {"value": "red"}}}
+
+
+async def go_on(source: McpSource, continuation: ToolContinuation | None) -> str:
+    clock = VirtualClock()
+    context = ToolContext(
+        ToolCallId("call_1"), 5, clock, SeededEntropy(1), IdempotencyKey("key"), continuation=continuation
+    )
+    return await tool(source, "shop__ask").execute({}, context)
 
 
 @pytest.mark.parametrize(
