@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from app.adapters.access.authenticators import NoAuthentication
 from app.adapters.event_bus import EventBus
 from app.bootstrap.service import Readiness
-from app.domain.access import Principal
+from app.domain.access import Permissions, Principal
 from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import SystemResponse
 from app.domain.failures import Code, Failure
@@ -118,10 +118,10 @@ class FakeFacade:
     def introspection(self) -> "FakeFacade":
         return self
 
-    def engines(self) -> list[Any]:
+    def engines(self, _permissions: Permissions) -> list[Any]:
         return []
 
-    async def tools(self) -> list[Any]:
+    async def tools(self, _permissions: Permissions) -> list[Any]:
         return []
 
     def limits_of(self, _principal: Principal) -> list[Any]:
