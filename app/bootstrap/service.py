@@ -370,6 +370,7 @@ class Foundation:
             suspension_seconds=settings.limits.suspension_seconds,
             prompts=self.prompts,
             agents=self.agents,
+            stream_tool_content=settings.telemetry.stream_tool_content,
             quotas=accounts.quotas,
             usage=accounts.usage,
         )

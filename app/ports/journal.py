@@ -6,7 +6,7 @@ from typing import Protocol
 
 from app.domain.contract.messages import Message
 from app.domain.ids import ExecutionId, RequestId, TenantId
-from app.domain.journal.events import CorrelationContext, InferenceDelta, StoredEvent, UnnumberedEvent
+from app.domain.journal.events import CorrelationContext, LiveEvent, StoredEvent, UnnumberedEvent
 from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import RecordedStep
 from app.domain.journal.step_key import StepKey
@@ -93,7 +93,7 @@ class Journal(Protocol):
         """
         ...
 
-    def publish_delta(self, execution_id: ExecutionId, correlation: CorrelationContext, delta: InferenceDelta) -> None:
+    def publish_delta(self, execution_id: ExecutionId, correlation: CorrelationContext, delta: LiveEvent) -> None:
         """Publish a delta after everything that was put before it. It is not stored."""
         ...
 

@@ -214,6 +214,7 @@ class TelemetrySettings(Table):
     currency: Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")] = Field(
         "USD", description="Currency of prices and costs"
     )
+    stream_tool_content: bool = Field(True, description="Show arguments and results of tool calls in event streams")
 
 
 class LimitSettings(Table):

@@ -15,7 +15,15 @@ import anyio
 
 from app.domain.failures import Code, StorageFailure
 from app.domain.ids import ExecutionId, TenantId
-from app.domain.journal.events import RESTING_EVENTS, TERMINAL_EVENTS, InferenceStart, LiveDelta, StoredEvent
+from app.domain.journal.events import (
+    RESTING_EVENTS,
+    TERMINAL_EVENTS,
+    InferenceDelta,
+    InferenceStart,
+    LiveDelta,
+    StoredEvent,
+    ToolStart,
+)
 from app.ports.events import EventFeed, Subscription
 from app.ports.storage import ExecutionStore, StoredExecution
 
@@ -175,12 +183,13 @@ class StoredSubscription:
     def _on_live(self) -> None:
         """Queue what this process publishes if nothing before it is missing; the rest is read from the store.
 
-        Deltas are queued only for a segment whose start was queued here, without a gap since then.
+        Deltas are queued only for a segment, or a call, whose start was queued here, without a gap since then.
         """
         items = self._live.take()
         for item in items:
             if isinstance(item, LiveDelta):
-                if item.event.segment in self._segments and self.has_room:
+                begun = item.event.segment if isinstance(item.event, InferenceDelta) else item.event.tool_call_id
+                if begun in self._segments and self.has_room:
                     self._queue.append(item)
             elif item.sequence_number > self.last_number:
                 self._on_live_event(item)
@@ -195,6 +204,8 @@ class StoredSubscription:
             return
         if isinstance(item.event, InferenceStart):
             self._segments.add(item.event.segment)
+        elif isinstance(item.event, ToolStart):
+            self._segments.add(item.event.tool_call_id)
         self._append(item)
 
     def _append(self, item: StoredEvent) -> None:

@@ -40,7 +40,9 @@ MAX_LINE_BYTES = 4096
 """A pipe accepts a write of this size completely or not at all [POSIX, PIPE_BUF]."""
 _MAX_RUNS = 20_000
 _MAX_FRAMES = 12
-_CONTENT_FIELDS = frozenset({"response", "suspensions", "text", "reasoning", "value", "errors", "warnings", "repairs"})
+_CONTENT_FIELDS = frozenset(
+    {"response", "suspensions", "text", "reasoning", "value", "arguments", "result", "errors", "warnings", "repairs"}
+)
 _LOGGED_FIELDS: Mapping[type[Any], tuple[str, ...]] = MappingProxyType(
     {kind: tuple(name for name in names if name not in _CONTENT_FIELDS) for kind, names in EVENT_FIELDS.items()}
 )

@@ -7,7 +7,7 @@ slots, since orjson writes a dataclass that has a dict five times as fast.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from functools import lru_cache
 from types import MappingProxyType
@@ -23,6 +23,8 @@ from app.domain.lifecycle import State
 INIT_ANCHOR = "init"
 END_ANCHOR = "end"
 """Anchors of the first and the last events, which belong to no step."""
+MAX_TOOL_CONTENT = 64 * 1024
+"""Characters of the content of a call that a live event shows."""
 FinishReason = Literal["stop", "tool", "length", "content_filter", "cancelled", "error"]
 
 
@@ -41,6 +43,12 @@ class CorrelationContext:
     parent_span_id: SpanId | None
     caused_by: str | None = None
     step_name: str | None = None
+
+    def caused(self, span_id: SpanId, cause: SpanId) -> "CorrelationContext":
+        """Return the context of a span within the one that caused it."""
+        return CorrelationContext(
+            self.request_id, self.session_id, self.trace_id, span_id, cause, cause, self.step_name
+        )
 
     def child(self, span_id: SpanId, caused_by: str | None = None) -> "CorrelationContext":
         """Return the context of a span within this one."""
@@ -135,6 +143,8 @@ class InferenceEnd:
     tokens_out: int
     finish_reason: FinishReason
     tool_call_count: int
+    tool_call_ids: tuple[ToolCallId, ...] = field(default=(), compare=False)
+    """The calls that the reply asks for; not compared, since older records lack them."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +155,18 @@ class ToolStart:
     tool_name: str
     tool_call_id: ToolCallId
     args_hash: str
+    replica: int | None = field(default=None, compare=False)
+    """The branch where several replicas answer; not compared, since older records lack it."""
+
+
+@dataclass(frozen=True)
+class ToolContent:
+    """Arguments of a tool call as it starts, or its result as it ends. Live only: never stored, never logged."""
+
+    type: ClassVar[str] = "tool.content"
+    tool_call_id: ToolCallId
+    arguments: Any = None
+    result: str | None = None
 
 
 @dataclass(frozen=True)
@@ -357,7 +379,8 @@ Event: TypeAlias = (
     | ExecutionResumed
     | TerminalEvent
 )
-"""Every event that is numbered and stored; `InferenceDelta` is neither."""
+"""Every event that is numbered and stored; a `LiveEvent` is neither."""
+LiveEvent: TypeAlias = InferenceDelta | ToolContent
 
 
 class StoredEvent(NamedTuple):
@@ -385,7 +408,7 @@ class LiveDelta(NamedTuple):
 
     at: float
     correlation: CorrelationContext
-    event: InferenceDelta
+    event: LiveEvent
 
 
 def format_timestamp(at: float) -> str:
@@ -408,6 +431,7 @@ EVENT_TYPES: tuple[type[Any], ...] = (
     InferenceRetracted,
     InferenceEnd,
     ToolStart,
+    ToolContent,
     ToolEnd,
     ConstraintRepaired,
     ValidationEnd,

@@ -5,13 +5,16 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TextIO
 
+import orjson
 from rich.console import Console
 from rich.text import Text
 
 from app.domain.contract.response import SystemResponse
 from app.domain.journal import events
-from app.domain.journal.events import InferenceDelta, LiveDelta, StoredEvent
+from app.domain.journal.events import InferenceDelta, LiveDelta, StoredEvent, ToolContent
 from app.entrypoints.cli.exit_codes import printable
+
+_SHOWN_CHARACTERS = 200
 
 
 def _transition(event: events.LifecycleTransition) -> str:
@@ -126,6 +129,9 @@ class LiveView:
         if isinstance(item.event, InferenceDelta):
             self._show_token(item.event)
             return
+        if isinstance(item.event, ToolContent):
+            self._show_content(item, item.event)
+            return
         self.end_line()
         shown_as = _STYLES[type(item.event)]
         self._started_at = item.at if self._started_at is None else self._started_at
@@ -145,6 +151,15 @@ class LiveView:
 
     def close(self) -> None:
         """Show what stands below all events; nothing here."""
+
+    def _show_content(self, item: StoredEvent | LiveDelta, content: ToolContent) -> None:
+        """Show what a tool was given or what it returned, on one line."""
+        self.end_line()
+        arguments = orjson.dumps(content.arguments).decode() if content.result is None else None
+        text = printable(f"← {content.result}" if arguments is None else f"→ {arguments}").replace("\n", " ")
+        elapsed = f"{item.at - (item.at if self._started_at is None else self._started_at):8.3f} s  "
+        shown = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+        self.lines.print(Text.assemble((elapsed, "dim"), (f"{content.type:<22}", "magenta"), shown), soft_wrap=True)
 
     def _show_token(self, delta: InferenceDelta) -> None:
         if self.tokens is None or not delta.text:

@@ -8,7 +8,7 @@ that `openapi_document` adds to FastAPI's own.
 import json
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_args
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from app.domain.contract.request import SystemRequest
 from app.domain.failures import TAXONOMY, Code
-from app.domain.journal.events import EVENT_TYPES, WIRE_NAMES, InferenceDelta
+from app.domain.journal.events import EVENT_TYPES, WIRE_NAMES, LiveEvent
 from app.entrypoints.http.docs.examples import add_examples
 from app.entrypoints.http.errors import Problem
 from app.orchestration.facade import ForkRequest, ResumeRequest, SessionChanges
@@ -216,7 +216,7 @@ def _event_schema(kind: type[Any], own: dict[str, Any]) -> dict[str, Any]:
         **dict.fromkeys(("session_id", "parent_span_id", "caused_by"), nullable),
         "timestamp": {"type": "string", "format": "date-time"},
     }
-    if kind is not InferenceDelta:
+    if kind not in get_args(LiveEvent):
         common["sequence_number"] = {"type": "integer", "minimum": 1}
     properties = {WIRE_NAMES.get(name, name): field for name, field in own.get("properties", {}).items()}
     required = sorted({*common, *(WIRE_NAMES.get(name, name) for name in own.get("required", ()))})

@@ -35,13 +35,15 @@ from app.domain.journal.events import (
     ConstraintRepaired,
     CorrelationContext,
     Event,
-    InferenceDelta,
     InferenceStart,
     LiveDelta,
+    LiveEvent,
     PassEnd,
     StepEnd,
     StepStart,
     StoredEvent,
+    ToolContent,
+    ToolStart,
     ValidationEnd,
     format_timestamp,
 )
@@ -55,7 +57,7 @@ PERMISSION_SECONDS = 1.0
 """Short enough for a revocation to end a stream within 5 seconds, together with the age of a key in memory."""
 KEEP_ALIVE = b": keep-alive\n\n"
 RETRY = b"retry: 1000\n\n"
-_DELTA = b'event: inference.delta\ndata: {"type":"inference.delta",%b,"timestamp":"%b",%b\n\n'
+_LIVE = b'event: %b\ndata: {"type":"%b",%b,"timestamp":"%b",%b\n\n'
 _EVENT = b'id: %d\nevent: %b\ndata: {"sequence_number":%d,"type":"%b",%b,"timestamp":"%b",%b\n\n'
 
 
@@ -208,14 +210,18 @@ class FrameEncoder:
             self._ids = orjson.dumps(item.correlation)[1:-1].removesuffix(_NO_STEP_NAME)
         at = format_timestamp(item.at).encode()
         if isinstance(item, LiveDelta):
-            return _DELTA % (self._ids, at, _delta_fields(item.event))
+            name = item.event.type.encode()
+            return _LIVE % (name, name, self._ids, at, _live_fields(item.event))
         name, number = item.event.type.encode(), item.sequence_number
         return _EVENT % (number, name, number, name, self._ids, at, _event_fields(item.event))
 
 
-def _delta_fields(delta: InferenceDelta) -> bytes:
-    """Return the delta's own fields as the rest of an object; a field without a value is absent."""
-    fields = {"segment": delta.segment, "offset": delta.offset}
+def _live_fields(delta: LiveEvent) -> bytes:
+    """Return the live event's own fields as the rest of an object; a field without a value is absent."""
+    if isinstance(delta, ToolContent):
+        content = {"arguments": delta.arguments} if delta.result is None else {"result": delta.result}
+        return orjson.dumps({"tool_call_id": delta.tool_call_id, **content})[1:]
+    fields: dict[str, object] = {"segment": delta.segment, "offset": delta.offset}
     if delta.text is not None:
         fields["text"] = delta.text
     elif delta.reasoning is not None:
@@ -227,7 +233,7 @@ def _delta_fields(delta: InferenceDelta) -> bytes:
 
 def _event_fields(event: Event) -> bytes:
     """Return the event's own fields as the rest of an object; `replica` and `pass` are absent without a value."""
-    if isinstance(event, InferenceStart | ConstraintRepaired | ValidationEnd) and event.replica is None:
+    if isinstance(event, InferenceStart | ToolStart | ConstraintRepaired | ValidationEnd) and event.replica is None:
         return orjson.dumps({name: getattr(event, name) for name in EVENT_FIELDS[type(event)] if name != "replica"})[1:]
     if isinstance(event, StepStart | StepEnd | PassEnd):
         named = ((name, getattr(event, name)) for name in EVENT_FIELDS[type(event)])

@@ -20,7 +20,7 @@ from app.domain.contract.request import ExecutionHints
 from app.domain.contract.response import NO_USAGE, TokenUsage, public_message
 from app.domain.failures import Failure, OrchestrationFailure, RequestFailure, StorageFailure
 from app.domain.fingerprints import span_id
-from app.domain.ids import ExecutionId
+from app.domain.ids import ExecutionId, SpanId, ToolCallId
 from app.domain.journal.events import (
     CorrelationContext,
     Event,
@@ -87,6 +87,8 @@ class InferenceRequest:
     replica: int | None = None
     is_side_question: bool = False
     previous_rejected: bool = False
+    caused_by: SpanId | None = None
+    """The span of the attempt whose tool round led here."""
     caller: ToolCaller | None = None
     """The caller to whom policy offers tools; None outside of policy."""
 
@@ -203,7 +205,9 @@ class ProviderAttempt(Effect):
         response_format = request.response_format or NO_RESPONSE_FORMAT
         self.key = walk.attempt_key
         self.fingerprint = candidate.fingerprint
-        self.correlation = request.correlation.child(span_id(execution.header.execution_id, self.key))
+        self.correlation = request.correlation.child(
+            span_id(execution.header.execution_id, self.key), caused_by=request.caused_by
+        )
         self._execution = execution
         self._request = request
         self._candidate = candidate
@@ -305,11 +309,11 @@ class ProviderAttempt(Effect):
 
     def end_events(self, outcome: Outcome) -> tuple[Event, ...]:
         """Return the end of the inference and, after a cancellation, the abort of its fallback machine."""
-        calls = 0
+        calls: tuple[ToolCallId, ...] = ()
         match outcome:
             case AttemptSucceeded(reply):
                 usage, reason = reply.usage, _FINISH_REASONS.get(reply.finish_reason, "stop")
-                calls = len(reply.tool_calls)
+                calls = tuple([call.id for call in reply.tool_calls])
             case AttemptFailed(reason=AttemptFailureReason.CONTENT_FILTERED):
                 usage, reason = outcome.usage, "content_filter"
             case AttemptFailed():
@@ -318,7 +322,9 @@ class ProviderAttempt(Effect):
                 usage, reason = outcome.usage, "cancelled"
             case _:
                 raise AssertionError("no outcome of an attempt")
-        end = InferenceEnd(self.segment, outcome.duration_ms, usage.input_tokens, usage.output_tokens, reason, calls)
+        end = InferenceEnd(
+            self.segment, outcome.duration_ms, usage.input_tokens, usage.output_tokens, reason, len(calls), calls
+        )
         return (end, self._walk.abort()) if isinstance(outcome, AttemptCancelled) else (end,)
 
     def account(self, step: RecordedStep) -> None:

@@ -22,7 +22,8 @@ from app.domain.contract.request import ExecutionHints, SystemRequest
 from app.domain.contract.response import StepStatus, SuspensionKind
 from app.domain.contract.rules import AnswerContent
 from app.domain.failures import Code, Failure
-from app.domain.fingerprints import digest
+from app.domain.fingerprints import digest, span_id
+from app.domain.ids import SpanId
 from app.domain.journal.events import INIT_ANCHOR, CorrelationContext, Event, StepStart
 from app.domain.journal.header import EffectiveLimits
 from app.domain.journal.outcomes import (
@@ -116,9 +117,10 @@ class RunContext:
             replica=settings.replica,
             is_side_question=settings.is_side_question,
             previous_rejected=conversation.was_rejected,
+            caused_by=conversation.round_span,
             caller=caller_of(position.execution.header, settings.correlation),
         )
-        conversation.was_rejected = False
+        conversation.was_rejected, conversation.round_span = False, None
         inference = Inference(position.execution, key, request)
         try:
             result = await inference.run()
@@ -127,6 +129,7 @@ class RunContext:
         position.anchor = result.attempt_key
         calls = position.execution.ledger.tool_calls.of(result.attempt_key)
         conversation.answer(result.reply, result.candidate.provider, result.setup, calls)
+        conversation.reply_span = span_id(position.execution.header.execution_id, position.anchor) if calls else None
         return result.reply
 
     async def call_tools(self, calls: Sequence[ToolCall], answered: Sequence[str] = ()) -> list[ToolResult]:
@@ -138,7 +141,8 @@ class RunContext:
         if [state.call for state in conversation.open_calls] != list(calls):
             raise PatternMisuse("all calls of one reply belong in one call_tools")
         key = self._position.next_key()
-        return await self._run_calls(key, conversation.take_open_calls(), conversation.setup, answered)
+        states = conversation.take_open_calls()
+        return await self._run_calls(key, states, conversation.setup, answered, asked_by=conversation.round_span)
 
     async def call_tool(self, name: str, arguments: Mapping[str, JsonValue]) -> ToolResult:
         """Call a tool that no model asked for. A failed or refused call is a result, too."""
@@ -370,7 +374,13 @@ class RunContext:
         return step.outcome
 
     async def _run_calls(
-        self, key: StepKey, states: Sequence[ToolCallState], setup: InferenceSetup, answered: Sequence[str] = ()
+        self,
+        key: StepKey,
+        states: Sequence[ToolCallState],
+        setup: InferenceSetup,
+        answered: Sequence[str] = (),
+        *,
+        asked_by: SpanId | None = None,
     ) -> list[ToolResult]:
         position, settings = self._position, self.settings
         begun = (*settings.messages, *position.progress.prepared_messages)
@@ -382,6 +392,7 @@ class RunContext:
             offered=setup.tools,
             permissions=permissions,
             run_agent=partial(self._run_agent, key),
+            asked_by=asked_by,
         )
         results = await tool_round.run(self.limits.calls_per_reply, answered)
         position.now = max(position.now, tool_round.ended_at)

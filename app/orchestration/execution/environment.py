@@ -45,6 +45,8 @@ class Environment:
     usage: UsageMeter
     agents: AgentCatalogue = NO_AGENTS
     suspension_seconds: float = 7 * 24 * 3600
+    stream_tool_content: bool = True
+    """False if event streams show no arguments and results of tool calls."""
 
 
 def quota_of(header: ExecutionHeader, environment: Environment) -> Quota | None:

@@ -9,6 +9,7 @@ from app.domain.contract.final_answer import PhaseEInput
 from app.domain.contract.messages import Message
 from app.domain.contract.response import StepStatus
 from app.domain.failures import Code
+from app.domain.ids import SpanId
 from app.domain.journal.events import CorrelationContext, StepEnd
 from app.domain.journal.outcomes import InferenceSetup, Prepared
 from app.domain.model_call import Reply
@@ -34,6 +35,10 @@ class Conversation:
         self.pending: Sequence[Message] = ()
         self.open_calls: Sequence[ToolCallState] = ()
         self.setup = NO_SETUP
+        self.reply_span: SpanId | None = None
+        """Span of the attempt that gave the last reply."""
+        self.round_span: SpanId | None = None
+        """Span of the attempt whose tool round ended last, until an inference follows it."""
         self._last_reply: Reply | None = None
 
     @property
@@ -75,6 +80,7 @@ class Conversation:
     def take_open_calls(self) -> Sequence[ToolCallState]:
         """Return the calls of the last reply, which are no longer open."""
         calls, self.open_calls = self.open_calls, ()
+        self.round_span = self.reply_span
         return calls
 
     def restarted(self) -> "Conversation":

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
+import orjson
 from pydantic import JsonValue
 
 from app.capabilities.tools.policy import NOT_PERMITTED
@@ -11,7 +12,8 @@ from app.domain.contract.messages import ToolResult
 from app.domain.contract.response import SuspensionKind
 from app.domain.failures import Code
 from app.domain.fingerprints import args_hash, digest, idempotency_key, span_id
-from app.domain.journal.events import CorrelationContext, Event, ToolEnd, ToolStart
+from app.domain.ids import ExecutionId, SpanId, ToolCallId
+from app.domain.journal.events import MAX_TOOL_CONTENT, CorrelationContext, Event, ToolContent, ToolEnd, ToolStart
 from app.domain.journal.outcomes import (
     AttemptCancelled,
     Outcome,
@@ -30,6 +32,7 @@ from app.domain.suspensions import (
     answer_text,
 )
 from app.domain.tools import OfferedTool, concurrent_groups
+from app.orchestration.execution.branch_settings import BranchSettings
 from app.orchestration.execution.call_permission import CallPermissions, caller_of, question_about
 from app.orchestration.execution.effect import BranchSuspended, Effect, NonIdempotentEffect, SuspensionRequest
 from app.orchestration.execution.environment import Environment
@@ -38,6 +41,7 @@ from app.orchestration.execution.ledger import ToolCallState, call_key
 from app.ports.tool import ToolContinuation
 
 _FIRST_CONTINUATION = 2
+_CUT_MARK = "\n[cut: the text was longer]"
 _UNKNOWN_TOOL = "no such tool"
 _UNAVAILABLE = "the tool cannot run right now"
 _BUDGET_SPENT = "not run: the budget of the execution is spent"
@@ -65,10 +69,12 @@ class ToolRound:
         offered: Sequence[OfferedTool],
         permissions: CallPermissions,
         run_agent: RunAgent,
+        asked_by: SpanId | None = None,
     ) -> None:
         self.ended_at = 0.0
         """When its last call ended, in Unix seconds."""
         self._run_agent = run_agent
+        self._asked_by = asked_by
         self._settings = permissions.settings
         self._execution = execution
         self._permissions = permissions
@@ -149,8 +155,8 @@ class ToolRound:
             key,
             round_key=self._key,
             offered=offered,
-            is_allowed=self._states[index].call.name in self._settings.tools,
-            correlation=self._settings.correlation,
+            settings=self._settings,
+            asked_by=self._asked_by,
         )
         attempt.continuation = continuation
         return attempt
@@ -187,7 +193,8 @@ class ToolRound:
 class ToolAttempt(Effect):
     """One attempt at one tool call.
 
-    `offered` is None for a tool that the inference did not offer; if it `is_allowed` it went away, else it is unknown.
+    `offered` is None for a tool that the inference did not offer; if the settings name it, it went away, else it is
+    unknown. `asked_by` is the span of the attempt whose reply asked for the call; None if no model did.
     """
 
     def __init__(
@@ -198,20 +205,25 @@ class ToolAttempt(Effect):
         *,
         round_key: StepKey,
         offered: OfferedTool | None,
-        is_allowed: bool,
-        correlation: CorrelationContext,
+        settings: BranchSettings,
+        asked_by: SpanId | None,
     ) -> None:
-        call = state.call
+        call, correlation = state.call, settings.correlation
         self.continuation: ToolContinuation | None = None
         """The answered question after which the call goes on."""
         self.key = key
         self.fingerprint = digest("tool", key, call.name, call.arguments)
-        self.correlation = correlation.child(span_id(execution.header.execution_id, key), caused_by=call.id)
-        self.start_event = ToolStart(call.name, call.id, args_hash(execution.header.args_key, call.arguments))
+        span = span_id(execution.header.execution_id, key)
+        if asked_by is None:
+            self.correlation = correlation.child(span, caused_by=call.id)
+        else:
+            self.correlation = correlation.caused(span, asked_by)
+        arguments_hash = args_hash(execution.header.args_key, call.arguments)
+        self.start_event = ToolStart(call.name, call.id, arguments_hash, settings.replica)
         self._execution = execution
         self._state = state
         self._offered = offered
-        self._is_allowed = is_allowed
+        self._is_allowed = call.name in settings.tools
         self._round_key = round_key
 
     def asked(self) -> JsonValue:
@@ -240,7 +252,9 @@ class ToolAttempt(Effect):
         if not execution.ledger.tool_calls.begin(key, limit):
             text, code = f"not run: an execution makes at most {limit} tool calls", Code.ORCHESTRATION_ITERATION_LIMIT
             return ToolEnded(text, is_error=True, code=code, duration_ms=0.0, ran=False)
-        return await environment.tool_executor.attempt(
+        stream = _ContentStream(environment, execution.header.execution_id, self.correlation)
+        stream.show(call.id, arguments=call.arguments)
+        ended = await environment.tool_executor.attempt(
             call,
             key=idempotency_key(execution.header.execution_id, key, call.id),
             attempt=0 if self.key.is_first_attempt else 1,
@@ -248,6 +262,9 @@ class ToolAttempt(Effect):
             digest=self._state.granted_digest or "",
             continuation=self.continuation,
         )
+        if isinstance(ended, ToolEnded):
+            stream.show(call.id, result=ended.content)
+        return ended
 
     def end_events(self, outcome: Outcome) -> tuple[Event, ...]:
         """Return the end of the attempt."""
@@ -285,3 +302,30 @@ class NonIdempotentToolAttempt(ToolAttempt, NonIdempotentEffect):
                 return None
             case GiveUp():
                 return self.unknown_outcome
+
+
+class _ContentStream:
+    """Publisher of what a call is given and returns; it shows nothing without readers or if that is switched off."""
+
+    def __init__(self, environment: Environment, execution_id: ExecutionId, correlation: CorrelationContext) -> None:
+        has_readers = environment.stream_tool_content and environment.event_feed.has_subscribers(execution_id)
+        self._journal = environment.journal if has_readers else None
+        self._execution_id = execution_id
+        self._correlation = correlation
+
+    def show(
+        self, call_id: ToolCallId, *, arguments: Mapping[str, JsonValue] | None = None, result: str | None = None
+    ) -> None:
+        """Publish the arguments, or else the result; what is too long is cut, and marked."""
+        if self._journal is None:
+            return
+        shown: JsonValue = None
+        if arguments is not None:
+            text = orjson.dumps(arguments).decode()
+            shown = dict(arguments) if len(text) <= MAX_TOOL_CONTENT else _cut(text)
+        content = ToolContent(call_id, shown, None if result is None else _cut(result))
+        self._journal.publish_delta(self._execution_id, self._correlation, content)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_TOOL_CONTENT else f"{text[:MAX_TOOL_CONTENT]}{_CUT_MARK}"

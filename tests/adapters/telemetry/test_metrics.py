@@ -192,7 +192,7 @@ def test_i10_state_of_running_executions_is_bounded_and_dropped_at_their_end(met
 
 
 def test_every_type_of_event_is_accepted(metrics: MetricsSink) -> None:
-    assert {type(event) for event in EVENTS} | {type(DELTA)} == set(EVENT_TYPES)
+    assert {type(event) for event in EVENTS} | {type(DELTA), events.ToolContent} == set(EVENT_TYPES)
     _tell_everything(metrics)
 
 

@@ -11,7 +11,6 @@ from app.domain.journal.events import (
     EVENT_TYPES,
     WIRE_NAMES,
     CorrelationContext,
-    InferenceDelta,
     format_timestamp,
 )
 
@@ -25,8 +24,9 @@ CONTRACT = {
     "temperature provider model replica",
     "inference.delta": "segment offset text reasoning value",
     "inference.retracted": "segment",
-    "inference.end": "segment duration_ms tokens_in tokens_out finish_reason tool_call_count",
-    "tool.start": "tool_name tool_call_id args_hash",
+    "inference.end": "segment duration_ms tokens_in tokens_out finish_reason tool_call_count tool_call_ids",
+    "tool.start": "tool_name tool_call_id args_hash replica",
+    "tool.content": "tool_call_id arguments result",
     "tool.end": "tool_name tool_call_id duration_ms success error_code",
     "constraint.repaired": "attempt repairs replica",
     "validation.end": "attempt valid errors warnings replica",
@@ -52,7 +52,7 @@ def test_every_event_has_the_fields_of_the_contract() -> None:
 
 
 def test_the_event_union_equals_the_list_of_event_types() -> None:
-    union = set(typing.get_args(events.Event)) | {InferenceDelta}
+    union = set(typing.get_args(events.Event)) | set(typing.get_args(events.LiveEvent))
     defined = {kind for kind in vars(events).values() if is_dataclass(kind) and hasattr(kind, "type")}
     assert set(EVENT_TYPES) == union == defined
 

@@ -43,11 +43,13 @@ from app.domain.contract.messages import Message
 from app.domain.failures import Code, Failure, StorageFailure
 from app.domain.ids import ExecutionId, ReplicaId, RequestId, TenantId
 from app.domain.journal.events import (
+    MAX_TOOL_CONTENT,
     TERMINAL_EVENTS,
     CorrelationContext,
     ExecutionSuspended,
     InferenceDelta,
     LiveDelta,
+    LiveEvent,
     UnnumberedEvent,
 )
 from app.domain.journal.header import ExecutionHeader
@@ -227,10 +229,10 @@ class StoredJournal:
         if commit.events:
             self._sink.publish(execution_id, commit.events)
 
-    def publish_delta(self, execution_id: ExecutionId, correlation: CorrelationContext, delta: InferenceDelta) -> None:
+    def publish_delta(self, execution_id: ExecutionId, correlation: CorrelationContext, delta: LiveEvent) -> None:
         execution = self._open.get(execution_id) or self._not_open(execution_id)
         live = LiveDelta(execution.timeline.now(), correlation, delta)
-        self._writer.publish_delta(execution.stream, live, _DELTA_BYTES + len(delta.text or delta.reasoning or ""))
+        self._writer.publish_delta(execution.stream, live, _DELTA_BYTES + _size(delta))
 
     async def durable(self, execution_id: ExecutionId) -> None:
         execution = self._open.get(execution_id) or self._not_open(execution_id)
@@ -315,3 +317,10 @@ def _has_ended(commits: Sequence[JournalCommit]) -> bool:
 
 def _abandoned() -> StorageFailure:
     return StorageFailure(Code.STORAGE_UNAVAILABLE, "the request was cancelled before its execution was stored")
+
+
+def _size(event: LiveEvent) -> int:
+    """Return about how many characters the content of a live event has."""
+    if isinstance(event, InferenceDelta):
+        return len(event.text or event.reasoning or "")
+    return MAX_TOOL_CONTENT if event.arguments is not None else len(event.result or "")
