@@ -136,5 +136,7 @@ def agents_harness(clock: Clock, seed: int, acts: ToolActions, **bounds: Any) ->
     """Return a chaos harness whose engines also call two agents, one of which calls the other."""
     dice, tools = Random(seed), acts.tools(Random(seed + 1))
     engines = [RandomEngine(name, clock, dice, CHAOS_TOOLS) for name in ("primary", "backup")]
-    made = make_harness(clock, *engines, tools=[*tools, *AGENTS.tools(tools)], tool_calls=40, **bounds)
+    made = make_harness(
+        clock, *engines, tools=[*tools, *AGENTS.tools(tool.info() for tool in tools)], tool_calls=40, **bounds
+    )
     return replace(made, environment=replace(made.environment, agents=AGENTS))

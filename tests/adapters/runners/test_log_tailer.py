@@ -19,7 +19,7 @@ from tests.support.examples import COMPLETED, SPAN, STARTED, SUSPENDED, TRACE
 from tests.support.harness import fail_on_fault
 
 ROOT = CorrelationContext("r-a", None, TRACE, SPAN, None)
-A = StoredExecution("a", "local", "r-a", None, Mode.CHAT, 1.0, ExecutionStatus(1.0), "other", 1, 0)
+A = StoredExecution("a", "local", "r-a", None, Mode.CHAT, 1.0, ExecutionStatus(1.0), "other", 1, 0, "local")
 
 
 @dataclass

@@ -144,9 +144,9 @@ def test_an_exception_in_a_pattern_is_a_difference_and_hides_no_other_outcome() 
     assert "the pattern raised ZeroDivisionError" in portico("a", opener=BROKEN).stdout
 
 
-def test_a_record_of_another_version_is_refused() -> None:
+def test_a_record_of_a_newer_version_is_refused() -> None:
     executed(a="Hello")
-    other = Today(replace(PATTERNS[Mode.CHAT], version=99))
+    other = Today(replace(PATTERNS[Mode.CHAT], version=0))
     for arguments in (["a"], ["--last", "1"]):
         refused = portico(*arguments, opener=other)
         assert refused.exit_code == 19

@@ -443,11 +443,13 @@ async def test_a_vote_is_forked_with_other_hints_for_every_replica(tmp_path: Pat
 async def test_a_fork_runs_the_inherited_plan_again() -> None:
     async with portico() as (served, _):
         first = await served.post(chat("Please calculate 17*3", request_id="p", mode="plan"))
-        forked = await fork(served, 1, origin="p", tools=[])
+        forked = await fork(served, 1, origin="p")
+        refused = await fork(served, 1, origin="p", tools=[])
         logs = [await log(served, name) for name in (forked.json["request_id"], "p")]
         assert (await send_command(served, "replay", forked.json["request_id"])).json["identical"] is True
     assert first.json["state"] == "COMPLETE"
     assert comparable(logs[0], "plan.created") == comparable(logs[1], "plan.created")
+    assert (refused.status, refused.json["error"]["code"]) == (422, "ORCHESTRATION_PLAN_REFUSED")
     assert [step["name"] for step in forked.json["plan"]["steps"]] == [
         step["name"] for step in first.json["plan"]["steps"]
     ]

@@ -18,7 +18,7 @@ async def test_a_request_is_quoted_by_its_mode_and_the_limits_in_force() -> None
     assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
     assert answer.json == {
         "inferences": 21 * 2,
-        "tool_calls": 20 * 32 * 2,
+        "tool_calls": 200 * 2,
         "transitions": 4 + 21 * 5 + 2,
         "tokens": 21 * 2 * 128_000,
         "seconds": 605.0,
