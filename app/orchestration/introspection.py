@@ -64,6 +64,7 @@ class ToolView(BaseModel):
     retried: bool = Field(description="True if a call that failed is tried once more.")
     requires: list[str] = Field(description="Requirements of its environment; `person` waits for an answer.")
     containment: str = Field(description="How a call is contained; empty for a tool that runs in the service itself.")
+    original_name: str = Field(description="The name at its MCP server; empty for a tool of another source.")
     available: bool = Field(description="True if the tool can run now.")
     reason: str = Field(description="The reason if it cannot.")
 
@@ -178,6 +179,7 @@ class Introspection:
                 retried=status.info.idempotent,
                 requires=list(status.info.requires),
                 containment=status.info.containment,
+                original_name=status.info.original_name,
                 available=status.available,
                 reason=status.reason,
             )

@@ -10,7 +10,7 @@ import anyio
 import orjson
 import uvicorn
 from anyio.abc import SocketStream
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from uvicorn.server import ServerState
 
 from app.entrypoints.http.protocol import BoundedProtocol
@@ -132,7 +132,7 @@ def request_bytes(method: str, path: str, headers: Mapping[str, str], body: byte
 
 
 @asynccontextmanager
-async def running_server(app: FastAPI, *, limit_concurrency: int | None = None) -> AsyncIterator[RunningServer]:
+async def running_server(app: Starlette, *, limit_concurrency: int | None = None) -> AsyncIterator[RunningServer]:
     """Serve the application with its lifespan, as `portico serve` does."""
     config = uvicorn.Config(
         app,

@@ -7,8 +7,10 @@ from typing import Any
 
 import orjson
 import pytest
+from mcp.server.mcpserver import Context, MCPServer
+from mcp_types import ToolAnnotations
 
-from tests.support.http_server import HttpAnswer, RunningServer
+from tests.support.http_server import HttpAnswer, RunningServer, running_server
 from tests.support.portico import portico, resume
 from tests.support.upstream import ScriptedUpstream, reply
 from tests.support.virtual_time import VirtualTimeLoop
@@ -80,6 +82,29 @@ async def test_an_external_call_waits_for_approval_and_is_then_sent_once() -> No
     [request] = upstream.requests
     assert (request.method, request.path) == ("POST", "/orders/tea%2F2")
     assert upstream.url not in listed
+
+
+async def test_the_tools_of_an_mcp_server_are_called_over_http_with_the_configured_headers(tmp_path: Path) -> None:
+    seen: list[str | None] = []
+    server = MCPServer("clock")
+
+    @server.tool(name="time.now", annotations=ToolAnnotations(read_only_hint=True))
+    def now(context: Context[Any]) -> str:
+        """Return the time."""
+        headers = context.headers or {}
+        seen.append(headers.get("authorization"))
+        return "noon"
+
+    tmp_path.joinpath("headers").write_text("Authorization: Bearer canary")
+    async with running_server(server.streamable_http_app(host="127.0.0.1")) as upstream:
+        clock = {"url": f"http://127.0.0.1:{upstream.port}/mcp", "trusted": True}
+        clock["headers_file"] = str(tmp_path / "headers")
+        async with portico(tools={"mcp": {"clock": clock}}) as (served, _):
+            tools = (await served.get("/v1/tools")).json["data"]
+            [shown] = [each for each in tools if each["source"] == "mcp"]
+            answer = await call(served, shown["name"])
+    assert (shown["original_name"], shown["side_effects"], shown["available"]) == ("time.now", "read", True)
+    assert (answer.status, answer.json["content"], seen) == (200, "noon", ["Bearer canary"])
 
 
 async def test_a_connection_that_is_lost_after_an_order_was_sent_asks_a_person() -> None:
