@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from app.adapters.telemetry.logs import LogSink
 from app.adapters.tools.builtin import BUILTIN_TOOLS
+from app.adapters.tools.external_tool import ExternalToolFacts
 from app.adapters.tools.http_api.http_tool import HttpTool, HttpToolConfig
 from app.adapters.tools.mcp.server_config import McpServerConfig
 from app.adapters.tools.programs.process import ProcessLimits
@@ -18,7 +19,12 @@ from app.domain.failures import Code, ConfigurationFailure
 from app.ports.runtime import Clock
 from app.ports.tool import Tool, ToolSource
 from app.settings import Settings
-from app.settings.tool_sources import HttpToolSettings, McpServerSettings, ProgramSettings
+from app.settings.tool_sources import (
+    ExternalToolSettings,
+    HttpToolSettings,
+    McpServerSettings,
+    ProgramSettings,
+)
 
 if TYPE_CHECKING:
     from app.adapters.tools.mcp.source import McpSource
@@ -90,13 +96,8 @@ def _program(name: str, table: ProgramSettings, settings: Settings) -> ProgramTo
         cpu_seconds=table.cpu_seconds or table.timeout,
     )
     config = ProgramConfig(
-        name=name,
-        description=table.description,
+        facts=_facts(name, table),
         command=table.command,
-        parameters=table.parameters,
-        side_effects=table.side_effects,
-        idempotent=table.idempotent,
-        timeout=table.timeout,
         directory=table.directory(settings.directory),
         limits=limits,
         environment=table.environment(settings.child_environment),
@@ -112,14 +113,9 @@ def _program(name: str, table: ProgramSettings, settings: Settings) -> ProgramTo
 def _http_tool(name: str, table: HttpToolSettings) -> HttpTool:
     """Return an HTTP API as a tool. Raises: ConfigurationFailure (CONFIG_INVALID) if no call could fill its URL."""
     config = HttpToolConfig(
-        name=name,
-        description=table.description,
+        facts=_facts(name, table),
         method=table.method,
         url=table.url,
-        parameters=table.parameters,
-        side_effects=table.side_effects,
-        idempotent=table.idempotent,
-        timeout=table.timeout,
         max_bytes=table.max_bytes,
         headers=_no_headers if table.headers_file is None else table.headers_file.read,
         select=table.selected,
@@ -129,6 +125,12 @@ def _http_tool(name: str, table: HttpToolSettings) -> HttpTool:
         return HttpTool(config)
     except ValueError as error:
         raise ConfigurationFailure(Code.CONFIG_INVALID, f"tools.http.{name}.url: {error}") from None
+
+
+def _facts(name: str, table: ExternalToolSettings) -> ExternalToolFacts:
+    return ExternalToolFacts(
+        name, table.description, table.parameters, table.side_effects, table.idempotent, table.timeout
+    )
 
 
 def _no_headers() -> Mapping[str, str]:

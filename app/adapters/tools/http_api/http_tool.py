@@ -9,12 +9,13 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 import httpx2
 import orjson
 
+from app.adapters.tools.external_tool import ExternalTool, ExternalToolFacts
 from app.adapters.tools.http_api.address_guard import checked_addresses
 from app.adapters.tools.http_api.url_template import UrlTemplate, query_pairs
 from app.adapters.tools.plain_text import plain_text
 from app.domain.fingerprints import digest
 from app.domain.json_path import Matches, PathStep, children
-from app.domain.tools import Availability, SideEffects, ToolDefinition, ToolInfo
+from app.domain.tools import Availability
 from app.ports.tool import ToolContext, ToolError, ToolOutcomeUnknown
 
 MAX_REDIRECTS: Final = 5
@@ -31,24 +32,19 @@ class HttpToolConfig:
     """Configuration of one HTTP tool.
 
     `url` has places for arguments, `headers` reads the current request headers, `select` is the part of a JSON reply
-    that is the result. `timeout` is in seconds. With `allow_private` the configured host may be in a private network.
+    that is the result. With `allow_private` the configured host may be in a private network.
     """
 
-    name: str
-    description: str
+    facts: ExternalToolFacts
     method: str
     url: str
-    parameters: Mapping[str, Any]
-    side_effects: SideEffects
-    idempotent: bool
-    timeout: float
     max_bytes: int
     headers: Callable[[], Mapping[str, str]]
     select: tuple[PathStep, ...] | None = None
     allow_private: bool = False
 
 
-class HttpTool:
+class HttpTool(ExternalTool):
     """An HTTP API as a tool: each call is one request, and the redirects of a GET.
 
     Raises: ValueError, from the constructor, for a URL whose places do not fit the parameters.
@@ -56,28 +52,13 @@ class HttpTool:
 
     def __init__(self, config: HttpToolConfig) -> None:
         self._config = config
-        self._template = UrlTemplate(config.url, config.parameters)
+        self._template = UrlTemplate(config.url, config.facts.parameters)
         self._origin = _origin(urlsplit(config.url))
         self._client = httpx2.AsyncClient(
             trust_env=False, timeout=None, limits=httpx2.Limits(max_keepalive_connections=0)
         )
-        self._info = ToolInfo(
-            config.name,
-            "http",
-            config.description,
-            config.side_effects,
-            config.idempotent,
-            timeout=config.timeout,
-            identity=digest(config.method, config.url),
-            containment=_CONTAINMENT[config.allow_private],
-        )
-        self._definition = ToolDefinition(config.name, config.description, config.parameters)
-
-    def info(self) -> ToolInfo:
-        return self._info
-
-    def definition(self) -> ToolDefinition:
-        return self._definition
+        identity, containment = digest(config.method, config.url), _CONTAINMENT[config.allow_private]
+        super().__init__(config.facts, "http", identity=identity, containment=containment)
 
     def available(self) -> Availability:
         return _ALWAYS

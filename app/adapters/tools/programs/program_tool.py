@@ -7,6 +7,7 @@ from pathlib import Path
 from shutil import which
 from typing import Any, Final
 
+from app.adapters.tools.external_tool import ExternalTool, ExternalToolFacts
 from app.adapters.tools.programs.command_template import CommandTemplate
 from app.adapters.tools.programs.process import (
     SEARCH_PATH,
@@ -18,7 +19,7 @@ from app.adapters.tools.programs.process import (
 )
 from app.adapters.tools.programs.process_table import is_readable
 from app.domain.fingerprints import digest
-from app.domain.tools import Availability, SideEffects, ToolDefinition, ToolInfo
+from app.domain.tools import Availability
 from app.ports.tool import ToolContext, ToolError
 
 _ISOLATION: Final = "it requires isolation, which this version does not have"
@@ -28,17 +29,11 @@ _ISOLATION: Final = "it requires isolation, which this version does not have"
 class ProgramConfig:
     """Configuration of one program tool.
 
-    `command` is the program and its words with places for arguments, `parameters` a JSON Schema of an object,
-    `environment` what the program gets beside PATH, LANG and TZ. `timeout` is in seconds.
+    `command` is the program and its words with places for arguments, `environment` is that of the program.
     """
 
-    name: str
-    description: str
+    facts: ExternalToolFacts
     command: tuple[str, ...]
-    parameters: Mapping[str, Any]
-    side_effects: SideEffects
-    idempotent: bool
-    timeout: float
     directory: Path
     limits: ProcessLimits
     environment: Mapping[str, str]
@@ -46,7 +41,7 @@ class ProgramConfig:
     require_isolation: bool = False
 
 
-class ProgramTool:
+class ProgramTool(ExternalTool):
     """A program as a tool: each call is one process, ended with everything that it started.
 
     Raises: ValueError, from the constructor, for a command whose places do not fit the parameters.
@@ -54,24 +49,9 @@ class ProgramTool:
 
     def __init__(self, config: ProgramConfig) -> None:
         self._config = config
-        self._template = CommandTemplate(config.command, config.parameters)
-        self._info = ToolInfo(
-            config.name,
-            "cli",
-            config.description,
-            config.side_effects,
-            config.idempotent,
-            timeout=config.timeout,
-            identity=digest(config.command, str(config.directory)),
-            containment=containment(),
-        )
-        self._definition = ToolDefinition(config.name, config.description, config.parameters)
-
-    def info(self) -> ToolInfo:
-        return self._info
-
-    def definition(self) -> ToolDefinition:
-        return self._definition
+        self._template = CommandTemplate(config.command, config.facts.parameters)
+        identity = digest(config.command, str(config.directory))
+        super().__init__(config.facts, "cli", identity=identity, containment=containment())
 
     def available(self) -> Availability:
         """Return whether the program can be started here, and why not."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from app.adapters.tools.external_tool import ExternalToolFacts
 from app.adapters.tools.http_api.http_tool import HttpTool, HttpToolConfig
 from app.domain.ids import IdempotencyKey, ToolCallId
 from app.domain.json_path import parse
@@ -24,14 +25,9 @@ WEATHER = {"city": "Berlin", "days": [{"high": 21}, {"high": 23}], "note": "dry 
 
 def http_tool(url: str, **changes: Any) -> HttpTool:
     config = HttpToolConfig(
-        name="weather",
-        description="Weather of a city.",
+        facts=ExternalToolFacts("weather", "Weather of a city.", PARAMETERS, SideEffects.READ, True, 5),
         method="GET",
         url=url,
-        parameters=PARAMETERS,
-        side_effects=SideEffects.READ,
-        idempotent=True,
-        timeout=5,
         max_bytes=1024,
         headers=lambda: {"authorization": "Bearer canary"},
         allow_private=True,

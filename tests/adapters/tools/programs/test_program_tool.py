@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
+from app.adapters.tools.external_tool import ExternalToolFacts
 from app.adapters.tools.programs.process import SEARCH_PATH, ProcessLimits
 from app.adapters.tools.programs.process_table import MARK, processes_of
 from app.adapters.tools.programs.program_tool import ProgramConfig, ProgramTool
@@ -50,13 +51,8 @@ def _has_mark(pid: str) -> bool:
 
 def program(working_directory: Path, *command: str, **changes: Any) -> ProgramTool:
     config = ProgramConfig(
-        name="program",
-        description="A program.",
+        facts=ExternalToolFacts("program", "A program.", ONE_TEXT, SideEffects.READ, idempotent=True, timeout=10),
         command=command,
-        parameters=ONE_TEXT,
-        side_effects=SideEffects.READ,
-        idempotent=True,
-        timeout=10,
         directory=working_directory,
         limits=LIMITS,
         environment={"PATH": SEARCH_PATH},
