@@ -38,7 +38,10 @@ class Permissions:
 
     def allows(self, name: str) -> bool:
         """Return whether the permission of that name is in the set."""
-        return any(name == each or (each[-1:] == "*" and name.startswith(each[:-1])) for each in self.names)
+        names = self.names
+        if name in names or "*" in names:
+            return True
+        return any(each[-1:] == "*" and name.startswith(each[:-1]) for each in names)
 
     def narrowed(self, kind: ObjectKind, names: Iterable[str]) -> "Permissions":
         """Return the set in which only those names of a kind are permitted, as far as they are in this one."""
@@ -51,6 +54,10 @@ class Permissions:
     def allows_tool(self, name: str) -> bool:
         """Return whether the tool is permitted; an agent as a tool is by the permission for the agent."""
         return self.allows(tool_permission(name))
+
+    def permitted_tools(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return those of the tools that are permitted, in their order."""
+        return tuple(names) if "*" in self.names else tuple(filter(self.allows_tool, names))
 
     def allows_model(self, name: str) -> bool:
         """Return whether a route or engine of that name is permitted; a route's permission covers its engines."""

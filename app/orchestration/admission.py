@@ -174,10 +174,10 @@ class Admission:
                     yield FieldError("limits.cost", f"needs a price for engine {engine.profile.name}, which has none")
 
     def _agents_without_price(self, request: SystemRequest, tools: Sequence[str]) -> Iterator[FieldError]:
-        pattern = self._patterns.get(request.mode)
-        named = [*tools, *([] if request.plan is None else tools_of_steps(request.plan))]
-        named += () if pattern is None else pattern.own_tools(request)
         if request.limits.cost is not None:
+            pattern = self._patterns.get(request.mode)
+            named = [*tools, *([] if request.plan is None else tools_of_steps(request.plan))]
+            named += () if pattern is None else pattern.own_tools(request)
             for engine in self._catalogue.engines_for(models_of(self._agents.behind_any(named))):
                 if engine.profile.price is None:
                     name = engine.profile.name
@@ -199,6 +199,8 @@ class Admission:
         named = [*(request.tools or ()), *([choice.name] if isinstance(choice, NamedTool) else ())]
         if request.plan is not None:
             named += tools_of_steps(request.plan)
+        if not named:
+            return
         unknown = [name for name in named if name not in self._registry]
         if unknown:
             raise ToolFailure(

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from app.domain.access_limits import Rate
 from app.domain.ids import TenantId, UserId
@@ -43,8 +43,7 @@ class LimitStore(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class UsageKey:
+class UsageKey(NamedTuple):
     """Values that usage is added up by. `hour` counts from the Unix epoch; without a `model` it is that of executions.
 
     `source` is the execution or the process that counts it.

@@ -23,6 +23,19 @@ def test_a_tool_needs_its_name_or_a_prefix_of_it(names: list[str], tool: str, al
 
 
 @pytest.mark.parametrize(
+    ("names", "permitted"),
+    [
+        (["*"], ("get_time", "agent__bob", "send")),
+        (["tool:*"], ("get_time", "send")),
+        (["agent:bob", "tool:se*"], ("agent__bob", "send")),
+        ([], ()),
+    ],
+)
+def test_the_permitted_tools_keep_their_order(names: list[str], permitted: tuple[str, ...]) -> None:
+    assert Permissions.of(names).permitted_tools(["get_time", "agent__bob", "send"]) == permitted
+
+
+@pytest.mark.parametrize(
     ("names", "tools", "left"),
     [
         (("tool:*",), ["get_time", "roll_*"], {"tool:get_time", "tool:roll_*"}),

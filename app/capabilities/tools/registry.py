@@ -1,8 +1,9 @@
 """Registry of the tools of a deployment: live lists from their sources, with their current availability."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final
 
 import jsonschema_rs
@@ -91,6 +92,7 @@ class ToolRegistry:
         self._probes = probes
         self._entries: dict[str, _Entry] = {}
         self._left_out: Sequence[ToolStatus] = ()
+        self._without_agents: Sequence[str] = ()
         self._always_available: frozenset[str] = frozenset()
         self._load(is_start=True)
 
@@ -110,6 +112,12 @@ class ToolRegistry:
             return list(entries)
         found = {name: entries[name].rank for name in requested if name in entries}
         return sorted(found, key=found.__getitem__)
+
+    @property
+    def names_without_agents(self) -> Sequence[str]:
+        """The names of all tools but the agents."""
+        self._current()
+        return self._without_agents
 
     def get(self, name: str) -> Tool | None:
         """Return the tool of that name, available or not; None if there is none."""
@@ -143,12 +151,12 @@ class ToolRegistry:
         entry = self._current().get(name)
         return () if entry is None else argument_violations(entry.validator, arguments)
 
-    def is_current(self, names: Iterable[str]) -> bool:
+    def is_current(self, names: Collection[str]) -> bool:
         """Return True if the availability of all these tools is known, so that `refresh` would not wait."""
         probes = self._probes
         return probes is None or all(map(probes.is_current, self._probed(names)))
 
-    async def refresh(self, names: Iterable[str]) -> None:
+    async def refresh(self, names: Collection[str]) -> None:
         """Find out which of these tools are available now, as far as that is not known."""
         if self._probes is not None:
             await self._probes.refresh(self._probed(names))
@@ -199,6 +207,7 @@ class ToolRegistry:
         if self._probes is not None:
             current = {id(entry.tool) for entry in entries.values()}
             self._probes.forget(entry.tool for entry in earlier.values() if id(entry.tool) not in current)
+        self._without_agents = [name for name, entry in entries.items() if not entry.offer.agent]
         self._always_available = frozenset(name for name, entry in entries.items() if _never_waits(entry.tool))
         self._entries, self._left_out = entries, left_out
 
@@ -206,13 +215,15 @@ class ToolRegistry:
         """Return the tools that can run now; an `async def` function always can."""
         entries = self._current()
         requested = [entries[name] for name in frozenset(names) if name in entries]
-        requested.sort(key=lambda entry: entry.rank)
+        requested.sort(key=attrgetter("rank"))
         always = self._always_available
         return [entry for entry in requested if entry.offer.name in always or self._status(entry).available]
 
-    def _probed(self, names: Iterable[str]) -> list[Tool]:
-        entries = self._current()
-        tools = (entries[name].tool for name in names if name not in self._always_available and name in entries)
+    def _probed(self, names: Collection[str]) -> list[Tool]:
+        entries, always = self._current(), self._always_available
+        if always.issuperset(names):
+            return []
+        tools = (entries[name].tool for name in names if name not in always and name in entries)
         return [tool for tool in tools if not isinstance(tool, FunctionTool)]
 
     def _status(self, entry: _Entry) -> Availability:

@@ -116,7 +116,7 @@ class BranchSettings:
             permissions=fork.permissions,
             model=fork.model or self.model,
             hints=merge_hints(self.hints, fork.hints),
-            tools=tuple(filter(fork.permissions.allows_tool, tools)),
+            tools=fork.permissions.permitted_tools(tools),
             allowed_tools=self.allowed_tools if fork.tools is None else fork.tools,
             requested_tools=self.requested_tools if fork.tools is None else fork.tools,
         )

@@ -107,8 +107,8 @@ class Execution:
     @property
     def prompts(self) -> PromptRegistry:
         """The prompts in force: the shipped ones in a replay, and for records that contain their texts."""
-        is_shipped = self._environment is None or self.header.revision < 3
-        return default_registry() if is_shipped else self.environment.prompts
+        environment = self._environment
+        return default_registry() if environment is None or self.header.revision < 3 else environment.prompts
 
     @property
     def seconds_left(self) -> float:
@@ -127,7 +127,7 @@ class Execution:
         """
         recorder = self.recorder
         step = recorder.step(effect.key, effect.fingerprint) if recorder.has_history else None
-        if isinstance(effect, NonIdempotentEffect) and recorder.cursor.has_started(effect.key):
+        if recorder.has_history and isinstance(effect, NonIdempotentEffect) and recorder.cursor.has_started(effect.key):
             self._mark_unsafe()
         if step is not None:
             return self._replay(effect, step)
@@ -136,13 +136,13 @@ class Execution:
         environment = self._environment
         if environment is None:
             self._end_replay(effect)
+        if effect.is_instant:
+            return recorder.complete(effect, await effect.run(environment))
         if isinstance(effect, NonIdempotentEffect):
             if recorder.cursor.has_started(effect.key):
                 return await self._resume(effect, environment)
             recorder.begin(effect)
             return await self._run_once(effect, environment, 0)
-        if effect.is_instant:
-            return recorder.complete(effect, await effect.run(environment))
         if effect.provider is None:
             run = partial(self._run, effect, environment)
             may_stop_early = self.branches.cancellable_depth > 0
@@ -270,24 +270,20 @@ class Execution:
     ) -> RecordedStep:
         """Reserve from the limits of the caller, so that a wait for them holds no connection, then run."""
         quota = quota_of(self.header, environment)
-        if quota is None or not quota.needs_reservation:
-            return await self._run_connected(effect, environment, connections)
+        needs_reservation = quota is not None and quota.needs_reservation
         try:
-            await self._wait(effect, effect.reserve(environment, quota))
-            return await self._run_connected(effect, environment, connections)
+            if quota is not None and needs_reservation:
+                await self._wait(effect, effect.reserve(environment, quota))
+            await self._wait(effect, connections.acquire(self.header.execution_id))
+            try:
+                if self.recorder.is_closed(effect.key):
+                    self._refuse(effect)
+                return await self._run(effect, environment)
+            finally:
+                connections.release()
         finally:
-            effect.settle()
-
-    async def _run_connected(
-        self, effect: Effect, environment: Environment, connections: ConnectionLimit
-    ) -> RecordedStep:
-        await self._wait(effect, connections.acquire(self.header.execution_id))
-        try:
-            if self.recorder.is_closed(effect.key):
-                self._refuse(effect)
-            return await self._run(effect, environment)
-        finally:
-            connections.release()
+            if needs_reservation:
+                effect.settle()
 
     async def _wait(self, effect: Effect, turn: Awaitable[None]) -> None:
         """Wait for the turn of an effect that has not started in this run."""

@@ -464,6 +464,8 @@ def recorded_prices(steps: Mapping[StepKey, RecordedStep], attempt: RecordedStep
 
 def _begun_calls(history: ExecutionHistory) -> set[StepKey]:
     """Return the keys of the tool calls that have run, or may have."""
+    if not history.steps and not history.events:
+        return set()
     ended = {
         key: not isinstance(step.outcome, ToolEnded) or step.outcome.ran
         for key, step in history.steps.items()

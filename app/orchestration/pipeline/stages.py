@@ -25,7 +25,7 @@ from app.domain.failures import AccessFailure, Code
 from app.domain.journal.header import EffectiveLimits
 from app.domain.journal.outcomes import StageTrace
 from app.domain.tool_policy import ToolCaller
-from app.domain.tools import ToolDefinition, agent_of
+from app.domain.tools import ToolDefinition
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.pattern import Pattern
 from app.ports.model import TokenCounter
@@ -173,10 +173,10 @@ def allowed_tools(
     """
     named = request.tools if agent is None else agent.allowed(request.tools)
     if named is not None:
-        return tuple(filter(permissions.allows_tool, registry.names(named)))
+        return permissions.permitted_tools(registry.names(named))
     if not pattern.offers_all_tools:
         return ()
-    return tuple([name for name in registry.names() if agent_of(name) is None and permissions.allows_tool(name)])
+    return permissions.permitted_tools(registry.names_without_agents)
 
 
 def build_conversation(preparation: Preparation) -> SanitizedHistory:

@@ -135,10 +135,12 @@ async def test_a_tool_that_comes_or_goes_is_seen_at_once() -> None:
     registry = ToolRegistry(FakeTool("write"), sources=[server])
     assert registry.names() == ["write", "read"]
     server.tools = [FakeTool("list", parameters={"type": "object", "required": ["path"]})]
-    assert registry.names() == ["write", "list"]
+    assert registry.names() == registry.names_without_agents == ["write", "list"]
     assert "read" not in registry
     assert registry.violations("list", {}) == (("arguments.path", "is required"),)
     assert (await registry.availability("read")).reason == "it is not installed here"
+    server.tools = []
+    assert registry.names_without_agents == ["write"]
 
 
 async def test_a_late_tool_that_cannot_be_registered_is_left_out_with_the_reason() -> None:
