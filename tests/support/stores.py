@@ -126,3 +126,13 @@ async def in_own_task(context: AbstractAsyncContextManager[T]) -> AsyncIterator[
     finally:
         leaving.set()
         await owner
+
+
+EARLIER_SCHEMA = """
+    ALTER TABLE suspensions DROP COLUMN kind;
+    ALTER TABLE suspensions DROP COLUMN tool;
+    ALTER TABLE suspensions DROP COLUMN asked_at;
+    DROP TABLE api_keys;
+    UPDATE alembic_version SET version_num = '0006';
+"""
+"""Statements that bring a database back to the schema before there were keys."""

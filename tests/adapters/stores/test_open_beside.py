@@ -11,6 +11,7 @@ from app.adapters.stores.factory import open_beside, open_database
 from app.adapters.system import SystemClock, SystemEntropy
 from app.domain.failures import Code, ConfigurationFailure
 from tests.support.keys import api_key, stored
+from tests.support.stores import EARLIER_SCHEMA
 
 CLOCK = SystemClock()
 ENTROPY = SystemEntropy(CLOCK)
@@ -41,8 +42,7 @@ def test_an_empty_postgresql_gets_its_schema_and_an_earlier_one_is_left_to_a_ser
 
     assert anyio.run(keys) == 1
     assert anyio.run(beside_a_server) == 1
-    earlier = "DROP TABLE api_keys; UPDATE alembic_version SET version_num = '0006'"
-    anyio.run(_execute, empty_postgres_url, earlier)
+    anyio.run(_execute, empty_postgres_url, EARLIER_SCHEMA)
     with pytest.raises(ConfigurationFailure, match="schema of an earlier version") as refused:
         anyio.run(keys)
     assert refused.value.code is Code.CONFIG_INVALID

@@ -21,6 +21,7 @@ from app.bootstrap.service import check_storage, open_history_reader, open_servi
 from app.domain.api_key import ApiKey
 from app.entrypoints.cli.commands import Wiring, command_line
 from tests.support.cli_process import Process
+from tests.support.stores import EARLIER_SCHEMA
 
 KEY = re.compile(r"ptk_[A-Za-z0-9]{8}_[A-Za-z0-9_-]{43}\n")
 DATABASE = Path("var/portico.db")
@@ -138,7 +139,7 @@ def test_an_earlier_schema_is_upgraded_only_if_no_server_owns_the_file() -> None
     async def beside_a_server() -> Result:
         async with open_sqlite(DATABASE):
             with closing(sqlite3.connect(DATABASE)) as connection:
-                connection.executescript("DROP TABLE api_keys; UPDATE alembic_version SET version_num = '0006'")
+                connection.executescript(EARLIER_SCHEMA)
             return await anyio.to_thread.run_sync(run, "list")
 
     result = anyio.run(beside_a_server)
