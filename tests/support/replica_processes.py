@@ -155,7 +155,7 @@ async def _read(served: RunningServer, request_id: str, after: dict[str, str], e
             *frames, unread = (unread + piece).split(b"\n\n")
             for frame in frames:
                 data = [line[6:] for line in frame.split(b"\n") if line.startswith(b"data: ")]
-                events += [event for event in map(orjson.loads, data) if event["type"] != "inference.delta"]
+                events += [event for event in map(orjson.loads, data) if "sequence_number" in event]
 
 
 def _start(url: str, folder: Path, number: int) -> "subprocess.Popen[str]":
