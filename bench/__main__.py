@@ -20,6 +20,7 @@ from bench.prompts import prompts
 from bench.report import missed_bounds, print_table, write_results
 from bench.scenarios import SCENARIOS, BenchEnvironment, Numbers, Scenario, Unmeasurable
 from bench.shared_storage import SHARED_STORAGE_SCENARIOS
+from bench.tools import tools
 from bench.upstream import open_upstream
 
 TOTAL_SECONDS = 900
@@ -40,6 +41,7 @@ def main(
             *SCENARIOS,
             orchestration,
             prompts,
+            tools,
             *ACCESS_SCENARIOS,
             *FLOW_SCENARIOS,
             *HOSTILE_SCENARIOS,

@@ -5,7 +5,6 @@ core. The chats run one after the other, so that the number of Python calls is t
 """
 
 import asyncio
-import os
 import statistics
 import sys
 import tempfile
@@ -22,11 +21,11 @@ from app.domain.contract.request import SystemRequest
 from app.orchestration.runtime.handle import ExecutionHandle
 from app.settings import load_settings
 from bench.passes import measure_passes
+from bench.processes import run_measured_module
 from bench.scenarios import BenchEnvironment, Numbers
 from bench.upstream import TEXT
 
 WARM_UP, ROUNDS, CHATS, COUNTED = 300, 15, 200, 100
-CHILD_SECONDS = 120
 ROOT = Path(__file__).parents[1]
 CORE = tuple(f"{ROOT}/app/{layer}/" for layer in ("orchestration", "capabilities", "domain"))
 CHAT = SystemRequest.model_validate({"messages": [{"role": "user", "content": "What is the answer?"}]})
@@ -34,27 +33,7 @@ CHAT = SystemRequest.model_validate({"messages": [{"role": "user", "content": "W
 
 async def orchestration(bench: BenchEnvironment) -> Numbers:
     """Measure plain chat, and passes of reasoning, between the facade and a scripted engine."""
-    child = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "bench.orchestration",
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        cwd=str(ROOT),
-    )
-    if bench.cores.measured:
-        os.sched_setaffinity(child.pid, bench.cores.measured)
-    try:
-        async with asyncio.timeout(CHILD_SECONDS):
-            output, _ = await child.communicate()
-    except TimeoutError:
-        child.kill()
-        await child.wait()
-        raise RuntimeError(f"the orchestration was not measured within {CHILD_SECONDS} seconds") from None
-    if child.returncode:
-        raise RuntimeError(f"the process that measures the orchestration ended with {child.returncode}")
-    numbers: dict[str, float] = orjson.loads(output)
-    return numbers
+    return await run_measured_module("bench.orchestration", bench.cores)
 
 
 async def measure() -> Mapping[str, float]:

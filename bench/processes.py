@@ -12,9 +12,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import orjson
+
 READY_SECONDS = 20
 END_SECONDS = 10
 PROBE_SECONDS = 2
+MODULE_SECONDS = 120
 POLL_SECONDS = 0.002
 
 _CONFIGURATION = """\
@@ -96,6 +99,31 @@ async def open_proxy(cores: Cores, upstream_port: int) -> AsyncIterator[Measured
     root = str(Path(__file__).parents[1])
     async with _open(command, port, cores=cores, environment={}, directory=root) as measured:
         yield measured
+
+
+async def run_measured_module(module: str, cores: Cores) -> Mapping[str, float]:
+    """Run a module that prints numbers, and return them. Raises: RuntimeError if it fails or takes too long."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        module,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        cwd=str(Path(__file__).parents[1]),
+    )
+    if cores.measured:
+        os.sched_setaffinity(child.pid, cores.measured)
+    try:
+        async with asyncio.timeout(MODULE_SECONDS):
+            output, _ = await child.communicate()
+    except TimeoutError:
+        child.kill()
+        await child.wait()
+        raise RuntimeError(f"{module} was not measured within {MODULE_SECONDS} seconds") from None
+    if child.returncode:
+        raise RuntimeError(f"{module} ended with {child.returncode}")
+    numbers: dict[str, float] = orjson.loads(output)
+    return numbers
 
 
 def _write_configuration(directory: Path, upstream_port: int, more: str) -> str:
