@@ -21,6 +21,7 @@ from app.domain.lifecycle import TERMINAL
 from app.domain.tool_policy import ToolCaller
 from app.orchestration.admission import Admission, ConfiguredLimits, check_budget
 from app.orchestration.agents import with_agent
+from app.orchestration.direct_calls import DirectCalls
 from app.orchestration.erasure import Erasure
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.session_turn import history_window
@@ -175,6 +176,7 @@ class Facade:
         self.sessions = Sessions(environment)
         self.introspection = Introspection(environment, config.flows)
         self.usage = Usage(environment, config.currency)
+        self.direct_calls = DirectCalls(environment)
         self._environment = environment
         self._launcher = launcher
         self._config = config

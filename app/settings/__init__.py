@@ -1,6 +1,7 @@
 """Settings: environment and TOML file, read into one frozen `Settings`. Nothing else reads `os.environ`."""
 
 from app.settings.auth import AuthSettings
+from app.settings.client_key import CLIENT_KEY, client_key
 from app.settings.connection import is_loopback
 from app.settings.known_models import known_model
 from app.settings.loader import load_settings
@@ -20,6 +21,7 @@ from app.settings.schema import (
 from app.settings.values import ModelUrl, Secret
 
 __all__ = [
+    "CLIENT_KEY",
     "AuthSettings",
     "EngineSettings",
     "FailoverSettings",
@@ -34,6 +36,7 @@ __all__ = [
     "Settings",
     "StorageSettings",
     "TelemetrySettings",
+    "client_key",
     "is_loopback",
     "known_model",
     "load_settings",

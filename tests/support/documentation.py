@@ -171,7 +171,7 @@ class DocumentedServer:
 
     def _portico(self, arguments: list[str]) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "app", *arguments],
+            [sys.executable, "-m", "app", *(each.replace(SERVER, self.url) for each in arguments)],
             cwd=self.directory,
             env=dict(self.environment),
             stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Commands of `portico`: serve, check, execute, replay, flow, keys, prompts, openapi."""
+"""Commands of `portico`: serve, check, execute, replay, flow, keys, tools, approvals, prompts, openapi."""
 
 import asyncio
 import json
@@ -22,6 +22,7 @@ from app.domain.contract.response import SystemResponse
 from app.domain.failures import Category
 from app.domain.ids import RequestId, TenantId
 from app.domain.lifecycle import Mode, State
+from app.entrypoints.cli.approvals import approval_commands
 from app.entrypoints.cli.check import CheckStorage, OpenService, run_checks
 from app.entrypoints.cli.execution import ExecuteOptions, OutputOptions, read_request, run_once
 from app.entrypoints.cli.exit_codes import EPILOG, EXIT_CODES, SUSPENDED, failures_as_exits, print_failure
@@ -32,6 +33,7 @@ from app.entrypoints.cli.prompts import prompt_list, prompt_text
 from app.entrypoints.cli.replay import OpenHistoryReader, ReplayPrinter, ReplaySelection, exit_code, replay_stored
 from app.entrypoints.cli.server import bind_listener, serve
 from app.entrypoints.cli.suspension_prompt import describe_suspension
+from app.entrypoints.cli.tools import tool_commands
 from app.settings import Settings, load_settings
 
 
@@ -68,6 +70,8 @@ def command_line() -> typer.Typer:
     portico.add_typer(_flow_commands(), name="flow")
     portico.command("prompts", epilog=EPILOG)(_prompts)
     portico.add_typer(key_commands(), name="keys")
+    portico.add_typer(tool_commands(), name="tools")
+    portico.add_typer(approval_commands(), name="approvals")
     portico.command("openapi")(_openapi)
     return portico
 

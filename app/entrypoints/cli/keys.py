@@ -23,6 +23,7 @@ from app.domain.failures import Category
 from app.domain.ids import KeyId, TenantId, UserId
 from app.entrypoints.cli.exit_codes import EPILOG, EXIT_CODES, failures_as_exits
 from app.entrypoints.cli.options import ConfigOption
+from app.entrypoints.cli.table import write_table
 from app.ports.access import StoredKey
 from app.settings import Settings, load_settings
 
@@ -129,10 +130,7 @@ def _list(
     if as_json:
         sys.stdout.buffer.write(b"".join(orjson.dumps(_shown(key)) + b"\n" for key in found))
         return
-    rows = [_COLUMNS, *map(_row, found)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        sys.stdout.write("  ".join(map(str.ljust, row, widths)).rstrip() + "\n")
+    write_table([_COLUMNS, *map(_row, found)])
 
 
 async def _all(open_keys: OpenKeys, settings: Settings, tenant: str | None) -> list[StoredKey]:

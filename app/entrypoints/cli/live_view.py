@@ -172,7 +172,11 @@ class LiveView:
 
 def write_answer(response: SystemResponse, out: TextIO) -> None:
     """Write the text of the answer on lines of its own."""
-    text = response.content or ""
+    write_text(response.content or "", out)
+
+
+def write_text(text: str, out: TextIO) -> None:
+    """Write the text on lines of its own, without control characters if a terminal shows it."""
     out.write((for_terminal(text) if out.isatty() else text) + "\n")
     out.flush()
 

@@ -15,7 +15,12 @@ Ask = Callable[[str], str]
 
 def describe_suspension(suspension: Suspension) -> str:
     """Return the tool and what it asks, without control characters."""
-    return printable(f"{suspension.tool_id}: {_text(suspension.value)}")
+    return question_text(suspension.tool_id, suspension.value)
+
+
+def question_text(tool: str, value: JsonValue) -> str:
+    """Return the tool and the question of its value, without control characters."""
+    return printable(f"{tool}: {_text(value)}")
 
 
 def ask_person(suspension: Suspension, ask: Ask) -> JsonValue:
