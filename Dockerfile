@@ -8,7 +8,8 @@ RUN /opt/portico/bin/pip install --require-hashes --requirement requirements.loc
 COPY pyproject.toml README.md LICENSE ./
 COPY app ./app
 RUN /opt/portico/bin/pip install --no-deps --no-build-isolation . && /opt/portico/bin/pip uninstall --quiet --yes setuptools \
-    && /opt/portico/bin/python -m compileall -q /opt/portico && mkdir -p /srv/var
+    && /opt/portico/bin/python -m compileall -q /opt/portico && mkdir -p /srv/var /srv/plugins \
+    && echo /srv/plugins > /opt/portico/lib/python3.11/site-packages/plugins.pth
 
 FROM python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
 LABEL org.opencontainers.image.title="Portico" \
@@ -17,6 +18,8 @@ LABEL org.opencontainers.image.title="Portico" \
 COPY --from=build /opt/portico /opt/portico
 # Where executions are kept: the one place that the service may write to.
 COPY --from=build --chown=10001:10001 /srv/var /srv/var
+# Modules of your own, with tools, rules and flows: mounted or copied here, they are found after all others.
+COPY --from=build /srv/plugins /srv/plugins
 ENV PATH=/opt/portico/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 WORKDIR /srv
 # A number, so that an orchestrator can see that it is not root.

@@ -43,6 +43,12 @@ def test_the_composed_service_has_a_place_for_its_configuration() -> None:
     assert "- ./config:/srv/config:ro" in COMPOSE
 
 
+def test_modules_of_the_user_have_a_place_where_they_are_imported_from() -> None:
+    assert "COPY --from=build /srv/plugins /srv/plugins" in FINAL
+    assert "echo /srv/plugins > /opt/portico/lib/python3.11/site-packages/plugins.pth" in STAGES[0]
+    assert "- ./plugins:/srv/plugins:ro" in COMPOSE
+
+
 def test_dependencies_are_installed_by_hash_and_the_service_without_dependencies() -> None:
     installs = re.findall(r"pip install ([^&\n]*)", DOCKERFILE)
     assert [install.strip() for install in installs] == [

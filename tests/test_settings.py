@@ -54,6 +54,7 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
         "queue": {"waiting": 10_000, "at_once": 1_000, "per_tenant": 500},
         "grammars": {"directory": None},
         "prompts": {"directory": None},
+        "rules": {"modules": []},
         "flows": {"modules": [], "working_dir": None, "commands": [], "http_timeout": 30},
         "tools": {"modules": [], "threads": 32, "cli": {}, "http": {}, "mcp": {}},
         "policy": {

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from app.adapters.tools.builtin import BUILTIN_TOOLS
 from app.capabilities.answer_contract import AnswerContract
+from app.capabilities.output.rules.rule_set import RuleRegistry
 from app.capabilities.tools.agents import AgentCatalogue, unlisted_tool
 from app.capabilities.tools.registry import ToolList
 from app.domain.agents import ConfiguredAgent
@@ -22,8 +23,10 @@ def configured_agents(settings: Settings, grammars: Mapping[str, str]) -> AgentC
     return AgentCatalogue(_with_grammar(agent.agent(name), grammars) for name, agent in settings.agents.items())
 
 
-def check_agents(agents: AgentCatalogue, sources: Sequence[ToolSource], servers: Collection[str] = ()) -> None:
-    """Check that the agents can run with the built-in tools, those of the sources and those of these MCP servers.
+def check_agents(
+    agents: AgentCatalogue, sources: Sequence[ToolSource], rules: RuleRegistry, servers: Collection[str] = ()
+) -> None:
+    """Check that the agents can run with the built-in tools, those of the sources and of these MCP servers, and rules.
 
     Raises: ConfigurationFailure (CONFIG_INVALID) naming the key of an agent that cannot.
     """
@@ -31,7 +34,7 @@ def check_agents(agents: AgentCatalogue, sources: Sequence[ToolSource], servers:
     infos = [*tools, *(tool.info() for tool in agents.tools(tools))]
     known, unsafe = {info.name for info in infos}, {info.name for info in infos if info.unsafe}
     for agent in agents.all():
-        _check(agent, known, unsafe)
+        _check(agent, known, unsafe, rules)
 
 
 def agent_source(agents: AgentCatalogue, sources: Sequence[ToolSource]) -> ToolSource:
@@ -56,7 +59,7 @@ def _with_grammar(agent: ConfiguredAgent, grammars: Mapping[str, str]) -> Config
     return replace(agent, output=agent.output.model_copy(update={"grammar": text}))
 
 
-def _check(agent: ConfiguredAgent, known: Collection[str], unsafe: Collection[str]) -> None:
+def _check(agent: ConfiguredAgent, known: Collection[str], unsafe: Collection[str], rules: RuleRegistry) -> None:
     here = f"agents.{agent.name}"
     for index, tool in enumerate(agent.tools):
         if tool not in known:
@@ -68,7 +71,7 @@ def _check(agent: ConfiguredAgent, known: Collection[str], unsafe: Collection[st
     if isinstance(choice, NamedTool) and choice.name not in agent.tools:
         raise _invalid(f"{here}.hints.tool_choice", "must name one of the agent's tools")
     try:
-        AnswerContract(agent.output).compile()
+        AnswerContract(agent.output, rules).compile()
     except Failure as failure:
         raise _invalid(f"{here}.output", failure.message) from failure
 

@@ -1,4 +1,4 @@
-"""Python modules of the configuration: their import, and the tools that they define."""
+"""Python modules of the configuration: their import, and the tools and rules that they define."""
 
 import importlib
 import inspect
@@ -8,6 +8,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from app.capabilities.output.rules.custom import BUILT_IN_RULES
+from app.capabilities.output.rules.rule_set import RuleRegistry, rules_of
 from app.capabilities.tools.definition import FunctionTool
 from app.domain.failures import Code, ConfigurationFailure
 from app.domain.tools import ToolDefinition, ToolInfo
@@ -41,6 +43,27 @@ def load_tools(names: Sequence[str], directory: Path) -> list[Tool]:
             raise invalid_module("tools.modules", module.__name__, "defines no tool; decorate a function with @tool")
         found += tools
     return found
+
+
+def load_rules(names: Sequence[str], directory: Path) -> RuleRegistry:
+    """Import the modules of `rules.modules` and return the built-in rules with those that they define themselves.
+
+    Raises: ConfigurationFailure (CONFIG_INVALID) for a module that cannot be used, and for two rules of one name.
+    """
+    key = "rules.modules"
+    sources = dict.fromkeys(BUILT_IN_RULES.names(), "built-in")
+    found = []
+    for module in import_modules(names, key=key, directory=directory):
+        rules = rules_of(module)
+        if not rules:
+            raise invalid_module(key, module.__name__, "defines no rule; decorate a function with @rule")
+        for each in rules:
+            if each.name in sources:
+                problem = f"defines the rule {each.name}, and so does {sources[each.name]}"
+                raise invalid_module(key, module.__name__, problem)
+            sources[each.name] = module.__name__
+        found += rules
+    return BUILT_IN_RULES.with_rules(found)
 
 
 def invalid_module(key: str, module: str, problem: str) -> ConfigurationFailure:

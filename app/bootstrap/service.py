@@ -58,11 +58,14 @@ from app.bootstrap.flows import (
     with_agents,
 )
 from app.bootstrap.limits import LimitAccounts, LimitReports, open_limits
+from app.bootstrap.modules import load_rules
 from app.bootstrap.replicas import MaintenanceJobs, queue_limits, replica_for
 from app.bootstrap.tools import open_mcp, open_registry, tool_sources
 from app.capabilities.models.breaker import BreakerState, CircuitBreaker, FailoverPolicy, ProviderHealth
 from app.capabilities.models.catalogue import EngineCatalogue
 from app.capabilities.models.context_window import EstimatingTokenCounter
+from app.capabilities.output.rules.custom import BUILT_IN_RULES
+from app.capabilities.output.rules.rule_set import RuleRegistry
 from app.capabilities.prompting.registry import PromptRegistry, default_registry
 from app.capabilities.tools.agents import AgentCatalogue
 from app.capabilities.tools.arguments import plan_violations
@@ -179,7 +182,7 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
     """Open the service until the context ends. Raises: ConfigurationFailure, StorageFailure."""
     base = Foundation.of(settings)
     clock, metrics, storage = base.clock, base.metrics, settings.storage
-    patterns = _with_planner(patterns, settings, base.tools)
+    patterns = _with_planner(patterns, settings, base.tools, base.rules)
     callbacks = base.writer_callbacks(lambda *lost: launcher.local.fail_unsaved(*lost))  # noqa: PLW0108 - made below
     async with (
         AsyncExitStack() as stack,
@@ -193,7 +196,7 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
             open_journal(database, event_bus, clock, journal_config, callbacks) as journal,
             open_limits(database, clock, replica.owner, settings, base.limit_reports()) as accounts,
             anyio.create_task_group() as group,
-            open_worker_pool(WorkerLimits()) as validator,
+            open_worker_pool(WorkerLimits(rule_modules=settings.rules.modules)) as validator,
             base.open_task_pool() as task_pool,
             open_authenticator(settings, database, clock, base.logs, group) as callers,
         ):
@@ -248,6 +251,7 @@ class Foundation:
     grammars: Mapping[str, str]
     prompts: PromptRegistry
     agents: AgentCatalogue
+    rules: RuleRegistry
     tools: ToolRegistry
     tool_threads: DaemonThreads
     mcp: "McpSource | None"
@@ -258,13 +262,14 @@ class Foundation:
     def of(cls, settings: Settings, *, is_offline: bool = False) -> Self:
         """Create the parts; from then on, logs of libraries are written by the service's logger, too.
 
-        An offline replay calls no tool and asks no model, so no configured tool or prompt has to be there. Raises:
-        ConfigurationFailure for flows that cannot be served, and tools, prompts and agents that cannot be used.
+        An offline replay calls no tool, asks no model and reads what rules of modules found, so none of those that are
+        configured has to be there. Raises: ConfigurationFailure for what cannot be used.
         """
         flows = load_flows(settings.flows, settings.directory)
         grammars = {} if settings.grammars.directory is None else read_grammars(Path(settings.grammars.directory))
         directory = None if is_offline else settings.prompts.directory
         prompts = default_registry() if directory is None else read_prompts(Path(directory))
+        rules = BUILT_IN_RULES if is_offline else load_rules(settings.rules.modules, settings.directory)
         clock, threads = SystemClock(), DaemonThreads(settings.tools.threads)
         logger = open_logger(settings.telemetry.log_level, clock)
         route_standard_logging(logger, settings.telemetry.log_level)
@@ -273,7 +278,7 @@ class Foundation:
         sources = [] if is_offline else tool_sources(settings, tools_of_flows(flows), mcp)
         agents = configured_agents(settings, grammars)
         if not is_offline:
-            check_agents(agents, sources, settings.tools.mcp)
+            check_agents(agents, sources, rules, settings.tools.mcp)
         flows = with_agents(flows, agents)
         policy = ToolPolicy(settings.policy.rules())
         tools = open_registry([*sources, agent_source(agents, sources)], clock, threads, policy)
@@ -281,7 +286,19 @@ class Foundation:
         for warning in settings.warnings:
             logs.log_warning(warning)
         return cls(
-            settings, clock, SystemEntropy(clock), flows, grammars, prompts, agents, tools, threads, mcp, logs, metrics
+            settings=settings,
+            clock=clock,
+            entropy=SystemEntropy(clock),
+            flows=flows,
+            grammars=grammars,
+            prompts=prompts,
+            agents=agents,
+            rules=rules,
+            tools=tools,
+            tool_threads=threads,
+            mcp=mcp,
+            logs=logs,
+            metrics=metrics,
         )
 
     def engines(self, http: HttpSession, stack: AsyncExitStack) -> dict[str, Engine]:
@@ -425,15 +442,20 @@ async def _purge(database: Database, clock: Clock, settings: Settings) -> None:
 
 
 def _with_planner(
-    patterns: Mapping[Mode, Pattern], settings: Settings, registry: ToolRegistry | None
+    patterns: Mapping[Mode, Pattern],
+    settings: Settings,
+    registry: ToolRegistry | None,
+    rules: RuleRegistry = BUILT_IN_RULES,
 ) -> Mapping[Mode, Pattern]:
-    """Return the patterns with the configured static plan, whose tools must be in the registry, if there is one.
+    """Return the patterns with the configured static plan, whose tools and rules must be registered, if there is one.
+
+    Without a registry of tools nothing runs, so rules of modules need not be there.
 
     Raises: ConfigurationFailure (CONFIG_INVALID).
     """
     static = settings.planner.steps if settings.planner.kind == "static" else None
     policy = settings.plan_policy(None if registry is None else registry.names())
-    refusal = None if static is None else refusal_of(static, policy)
+    refusal = None if static is None else refusal_of(static, policy, plain_only=registry is None, rules=rules)
     violations = [] if refusal is None else [(each["path"], each["message"]) for each in refusal.details["violations"]]
     if static is not None and registry is not None and not violations:
         violations += plan_violations(static, registry)

@@ -16,7 +16,7 @@ from app.capabilities.output.enforcement import (
     enforce_value,
 )
 from app.capabilities.output.grammar import Grammar, GrammarError, cached_grammar, is_grammar_text
-from app.capabilities.output.rules.custom import CUSTOM_RULES
+from app.capabilities.output.rules.custom import BUILT_IN_RULES
 from app.capabilities.output.rules.rule_set import RuleRegistry, RuleSet, RuleViolation
 from app.capabilities.output.schema.compiled import CompiledSchema, compile_schema, invalid_schema
 from app.capabilities.prompting.prompts.assessment import AnswerJudgementOutput
@@ -36,7 +36,6 @@ from app.domain.journal.outcomes import AnswerValidated, Refused
 from app.domain.model_call import ResponseFormat
 from app.domain.pattern_result import PatternResult
 
-_RULES = RuleRegistry(CUSTOM_RULES)
 _GRAMMAR_FIELD = "output.grammar"
 LARGE_CONTRACT_CHARACTERS = 2_048
 """A larger schema may not be part of what another plan step returned."""
@@ -126,7 +125,8 @@ class _CompiledContract:
 class AnswerContract:
     """The requirements of an answer: its format, then its rules. It is compiled when it is first needed."""
 
-    def __init__(self, output: OutputContract) -> None:
+    def __init__(self, output: OutputContract, rules: RuleRegistry = BUILT_IN_RULES) -> None:
+        self._rules = rules
         self.size = contract_size(output)
         """The size, which decides where the contract is compiled and answers are validated."""
         self._output = output
@@ -210,7 +210,7 @@ class AnswerContract:
         output = self._output
         schema = None if output.schema_ is None else compile_schema(output.schema_)
         grammar = None if output.grammar is None else _grammar(output.grammar)
-        return _CompiledContract(schema, grammar, _RULES.compile(output.rules))
+        return _CompiledContract(schema, grammar, self._rules.compile(output.rules))
 
     @property
     def _schema(self) -> CompiledSchema | None:

@@ -32,8 +32,9 @@ from app.settings.agents import AgentName, AgentSettings, agent_errors
 from app.settings.auth import AuthSettings, auth_errors
 from app.settings.connection import HeaderSettings, ProxyEnvironment, ProxySetting, ReadableFile, is_loopback
 from app.settings.known_models import known_model
+from app.settings.modules import AnswerRuleSettings, ModuleNames
 from app.settings.policy import PolicySettings
-from app.settings.tool_sources import HttpToolSettings, McpServerSettings, ProgramSettings, ServerName, ToolName
+from app.settings.tool_sources import ToolSettings
 from app.settings.values import (
     SCHEMES,
     BaseUrl,
@@ -74,7 +75,6 @@ _POSTGRESQL_URL = re.compile(r"postgres(ql)?://[^\s/?#]*/[^\s/?#]+(\?[^\s#]*)?")
 Name = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
 ObjectName = Annotated[str, StringConstraints(pattern=r"^([a-zA-Z0-9_.:/-]{1,128}\*?|\*)$")]
 TenantName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._@|:-]{1,128}$")]
-ModuleName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")]
 CapabilityName = Annotated[str, AfterValidator(_known_capability)]
 HostPattern = Annotated[str, StringConstraints(pattern=r"^(\*|(\*\.)?[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])$")]
 OptionName = Annotated[str, StringConstraints(min_length=1)]
@@ -159,7 +159,7 @@ class PromptSettings(Table):
 class FlowSettings(Table):
     """Flows: the modules that register them, and the surroundings of their functions."""
 
-    modules: Annotated[tuple[ModuleName, ...], Field(strict=False)] = Field(
+    modules: ModuleNames = Field(
         (), description="Python modules that register flows; the directory of the configuration file is importable"
     )
     working_dir: Annotated[str, Field(min_length=1)] | None = Field(
@@ -167,20 +167,6 @@ class FlowSettings(Table):
     )
     commands: Annotated[tuple[Name, ...], Field(strict=False)] = Field((), description="Commands that nodes may run")
     http_timeout: Seconds = Field(30, description="Timeout of the HTTP client of nodes, in seconds")
-
-
-class ToolSettings(Table):
-    """Tools: Python modules that define them, programs, HTTP APIs and MCP servers."""
-
-    modules: Annotated[tuple[ModuleName, ...], Field(strict=False)] = Field(
-        (), description="Python modules that define tools; the directory of the configuration file is importable"
-    )
-    threads: Positive = Field(
-        32, description="Blocking functions of tools that run at the same time, those included that never return"
-    )
-    cli: Mapping[ToolName, ProgramSettings] = Field(default_factory=dict, description="Programs, by tool name")
-    http: Mapping[ToolName, HttpToolSettings] = Field(default_factory=dict, description="HTTP APIs, by tool name")
-    mcp: Mapping[ServerName, McpServerSettings] = Field(default_factory=dict, description="MCP servers, by name")
 
 
 class FailoverSettings(Table):
@@ -425,6 +411,7 @@ class Settings(Table):
     limits: LimitSettings = Field(default_factory=LimitSettings)
     tenants: Mapping[TenantName, TenantSettings] = Field(default_factory=dict)
     planner: PlannerSettings = Field(default_factory=PlannerSettings)
+    rules: AnswerRuleSettings = Field(default_factory=AnswerRuleSettings)
     flows: FlowSettings = Field(default_factory=FlowSettings)
     tools: ToolSettings = Field(default_factory=ToolSettings)
     policy: PolicySettings = Field(default_factory=PolicySettings)

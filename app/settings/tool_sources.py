@@ -1,4 +1,4 @@
-"""Tools of the configuration that need no Python: programs, HTTP APIs and MCP servers."""
+"""Tools of the configuration: Python modules, programs, HTTP APIs and MCP servers."""
 
 import re
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from app.domain.contract.messages import TOOL_NAME_PATTERN
 from app.domain.json_path import PathStep, parse
 from app.domain.tools import AGENT_TOOL_PREFIX, SideEffects
 from app.settings.connection import HeadersFromFile
+from app.settings.modules import ModuleNames
 from app.settings.values import BaseUrl, Secret, SecretFromVariable, Table
 
 _KIB: Final = 1024
@@ -186,3 +187,17 @@ class McpServerSettings(ChildSettings):
         if self.command and self.headers_file is not None:
             raise ValueError("has a command, so headers_file has no meaning")
         return self
+
+
+class ToolSettings(Table):
+    """Tools: Python modules that define them, programs, HTTP APIs and MCP servers."""
+
+    modules: ModuleNames = Field(
+        (), description="Python modules that define tools; the directory of the configuration file is importable"
+    )
+    threads: Annotated[int, Field(ge=1)] = Field(
+        32, description="Blocking functions of tools that run at the same time, those included that never return"
+    )
+    cli: Mapping[ToolName, ProgramSettings] = Field(default_factory=dict, description="Programs, by tool name")
+    http: Mapping[ToolName, HttpToolSettings] = Field(default_factory=dict, description="HTTP APIs, by tool name")
+    mcp: Mapping[ServerName, McpServerSettings] = Field(default_factory=dict, description="MCP servers, by name")

@@ -1,4 +1,4 @@
-"""Python modules that define tools: what is taken of them, and what stops the start."""
+"""Python modules that define tools and rules: what is taken of them, and what stops the start."""
 
 import sys
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.bootstrap.modules import load_tools
+from app.bootstrap.modules import load_rules, load_tools
 from app.domain.failures import Code, ConfigurationFailure
 
 FUNCTIONS = '''
@@ -37,6 +37,13 @@ class Stock:
         return Availability(True)
     {execute}(self, arguments, context):
         return "12"
+"""
+RULE = """
+from app.plugins import rule
+
+@rule
+def {name}(answer, options):
+    return None
 """
 
 
@@ -102,3 +109,28 @@ def test_a_module_that_cannot_be_used_stops_the_start_with_its_name(tmp_path: Pa
         _names(tmp_path, acme_broken=text)
     assert refused.value.code is Code.CONFIG_INVALID
     assert refused.value.message.startswith(f"tools.modules: acme_broken {problem}")
+
+
+def test_a_module_gives_the_rules_that_it_defines_itself(tmp_path: Path) -> None:
+    tmp_path.joinpath("acme_own.py").write_text(RULE.format(name="polite"))
+    tmp_path.joinpath("acme_other.py").write_text("from acme_own import polite\n" + RULE.format(name="brief"))
+    assert load_rules([], tmp_path).names() == ("no_placeholder", "not_empty", "unique_by")
+    names = load_rules(["acme_own", "acme_other"], tmp_path).names()
+    assert names == ("brief", "no_placeholder", "not_empty", "polite", "unique_by")
+
+
+@pytest.mark.parametrize(
+    ("second", "problem"),
+    [
+        ("1 / 0", "acme_second cannot be imported: ZeroDivisionError: division by zero"),
+        ("from app.plugins import rule", "acme_second defines no rule; decorate a function with @rule"),
+        (RULE.format(name="polite"), "acme_second defines the rule polite, and so does acme_first"),
+        (RULE.format(name="not_empty"), "acme_second defines the rule not_empty, and so does built-in"),
+    ],
+)
+def test_rules_that_cannot_be_used_stop_the_start_with_their_module(tmp_path: Path, second: str, problem: str) -> None:
+    tmp_path.joinpath("acme_first.py").write_text(RULE.format(name="polite"))
+    tmp_path.joinpath("acme_second.py").write_text(second)
+    with pytest.raises(ConfigurationFailure) as refused:
+        load_rules(["acme_first", "acme_second"], tmp_path)
+    assert (refused.value.code, refused.value.message) == (Code.CONFIG_INVALID, f"rules.modules: {problem}")

@@ -7,6 +7,7 @@ import pytest
 from app.adapters.tools.threads import DaemonThreads
 from app.bootstrap.agents import check_agents, configured_agents
 from app.bootstrap.tools import open_registry, tool_sources
+from app.capabilities.output.rules.custom import BUILT_IN_RULES
 from app.domain.failures import ConfigurationFailure
 from app.domain.tools import SideEffects
 from app.settings import Settings, load_settings
@@ -183,9 +184,9 @@ def test_an_agent_may_name_a_tool_that_its_server_has_yet_to_list(tmp_path: Path
     text = '[tools.mcp.files]\nurl = "http://127.0.0.1:1/mcp"\n[agents.{name}]\ndescription = "d"\ntools = ["{tool}"]'
     settings = settings_of(tmp_path, text.format(name="reader", tool="files__read"))
     agents = configured_agents(settings, {})
-    check_agents(agents, [], settings.tools.mcp)
+    check_agents(agents, [], BUILT_IN_RULES, settings.tools.mcp)
     [agent] = agents.tools(())
     assert (agent.info().side_effects, agent.info().unsafe) == (SideEffects.EXTERNAL, True)
     settings = settings_of(tmp_path, text.format(name="reader", tool="file__read"))
     with pytest.raises(ConfigurationFailure, match=r"agents\.reader\.tools\.0: must name a registered tool"):
-        check_agents(configured_agents(settings, {}), [], settings.tools.mcp)
+        check_agents(configured_agents(settings, {}), [], BUILT_IN_RULES, settings.tools.mcp)

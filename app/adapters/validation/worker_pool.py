@@ -6,6 +6,7 @@ next job starts a new one. A worker that was killed from outside, by the kernel 
 costs its job one more attempt. Refused: a fork of the service, which has threads and secrets.
 """
 
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -45,12 +46,14 @@ class WorkerLimits:
     """The number of workers, and the limits of each.
 
     `cpu_seconds` is for a job. `wall_seconds` is for one whose process was stopped from outside, and for a start.
+    `rule_modules` are the modules with rules beside the built-in ones.
     """
 
     workers: int = 2
     cpu_seconds: float = 1.0
     wall_seconds: float = 30.0
     memory_bytes: int = 2**29
+    rule_modules: tuple[str, ...] = ()
 
 
 class WorkerPool:
@@ -163,10 +166,19 @@ async def open_worker_pool(limits: WorkerLimits) -> AsyncIterator[WorkerPool]:
 
 
 async def _start(limits: WorkerLimits) -> _Worker:
-    """Return a worker that is ready. It gets none of the environment, and no signals of the terminal."""
-    command = [sys.executable, "-P", "-m", worker_process.__name__, str(limits.cpu_seconds), str(limits.memory_bytes)]
+    """Return a worker that is ready. It gets none of the environment, and no signals of the terminal.
+
+    One with modules finds them where the service does.
+    """
+    arguments = (str(limits.cpu_seconds), str(limits.memory_bytes), *limits.rule_modules)
+    path = os.pathsep.join([_SOURCE, *(filter(None, sys.path) if limits.rule_modules else ())])
     process = await anyio.open_process(
-        command, stdin=PIPE, stdout=PIPE, stderr=None, env={"PYTHONPATH": _SOURCE}, start_new_session=True
+        [sys.executable, "-P", "-m", worker_process.__name__, *arguments],
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=None,
+        env={"PYTHONPATH": path},
+        start_new_session=True,
     )
     worker, is_ready = _Worker(process), False
     try:

@@ -7,6 +7,7 @@ input, and the worker ends after the job that it is doing, if any.
 A frame is four bytes with the length, then JSON. The worker writes an empty frame when it is ready.
 """
 
+import importlib
 import os
 import resource
 import signal
@@ -19,6 +20,8 @@ from typing import Any, BinaryIO, Final
 import orjson
 
 from app.capabilities.answer_contract import AnswerContract
+from app.capabilities.output.rules.custom import BUILT_IN_RULES
+from app.capabilities.output.rules.rule_set import RuleRegistry, rules_of
 from app.domain.contract.request import OutputContract
 from app.domain.contract.rules import AnswerContent
 from app.domain.failures import Failure
@@ -36,18 +39,18 @@ def frame(data: bytes) -> bytes:
     return len(data).to_bytes(LENGTH_BYTES) + data
 
 
-def run(job: bytes) -> bytes:
+def run(job: bytes, rules: RuleRegistry = BUILT_IN_RULES) -> bytes:
     """Return the result of a job: the refusal of the contract, or the outcome of the answer."""
     try:
-        return orjson.dumps([None, _outcome(orjson.loads(job))], default=_model_json)
+        return orjson.dumps([None, _outcome(orjson.loads(job), rules)], default=_model_json)
     except Failure as refusal:
         return orjson.dumps([Refused.by(refusal), None])
     except MemoryError:
         os._exit(OUT_OF_MEMORY)
 
 
-def _outcome(job: Any) -> object:
-    contract = AnswerContract(OutputContract.model_validate(job["output"]))
+def _outcome(job: Any, rules: RuleRegistry) -> object:
+    contract = AnswerContract(OutputContract.model_validate(job["output"]), rules)
     contract.compile()
     match job["answer"]:
         case None:
@@ -63,13 +66,13 @@ def _model_json(value: Any) -> orjson.Fragment:
     return orjson.Fragment(value.model_dump_json())
 
 
-def serve(jobs: BinaryIO, results: BinaryIO, cpu_seconds: float) -> None:
+def serve(jobs: BinaryIO, results: BinaryIO, cpu_seconds: float, rules: RuleRegistry) -> None:
     """Do jobs, each within its CPU time, until there are no more."""
     _write(results, b"")
     while length := jobs.read(LENGTH_BYTES):
         job = jobs.read(int.from_bytes(length))
         signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
-        result = run(job)
+        result = run(job, rules)
         signal.setitimer(signal.ITIMER_PROF, 0)
         _write(results, result)
 
@@ -85,8 +88,8 @@ def _report_bug(errors: int, kind: type[BaseException], _bug: BaseException, pla
 
 
 def main() -> None:
-    """Serve with the limits that the command line names: seconds of CPU time, and bytes of memory."""
-    cpu_seconds, memory_bytes = float(sys.argv[1]), int(sys.argv[2])
+    """Serve with the limits that the command line names, seconds of CPU time and bytes of memory, and its modules."""
+    cpu_seconds, memory_bytes, modules = float(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.nice(_NICENESS)
@@ -95,7 +98,8 @@ def main() -> None:
     with open(os.devnull, "wb") as nowhere:
         for printed in (1, 2):
             os.dup2(nowhere.fileno(), printed)
-    serve(sys.stdin.buffer, results, cpu_seconds)
+    rules = BUILT_IN_RULES.with_rules(each for name in modules for each in rules_of(importlib.import_module(name)))
+    serve(sys.stdin.buffer, results, cpu_seconds, rules)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Decision which contracts and answers are small and plain: validating them delays no other request noticeably.
 
-Everything else is compiled and validated by a worker process with a hard limit of time and memory. Grammars do not
-count: the recogniser has a limit of its own steps, and works on a thread.
+Everything else is compiled and validated by a worker process with a hard limit of time and memory. So are contracts
+with rules of modules, which are other people's code. Grammars do not count: the recogniser has a limit of its own
+steps, and works on a thread.
 """
 
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Final
 
 import orjson
 
+from app.capabilities.output.rules.custom import BUILT_IN_RULES
 from app.capabilities.output.schema.plainness import MAX_PATTERN_SIZE, pattern_size, schema_patterns_size
 from app.domain.contract.request import OutputContract
 from app.domain.contract.rules import Compare, Regex, Rule
@@ -27,7 +29,9 @@ class ContractSize:
     """The size of a contract: small and plain or not, and how quickly it is used."""
 
     is_plain: bool
-    """True if the contract is small and plain."""
+    """True if the contract is small and plain, and all of its rules are built in."""
+    has_plain_format: bool
+    """True if the contract is small and plain, wherever its rules are defined."""
     compiles_quickly: bool
     """True if it may be compiled on the event loop: that takes about a millisecond."""
     validates_quickly: bool
@@ -49,16 +53,20 @@ def contract_size(output: OutputContract) -> ContractSize:
     try:
         schema = b"" if output.schema_ is None else orjson.dumps(output.schema_)
     except orjson.JSONEncodeError:
-        return ContractSize(is_plain=True, compiles_quickly=True, validates_quickly=False, reads_values=True)
+        return ContractSize(
+            is_plain=True, has_plain_format=True, compiles_quickly=True, validates_quickly=False, reads_values=True
+        )
     rules = [rule for rule in output.rules if not isinstance(rule, str)]
     rules_data = b"".join(rule.model_dump_json().encode() for rule in rules)
     length = len(schema) + len(rules_data)
     is_small = length <= SMALL_CONTRACT_BYTES
     patterns_size = _schema_patterns_size(schema) + sum(map(_rule_patterns_size, rules)) if is_small else _NOT_PLAIN
-    is_plain = patterns_size <= MAX_PATTERN_SIZE
+    has_plain_format = patterns_size <= MAX_PATTERN_SIZE
+    is_plain = has_plain_format and all(map(BUILT_IN_RULES.has, output.rules))
     is_quick = is_plain and patterns_size <= _QUICK_PATTERNS_SIZE
     return ContractSize(
         is_plain=is_plain,
+        has_plain_format=has_plain_format,
         compiles_quickly=is_quick and length + len(output.grammar or "") <= _QUICK_CONTRACT_BYTES,
         validates_quickly=is_quick
         and output.grammar is None

@@ -4,7 +4,7 @@ A model learns why its plan was refused and tries again, so a replay has to refu
 that it may call are recorded first, all else is in the header of the execution.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -13,6 +13,8 @@ from typing import Any, Final
 import orjson
 
 from app.capabilities.answer_contract import LARGE_CONTRACT_CHARACTERS, AnswerContract
+from app.capabilities.output.rules.custom import BUILT_IN_RULES
+from app.capabilities.output.rules.rule_set import RuleRegistry
 from app.capabilities.prompting.prompts.planning import STEP_TYPE_DESCRIPTIONS
 from app.capabilities.tools.arguments import ArgumentValidators, plan_violations
 from app.capabilities.tools.registry import ToolRegistry
@@ -33,22 +35,32 @@ _LARGE_BYTES: Final = 65_536
 
 
 def refusal_of(
-    steps: Sequence[PlanStep], policy: EffectivePlanPolicy, *, plain_only: bool = False
+    steps: Sequence[PlanStep],
+    policy: EffectivePlanPolicy,
+    *,
+    plain_only: bool = False,
+    rules: RuleRegistry = BUILT_IN_RULES,
 ) -> OrchestrationFailure | None:
     """Return why the plan cannot run, with `details.violations`; None if it can. It may take a while.
 
     With `plain_only` only those schemas and rules are compiled that are small and plain.
     """
-    return validate_plan(steps, policy) or _contract_errors(steps, plain_only=plain_only)
+    return validate_plan(steps, policy) or _contract_errors(
+        steps, rules, lambda contract: contract.size.is_plain or not plain_only
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRules:
-    """Rules for a plan that a model makes or changes: the policy, and the tools that were recorded."""
+    """Rules for a plan that a model makes or changes: the policy, and the tools that were recorded.
+
+    Its steps name built-in rules only; those of the plan that is changed were accepted before.
+    """
 
     policy: EffectivePlanPolicy
     tools: Sequence[Mapping[str, Any]]
     revision: int
+    accepted: Sequence[PlanStep] = ()
 
     @classmethod
     def of(
@@ -57,7 +69,9 @@ class PlanRules:
         """Return the rules for plans of at most `max_steps`, with or without steps of type `subplan`."""
         policy = plan_policy(context, [tool["name"] for tool in inputs.tools])
         most = policy.max_steps if max_steps is None else min(policy.max_steps, max_steps)
-        return cls(replace(policy, max_steps=most, subplans=subplans), inputs.tools, context.settings.revision)
+        plan, revision = context.settings.plan, context.settings.revision
+        accepted = () if plan is None else plan.steps
+        return cls(replace(policy, max_steps=most, subplans=subplans), inputs.tools, revision, accepted)
 
     @property
     def step_types(self) -> Mapping[str, str]:
@@ -80,9 +94,12 @@ class PlanRules:
         if violations:
             raise plan_refused(violations)
         if refusal is None and _contract_bytes(steps) <= LARGE_CONTRACT_CHARACTERS:
-            refusal = _contract_errors(steps, plain_only=self.revision > 1)
+            refusal = _contract_errors(steps, BUILT_IN_RULES, self._is_checked, self.accepted)
         if refusal is not None:
             raise refusal
+
+    def _is_checked(self, contract: AnswerContract) -> bool:
+        return contract.size.has_plain_format or self.revision == 1
 
 
 async def checked_plan(context: RunContext, plan: Plan | Refused, environment: Environment) -> Outcome:
@@ -154,22 +171,28 @@ def _contract_bytes(steps: Sequence[PlanStep]) -> int:
     return len(orjson.dumps([each for each in (*inner, *chain.from_iterable(own)) if each is not None]))
 
 
-def _contract_errors(steps: Sequence[PlanStep], *, plain_only: bool) -> OrchestrationFailure | None:
+def _contract_errors(
+    steps: Sequence[PlanStep],
+    rules: RuleRegistry,
+    is_checked: Callable[[AnswerContract], bool],
+    accepted: Sequence[PlanStep] = (),
+) -> OrchestrationFailure | None:
     """Return the refusal of schemas and rules that cannot be compiled, of steps that are valid otherwise."""
     if _contract_bytes(steps) > MAX_SCHEMA_BYTES:
         return plan_refused([("steps", f"must have schemas and rules of at most {MAX_SCHEMA_BYTES} bytes together")])
     errors = []
-    for index, contract in enumerate(map(_contract_of, steps)):
+    for index, step in enumerate(steps):
+        contract = _contract_of(step, rules)
         try:
-            if contract.size.is_plain or not plain_only:
+            if step not in accepted and is_checked(contract):
                 contract.compile()
         except (ConfigurationFailure, RequestFailure) as failure:
             errors.append(_contract_error(index, failure))
     return plan_refused(errors) if errors else None
 
 
-def _contract_of(step: PlanStep) -> AnswerContract:
-    return AnswerContract(output_contract_of(step) or OutputContract())
+def _contract_of(step: PlanStep, rules: RuleRegistry = BUILT_IN_RULES) -> AnswerContract:
+    return AnswerContract(output_contract_of(step) or OutputContract(), rules)
 
 
 def _contract_error(index: int, failure: ConfigurationFailure | RequestFailure) -> tuple[str, str]:

@@ -50,6 +50,8 @@ def test_an_ordinary_contract_is_small_and_plain(output: dict[str, Any]) -> None
     "output",
     [
         {"schema": {"items": {"$ref": "#"}}},
+        {"rules": ["of_a_module"]},
+        {"rules": [{"type": "custom", "name": "of_a_module"}]},
         {"schema": {"anyOf": [{"const": n} for n in range(20)]}},
         {"schema": {"enum": [["a"]]}},
         {"schema": {"patternProperties": {"^a": {}}}},

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from app.capabilities.output.canonical_json import canonical_json
-from app.capabilities.output.rules.rule_set import CustomRule, rule
+from app.capabilities.output.rules.rule_set import CustomRule, RuleRegistry, rule
 from app.domain import json_path
 from app.domain.contract.rules import AnswerContent
 
@@ -43,3 +43,5 @@ def unique_by(answer: AnswerContent, options: Mapping[str, Any]) -> str | None:
 
 CUSTOM_RULES: Mapping[str, CustomRule] = MappingProxyType({"no_placeholder": no_placeholder, "unique_by": unique_by})
 """The rules by name; a name alone stands for the rule without options."""
+BUILT_IN_RULES: Final = RuleRegistry(CUSTOM_RULES)
+"""The rules that every process has. Those of modules are run by worker processes, and what they find is recorded."""

@@ -7,6 +7,7 @@ broken if a path that means one place leads to none. A rule without a path appli
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
+from types import ModuleType
 from typing import Any, Final
 
 from app.capabilities.output.rules.checks import value_check, values_at
@@ -64,11 +65,30 @@ CustomRule = Callable[[AnswerContent, Mapping[str, Any]], str | None]
 """A custom rule: returns the reason why an answer breaks it, by the rule's options, or None."""
 
 
-def rule(check: CustomRule) -> CustomRule:
+@dataclass(frozen=True, slots=True)
+class DeclaredRule:
+    """A custom rule with the name of its function and of the module that defines it."""
+
+    name: str
+    module: str
+    check: CustomRule
+
+    def __call__(self, answer: AnswerContent, options: Mapping[str, Any]) -> str | None:
+        return self.check(answer, options)
+
+
+def rule(check: CustomRule) -> DeclaredRule:
     """Declare a function as a custom rule. Raises: TypeError for a coroutine function, since rules never wait."""
+    name = check.__name__
     if iscoroutinefunction(check):
-        raise TypeError(f"{check.__name__} must be a plain function: rules never wait")
-    return check
+        raise TypeError(f"{name} must be a plain function: rules never wait")
+    return DeclaredRule(name, check.__module__, check)
+
+
+def rules_of(module: ModuleType) -> list[DeclaredRule]:
+    """Return the rules that the module defines itself, each once."""
+    found = [each for each in vars(module).values() if isinstance(each, DeclaredRule)]
+    return list({each.name: each for each in found if each.module == module.__name__}.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +103,23 @@ class RuleRegistry:
     """The named rules: `not_empty`, and those written in Python, used by name without options."""
 
     def __init__(self, checks: Mapping[str, CustomRule]) -> None:
-        self._checks = checks
+        self._checks = dict(checks)
         self._named: dict[str, Rule] = {name: Custom(type="custom", name=name) for name in checks}
         self._named["not_empty"] = NotEmpty(type="not_empty")
 
     def names(self) -> tuple[str, ...]:
         """Return every name that a request can use."""
         return tuple(sorted(self._named))
+
+    def has(self, requested: str | Rule) -> bool:
+        """Return True if the rule, given by name or inline, needs no function beside those that are registered."""
+        if isinstance(requested, str):
+            return requested in self._named
+        return not isinstance(requested, Custom) or requested.name in self._checks
+
+    def with_rules(self, rules: Iterable[DeclaredRule]) -> "RuleRegistry":
+        """Return a registry with these rules as well."""
+        return RuleRegistry({**self._checks, **{each.name: each for each in rules}})
 
     def compile(self, requested: Sequence[str | Rule]) -> "RuleSet":
         """Return the requested rules, given by name or inline.
@@ -114,10 +144,8 @@ class RuleRegistry:
         return _NamedRule(requested.name if isinstance(requested, Custom) else requested.type, requested)
 
     def _error_of(self, requested: str | Rule) -> str | None:
-        if isinstance(requested, str):
-            return None if requested in self._named else "there is no rule of that name"
-        if isinstance(requested, Custom) and requested.name not in self._checks:
-            return "there is no custom rule of that name"
+        if not self.has(requested):
+            return f"there is no {'' if isinstance(requested, str) else 'custom '}rule of that name"
         if isinstance(requested, Compare) and ("value" in requested.model_fields_set) is (requested.other is not None):
             return "must have value or other, and not both"
         if isinstance(requested, Regex) and not is_linear(requested.pattern):
@@ -171,6 +199,7 @@ def _targets(rule: Rule, answer: AnswerContent) -> json_path.Matches:
 
 def _run_custom_rule(check: CustomRule, answer: AnswerContent, rule: Custom) -> str | None:
     try:
-        return check(answer, rule.options)
-    except Exception as crash:  # noqa: BLE001 - other people's code: a rule that fails is a rule that is not kept
+        message: object = check(answer, rule.options)
+    except (Exception, SystemExit) as crash:  # noqa: BLE001 - others' code: a rule that fails is a rule that is not kept
         return f"the rule itself failed: {type(crash).__name__}"
+    return message if isinstance(message, str | None) else "the rule itself failed: it returned no text"
