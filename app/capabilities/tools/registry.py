@@ -166,6 +166,8 @@ class ToolRegistry:
         entry = self._current().get(name)
         if entry is None:
             return Availability(False, "it is not installed here")
+        if name in self._always_available:
+            return _AVAILABLE
         await self.refresh((name,))
         return self._status(entry)
 

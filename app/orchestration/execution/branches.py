@@ -237,14 +237,15 @@ class Branches:
     ) -> None:
         if self.model_call_slots is None:
             self.model_call_slots = anyio.Semaphore(self._model_calls, fast_acquire=True)
-        ended = [anyio.Event() for _ in range(count)]
+        ended = {each: anyio.Event() for earlier in after.values() for each in earlier}
 
         async def run_after(earlier: Sequence[anyio.Event], index: int) -> None:
             for each in earlier:
                 await each.wait()
             await run(index)
             self._recorder.commit()
-            ended[index].set()
+            if index in ended:
+                ended[index].set()
 
         async with anyio.create_task_group() as group:
             for index in range(count):

@@ -238,7 +238,8 @@ class ToolAttempt(Effect):
             if self._is_allowed:
                 text, code = _UNAVAILABLE, Code.TOOL_UNAVAILABLE
             return ToolEnded(text, is_error=True, code=code, duration_ms=0.0, ran=False)
-        if environment.tool_registry.policy.denies(
+        policy = environment.tool_registry.policy
+        if not policy.is_empty and policy.denies(
             call.name, call.arguments, caller_of(execution.header, self.correlation)
         ):
             code = Code.TOOL_EXECUTION_FAILED

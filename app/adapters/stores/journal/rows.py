@@ -231,9 +231,12 @@ def metadata_entry(name: str, value: str) -> str:
 
 
 def _suspension_rows(header: ExecutionHeader, events: Sequence[StoredEvent]) -> list[Values]:
-    suspensions = [
-        each for event in events if isinstance(event.event, ExecutionSuspended) for each in event.event.suspensions
-    ]
+    suspensions: list[Suspension] = []
+    for event in events:
+        if isinstance(event.event, ExecutionSuspended):
+            suspensions += event.event.suspensions
+    if not suspensions:
+        return []
     return [
         {
             "tenant": header.tenant,
