@@ -8,12 +8,12 @@ from pathlib import Path
 from app.adapters.access.api_keys import ApiKeys
 from app.adapters.access.authenticators import BearerAuthenticator
 from app.adapters.access.key_administration import KeyAdministration, KeyGrant
-from app.adapters.stores.api_keys import DatabaseKeys
+from app.adapters.stores.access.api_keys import DatabaseKeys
 from app.adapters.stores.sqlite import open_sqlite
 from app.adapters.system import SystemClock, SystemEntropy
-from app.domain.access import KEY_DEFAULT
-from app.domain.access_limits import NO_LIMITS
-from app.domain.api_key import SECRET_BYTES, ApiKey
+from app.domain.access.api_key import SECRET_BYTES, ApiKey
+from app.domain.access.limits import NO_LIMITS
+from app.domain.access.principal import KEY_DEFAULT
 from app.domain.ids import TenantId, UserId
 from app.entrypoints.http.context import bearer_credentials
 from bench.load import authorized, open_connections

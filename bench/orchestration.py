@@ -16,7 +16,7 @@ from types import FrameType
 import orjson
 
 from app.bootstrap.service import Service, open_service
-from app.domain.access import LOCAL
+from app.domain.access.principal import LOCAL
 from app.domain.contract.request import SystemRequest
 from app.orchestration.runtime.handle import ExecutionHandle
 from app.settings import load_settings

@@ -16,7 +16,7 @@ from typing import Any, Final
 import orjson
 
 from app.bootstrap.service import Service, open_service
-from app.domain.access import LOCAL
+from app.domain.access.principal import LOCAL
 from app.domain.contract.request import SystemRequest
 from app.domain.lifecycle import State
 from app.orchestration.runtime.handle import ExecutionHandle

@@ -22,7 +22,7 @@ from app.adapters.tools.external_tool import ExternalToolFacts
 from app.adapters.tools.programs.process import SEARCH_PATH, ProcessLimits
 from app.adapters.tools.programs.program_tool import ProgramConfig, ProgramTool
 from app.bootstrap.service import Service, open_service
-from app.domain.access import LOCAL
+from app.domain.access.principal import LOCAL
 from app.domain.contract.request import SystemRequest
 from app.domain.ids import IdempotencyKey, ToolCallId
 from app.domain.lifecycle import State

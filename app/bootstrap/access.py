@@ -12,12 +12,12 @@ from app.adapters.access.authenticators import BearerAuthenticator, NoAuthentica
 from app.adapters.access.bootstrap_key import BootstrapKey
 from app.adapters.access.key_administration import KeyAdministration, KeyGrant, generate_key
 from app.adapters.runners.maintenance import run_maintenance
-from app.adapters.stores.api_keys import DatabaseKeys
+from app.adapters.stores.access.api_keys import DatabaseKeys
 from app.adapters.stores.database import Database
 from app.adapters.stores.factory import open_beside
 from app.adapters.system import SystemClock, SystemEntropy
 from app.adapters.telemetry.logs import LogSink
-from app.domain.api_key import ApiKey
+from app.domain.access.api_key import ApiKey
 from app.domain.ids import TenantId, UserId
 from app.ports.access import Authenticator
 from app.ports.runtime import Clock

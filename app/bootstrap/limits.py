@@ -8,14 +8,14 @@ from functools import partial
 import anyio
 
 from app.adapters.runners.maintenance import run_maintenance
-from app.adapters.stores.limits import MemoryLimitStore, SharedLimitStore
+from app.adapters.stores.access.limits import MemoryLimitStore, SharedLimitStore
+from app.adapters.stores.access.usage import DatabaseUsage
 from app.adapters.stores.postgres import PostgresDatabase
 from app.adapters.stores.sqlite import SqliteDatabase
-from app.adapters.stores.usage import DatabaseUsage
 from app.adapters.telemetry.metrics import MetricsSink
 from app.capabilities.limits.quotas import LimitObserver, Quotas
 from app.capabilities.limits.usage_meter import UsageMeter
-from app.domain.access_limits import LimitKind
+from app.domain.access.limits import LimitKind
 from app.domain.failures import StorageFailure
 from app.domain.ids import ReplicaId
 from app.ports.runtime import Clock

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from app.capabilities.tools.agents import AgentCatalogue
-from app.domain.access import Permissions
+from app.domain.access.principal import Permissions
 from app.domain.agents import ConfiguredAgent, RequestedAgent
 from app.domain.contract.request import Limits, OutputContract, SystemRequest
 from app.domain.failures import AccessFailure, Code, RequestFailure

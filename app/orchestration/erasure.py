@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from app.domain.access import Permission, Principal
+from app.domain.access.principal import Permission, Principal
 from app.domain.failures import Code, RequestFailure
 from app.domain.ids import RequestId, SessionId
 from app.orchestration.execution.environment import Environment

@@ -7,7 +7,7 @@ from functools import partial
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from app.domain.access import AccessScope, Permission, Principal
+from app.domain.access.principal import AccessScope, Permission, Principal
 from app.domain.contract.response import Cost, Suspension, SystemError, SystemResponse
 from app.domain.failures import TAXONOMY, AccessFailure, Code, RequestFailure, StorageFailure, failure
 from app.domain.ids import ExecutionId, RequestId, SessionId, SuspensionId, TenantId

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from app.capabilities.answer_contract import AnswerContract
 from app.capabilities.limits.quotas import PolicyStatus
-from app.domain.access import Permissions, Principal
+from app.domain.access.principal import Permissions, Principal
 from app.domain.agents import RequestedAgent
 from app.domain.contract.quote import Quote
 from app.domain.contract.request import OutputContract, SystemRequest

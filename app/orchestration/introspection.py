@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, JsonValue
 from app.capabilities.models.breaker import BreakerState
 from app.capabilities.prompting.definition import PromptDefinition, PromptId
 from app.capabilities.prompting.registry import SYSTEM_PROMPTS, default_registry
-from app.domain.access import Permissions
+from app.domain.access.principal import Permissions
 from app.domain.agents import ConfiguredAgent
 from app.domain.lifecycle import Mode
 from app.domain.tools import AGENT_TOOL_PREFIX, SideEffects, reference_of

@@ -8,7 +8,7 @@ from math import isfinite
 from app.capabilities.models.catalogue import EngineCatalogue
 from app.capabilities.tools.agents import NO_AGENTS, AgentCatalogue
 from app.capabilities.tools.registry import ToolRegistry
-from app.domain.access import ALL, Permissions
+from app.domain.access.principal import ALL, Permissions
 from app.domain.agents import ConfiguredAgent, RequestedAgent, models_of
 from app.domain.contract.quote import Quote
 from app.domain.contract.request import PlanOptions, SystemRequest

@@ -7,7 +7,7 @@ from typing import Final
 
 from pydantic import Field
 
-from app.domain.access import AccessScope, Permission, Principal
+from app.domain.access.principal import AccessScope, Permission, Principal
 from app.domain.contract.messages import Message
 from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import Suspension

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from app.capabilities.models.catalogue import EngineCatalogue
-from app.domain.access import ALL, Permission, Permissions, tool_permission
+from app.domain.access.principal import ALL, Permission, Permissions, tool_permission
 from app.domain.contract.request import NamedTool, SystemRequest
 from app.domain.failures import AccessFailure, Code
 from app.orchestration.admission import tools_of_steps

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from app.domain.access import AccessScope, Permission, Principal
+from app.domain.access.principal import AccessScope, Permission, Principal
 from app.domain.contract.constrained_types import Name
 from app.domain.contract.messages import Message
 from app.domain.contract.request import ExecutionHints, SystemRequest

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from app.capabilities.limits.usage_meter import HOUR_S
-from app.domain.access import Permission, Principal
+from app.domain.access.principal import Permission, Principal
 from app.domain.contract.response import Cost
 from app.orchestration.execution.environment import Environment
 from app.ports.limits import UsageCounts, UsageFilter, UsageGroup

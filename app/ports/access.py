@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from app.domain.access import Permissions, Principal
-from app.domain.access_limits import NO_LIMITS, AccessLimits
+from app.domain.access.limits import NO_LIMITS, AccessLimits
+from app.domain.access.principal import Permissions, Principal
 from app.domain.ids import KeyId, TenantId, UserId
 
 

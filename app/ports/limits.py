@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
-from app.domain.access_limits import Rate
+from app.domain.access.limits import Rate
 from app.domain.ids import TenantId, UserId
 
 UsageGroup = Literal["day", "key", "user", "agent", "model"]

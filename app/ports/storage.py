@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar
 
 from pydantic import JsonValue
 
-from app.domain.access import AccessScope
+from app.domain.access.principal import AccessScope
 from app.domain.contract.messages import Message
 from app.domain.contract.response import Suspension, SuspensionKind
 from app.domain.failures import Code

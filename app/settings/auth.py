@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, StringConstraints
 
-from app.domain.api_key import ApiKey
+from app.domain.access.api_key import ApiKey
 from app.settings.connection import is_loopback
 from app.settings.values import Table
 

@@ -19,8 +19,8 @@ from pydantic import (
 )
 
 from app.capabilities.models.catalogue import DEFAULT_ROUTE
-from app.domain.access import ObjectKind
-from app.domain.access_limits import AccessLimits
+from app.domain.access.limits import AccessLimits
+from app.domain.access.principal import ObjectKind
 from app.domain.contract.constrained_types import MAX_MESSAGES, MAX_PASSES, MAX_REPLICAS, MAX_STEPS
 from app.domain.contract.request import PlanStep
 from app.domain.failures import Code, ConfigurationFailure

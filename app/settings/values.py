@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, PlainSerializer, PlainValidator, ValidationInfo
 
-from app.domain.access_limits import MILLIONTHS, Rate, format_rate, parse_rate
+from app.domain.access.limits import MILLIONTHS, Rate, format_rate, parse_rate
 
 NOT_IN_THIS_VERSION = "not supported by this version of Portico"
 

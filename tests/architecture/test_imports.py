@@ -10,14 +10,14 @@ import pytest
 from tests.architecture.source import ROOT
 
 BREAKS = [
-    ("ladder", "app.domain.access", "app.adapters.system"),
+    ("ladder", "app.domain.access.principal", "app.adapters.system"),
     ("ladder", "app.ports.journal", "app.capabilities.models.context_window"),
     ("ladder", "app.adapters.system", "app.settings"),
     ("ladder", "app.adapters.system", "app.orchestration.facade"),
     ("orchestration", "app.orchestration.execution.execution", "app.orchestration.facade"),
     ("capabilities", "app.capabilities.output.extract", "app.capabilities.models.failover"),
     ("domain", "app.domain.contract.messages", "app.domain.journal.outcomes"),
-    ("pure", "app.domain.access", "asyncio"),
+    ("pure", "app.domain.access.principal", "asyncio"),
     ("pure", "app.ports.journal", "os"),
     ("core", "app.capabilities.models.context_window", "logging"),
     ("core", "app.orchestration.facade", "prometheus_client"),

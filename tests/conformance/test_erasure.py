@@ -13,7 +13,7 @@ from app.adapters.stores.erasure import erase_rows
 from app.adapters.stores.executions import retention
 from app.adapters.stores.executions.retention import RetentionLimits
 from app.adapters.stores.schema import metadata
-from app.domain.access import LOCAL
+from app.domain.access.principal import LOCAL
 from app.domain.contract.messages import Message
 from app.domain.failures import Code, RequestFailure
 from app.domain.journal.events import ExecutionSuspended

@@ -12,7 +12,7 @@ from app.adapters.stores.database import Statement, execute
 from app.adapters.stores.executions import queries, retention
 from app.adapters.stores.executions.retention import RetentionLimits
 from app.adapters.stores.schema import commits
-from app.domain.access import LOCAL, AccessScope
+from app.domain.access.principal import LOCAL, AccessScope
 from app.domain.contract.messages import Message, ModelMessage
 from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.journal.events import ExecutionResumed, ExecutionSuspended, ToolEnd

@@ -1,8 +1,8 @@
 """Conformance of the stored API keys."""
 
-from app.adapters.stores.api_keys import DatabaseKeys
-from app.domain.access import Permissions
-from app.domain.access_limits import AccessLimits, Rate
+from app.adapters.stores.access.api_keys import DatabaseKeys
+from app.domain.access.limits import AccessLimits, Rate
+from app.domain.access.principal import Permissions
 from app.domain.ids import KeyId, TenantId, UserId
 from app.ports.access import StoredKey
 from tests.support.keys import api_key, stored

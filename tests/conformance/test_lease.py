@@ -9,7 +9,7 @@ from sqlalchemy import Integer, bindparam, delete, update
 from app.adapters.stores import codec
 from app.adapters.stores.database import Statement, execute
 from app.adapters.stores.schema import commits, executions
-from app.domain.access import LOCAL
+from app.domain.access.principal import LOCAL
 from app.domain.failures import Code, StorageFailure
 from app.domain.journal.events import ExecutionFailed, LifecycleTransition
 from app.domain.lifecycle import State

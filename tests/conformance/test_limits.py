@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from app.adapters.stores.limits import SLOT_TTL_S, MemoryLimitStore, SharedLimitStore
-from app.adapters.stores.usage import DatabaseUsage
+from app.adapters.stores.access.limits import SLOT_TTL_S, MemoryLimitStore, SharedLimitStore
+from app.adapters.stores.access.usage import DatabaseUsage
 from app.capabilities.limits.quotas import Quota, Quotas, Reservation
-from app.domain.access_limits import AccessLimits, Rate
+from app.domain.access.limits import AccessLimits, Rate
 from app.domain.failures import RequestFailure
 from app.ports.limits import UsageCounts, UsageFilter, UsageKey
 from app.ports.runtime import Clock

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.domain.access import LOCAL, AccessScope
+from app.domain.access.principal import LOCAL, AccessScope
 from app.domain.contract.response import Suspension, SuspensionKind
 from app.domain.failures import Code, Failure
 from app.domain.ids import UserId

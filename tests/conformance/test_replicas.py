@@ -2,7 +2,7 @@
 
 from app.adapters.stores.executions.retention import count_waiting
 from app.adapters.stores.replicas import DatabaseReplicas
-from app.domain.access import LOCAL
+from app.domain.access.principal import LOCAL
 from app.domain.failures import Code
 from app.domain.lifecycle import State
 from app.ports.runtime import Clock

@@ -12,7 +12,7 @@ from app.adapters.stores.journal.group_commit import CommitBatch
 from app.adapters.stores.journal.insert_execution import MAX_WAITING_PER_SESSION
 from app.adapters.stores.journal.rows import new_execution
 from app.adapters.stores.sessions import DatabaseSessions
-from app.domain.access import LOCAL
+from app.domain.access.principal import LOCAL
 from app.domain.contract.messages import Message
 from app.domain.failures import Code, RequestFailure
 from app.domain.lifecycle import State

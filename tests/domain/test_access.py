@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.domain.access import ALL, KEY_DEFAULT, LOCAL, Permission, Permissions
+from app.domain.access.principal import ALL, KEY_DEFAULT, LOCAL, Permission, Permissions
 
 
 @pytest.mark.parametrize(

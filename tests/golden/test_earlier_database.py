@@ -14,7 +14,7 @@ import pytest
 
 from app.adapters.stores import codec
 from app.bootstrap.service import Service, open_service
-from app.domain.access import LOCAL
+from app.domain.access.principal import LOCAL
 from app.domain.contract.request import SystemRequest
 from app.domain.lifecycle import TERMINAL, State
 from app.orchestration.executions import ExecutionView

@@ -13,7 +13,7 @@ from app.adapters.stores.executions.store import DatabaseExecutionStore
 from app.adapters.stores.factory import open_read_only
 from app.adapters.stores.sqlite import open_sqlite
 from app.bootstrap.service import PATTERNS, open_history_reader
-from app.domain.access import LOCAL
+from app.domain.access.principal import LOCAL
 from app.domain.failures import Code, StorageFailure
 from app.domain.lifecycle import TERMINAL, Mode, State
 from app.orchestration.runtime.replay import HistoryReader

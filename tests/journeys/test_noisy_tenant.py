@@ -5,7 +5,7 @@ from typing import Any
 import anyio
 
 from app.bootstrap.service import Service, open_service
-from app.domain.access import Principal
+from app.domain.access.principal import Principal
 from app.domain.contract.request import SystemRequest
 from app.domain.failures import Code, RequestFailure
 from app.domain.ids import TenantId, UserId

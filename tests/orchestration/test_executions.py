@@ -4,7 +4,7 @@ from pathlib import Path
 
 import anyio
 
-from app.domain.access import LOCAL
+from app.domain.access.principal import LOCAL
 from app.domain.contract.request import SystemRequest
 from app.domain.failures import Code, RequestFailure
 from app.domain.lifecycle import State

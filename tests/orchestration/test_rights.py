@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from app.bootstrap.service import Service, open_service
-from app.domain.access import LOCAL, Permissions, Principal
+from app.domain.access.principal import LOCAL, Permissions, Principal
 from app.domain.contract.request import SystemRequest
 from app.domain.failures import Code, Failure
 from app.orchestration.executions import ResumeRequest

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from app.bootstrap.service import Service
-from app.domain.access import LOCAL
+from app.domain.access.principal import LOCAL
 from app.domain.failures import Code, RequestFailure
 from app.domain.journal.outcomes import Prepared
 from app.orchestration.sessions import SessionChanges, with_session

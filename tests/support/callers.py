@@ -8,8 +8,8 @@ from typing import Any
 
 from app.bootstrap.access import KeyGrant, open_keys
 from app.bootstrap.service import Service
-from app.domain.access import KEY_DEFAULT, Permissions
-from app.domain.access_limits import NO_LIMITS
+from app.domain.access.limits import NO_LIMITS
+from app.domain.access.principal import KEY_DEFAULT, Permissions
 from app.domain.ids import TenantId, UserId
 from app.settings import Settings
 from tests.support.http_server import HttpAnswer, RunningServer, request_bytes

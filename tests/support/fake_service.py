@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from app.adapters.access.authenticators import NoAuthentication
 from app.adapters.event_bus import EventBus
 from app.bootstrap.service import Readiness
-from app.domain.access import Permissions, Principal
+from app.domain.access.principal import Permissions, Principal
 from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import SystemResponse
 from app.domain.failures import Code, Failure

@@ -18,7 +18,7 @@ import orjson
 
 from app.adapters.stores import codec
 from app.bootstrap.service import PATTERNS, Service, open_service
-from app.domain.access import LOCAL
+from app.domain.access.principal import LOCAL
 from app.domain.contract.request import SystemRequest
 from app.domain.lifecycle import Mode
 from app.orchestration.executions import ExecutionView, ResumeAccepted, ResumeRequest

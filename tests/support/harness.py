@@ -18,7 +18,7 @@ from app.capabilities.prompting.registry import PromptRegistry, default_registry
 from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.policy import ToolPolicy
 from app.capabilities.tools.registry import ToolRegistry
-from app.domain.access_limits import AccessLimits
+from app.domain.access.limits import AccessLimits
 from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import Suspension, SystemResponse
 from app.domain.journal.events import (

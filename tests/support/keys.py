@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from app.domain.access import KEY_DEFAULT, Permissions
-from app.domain.api_key import ApiKey
+from app.domain.access.api_key import ApiKey
+from app.domain.access.principal import KEY_DEFAULT, Permissions
 from app.domain.failures import Code, StorageFailure
 from app.domain.ids import KeyId, TenantId, UserId
 from app.ports.access import StoredKey

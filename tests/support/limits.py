@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from app.adapters.stores.limits import MemoryLimitStore
-from app.domain.access_limits import Rate
+from app.adapters.stores.access.limits import MemoryLimitStore
+from app.domain.access.limits import Rate
 from app.domain.failures import Code, StorageFailure
 from app.ports.limits import RateLease, UsageCounts, UsageFilter, UsageGroup, UsageKey
 from app.ports.runtime import Clock

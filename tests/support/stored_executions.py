@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.access import LOCAL, AccessScope
+from app.domain.access.principal import LOCAL, AccessScope
 from app.domain.failures import Code, RequestFailure
 from app.domain.journal.events import Event, ExecutionSuspended, LifecycleTransition
 from app.domain.journal.header import ExecutionHeader

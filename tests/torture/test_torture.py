@@ -13,7 +13,7 @@ from typing import IO, get_args
 import pytest
 
 from app.adapters.stores.executions.store import DatabaseExecutionStore
-from app.domain.access import LOCAL
+from app.domain.access.principal import LOCAL
 from app.domain.contract.response import Durability
 from app.domain.lifecycle import TERMINAL, State
 from app.ports.journal import ExecutionHistory

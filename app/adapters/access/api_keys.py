@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 
 from app.adapters.access.bootstrap_key import BootstrapKey
 from app.adapters.access.refusals import unauthenticated
-from app.domain.access import Principal
-from app.domain.api_key import ApiKey
+from app.domain.access.api_key import ApiKey
+from app.domain.access.principal import Principal
 from app.domain.ids import KeyId
 from app.ports.access import KeyStore, StoredKey
 from app.ports.runtime import Clock

@@ -7,9 +7,9 @@ from functools import lru_cache
 from app.adapters.access.api_keys import ApiKeys
 from app.adapters.access.refusals import unauthenticated
 from app.adapters.access.tokens import Tokens
-from app.domain.access import LOCAL, ObjectKind, Permissions, Principal
-from app.domain.access_limits import DEFAULT_TENANT
-from app.domain.api_key import PREFIX, ApiKey
+from app.domain.access.api_key import PREFIX, ApiKey
+from app.domain.access.limits import DEFAULT_TENANT
+from app.domain.access.principal import LOCAL, ObjectKind, Permissions, Principal
 from app.domain.ids import TenantId
 from app.ports.access import Authenticator
 from app.ports.runtime import Clock

@@ -4,8 +4,8 @@ from hmac import compare_digest
 from pathlib import Path
 from typing import Final
 
-from app.domain.access import KEY_DEFAULT, Principal
-from app.domain.api_key import ApiKey
+from app.domain.access.api_key import ApiKey
+from app.domain.access.principal import KEY_DEFAULT, Principal
 from app.domain.ids import KeyId, TenantId, UserId
 from app.ports.runtime import Clock
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from app.domain.access import Permissions
-from app.domain.access_limits import AccessLimits
-from app.domain.api_key import ID_COUNT, SECRET_BYTES, ApiKey
+from app.domain.access.api_key import ID_COUNT, SECRET_BYTES, ApiKey
+from app.domain.access.limits import AccessLimits
+from app.domain.access.principal import Permissions
 from app.domain.ids import KeyId, TenantId, UserId
 from app.ports.access import KeyStore, StoredKey
 from app.ports.runtime import Clock, Entropy

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from app.adapters.access.key_sets import KeySets
 from app.adapters.access.refusals import unauthenticated
-from app.domain.access import Permissions, Principal, is_permission
+from app.domain.access.principal import Permissions, Principal, is_permission
 from app.domain.ids import TenantId, UserId
 from app.domain.strict_json import StrictJsonError, loads
 from app.ports.runtime import Clock

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from app.adapters.runners.task_pool import TaskPool
-from app.domain.access_limits import DEFAULT_TENANT
+from app.domain.access.limits import DEFAULT_TENANT
 from app.domain.failures import Code, StorageFailure
 from app.domain.ids import TenantId
 from app.ports.runtime import Clock, QueueTicket

@@ -32,7 +32,7 @@ from app.adapters.stores.schema import (
     suspensions,
 )
 from app.adapters.stores.suspension_list import select_suspensions
-from app.domain.access import AccessScope
+from app.domain.access.principal import AccessScope
 from app.domain.failures import Code, RequestFailure
 from app.domain.ids import ExecutionId, RequestId, SessionId, TenantId
 from app.domain.journal.header import ExecutionHeader

@@ -24,7 +24,7 @@ from app.adapters.stores.database import Database, ResultRow, ResultRows, Statem
 from app.adapters.stores.history import decode_sized
 from app.adapters.stores.journal.insert_execution import no_such_session
 from app.adapters.stores.schema import TEXT, messages, sessions
-from app.domain.access import AccessScope
+from app.domain.access.principal import AccessScope
 from app.domain.contract.messages import Message, system_prompt
 from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.ids import ExecutionId, SessionId, TenantId

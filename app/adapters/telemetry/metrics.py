@@ -23,7 +23,7 @@ from prometheus_client.registry import Collector
 
 from app.capabilities.models.breaker import BreakerState
 from app.domain import fallback, lifecycle
-from app.domain.access_limits import LimitKind
+from app.domain.access.limits import LimitKind
 from app.domain.contract.response import StepStatus
 from app.domain.failures import Code
 from app.domain.journal import events

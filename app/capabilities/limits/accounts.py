@@ -20,7 +20,7 @@ from typing import Final
 
 import anyio
 
-from app.domain.access_limits import LEASES, Rate
+from app.domain.access.limits import LEASES, Rate
 from app.domain.failures import StorageFailure
 from app.ports.limits import LimitStore
 from app.ports.runtime import Clock

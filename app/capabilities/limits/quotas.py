@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from app.capabilities.limits.accounts import RateAccount, SlotAccount
-from app.domain.access_limits import DEFAULT_TENANT, MILLIONTHS, NO_LIMITS, AccessLimits, LimitKind, Rate
+from app.domain.access.limits import DEFAULT_TENANT, MILLIONTHS, NO_LIMITS, AccessLimits, LimitKind, Rate
 from app.domain.failures import AccessFailure, Code, OrchestrationFailure, RequestFailure, StorageFailure
 from app.domain.ids import TenantId
 from app.ports.limits import LimitStore

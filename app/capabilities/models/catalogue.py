@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 
 from app.capabilities.models.connections import ConnectionLimit
-from app.domain.access import Permissions
+from app.domain.access.principal import Permissions
 from app.domain.contract.request import SystemRequest
 from app.domain.failures import Code, RequestFailure
 from app.ports.model import Engine

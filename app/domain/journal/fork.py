@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from app.domain.access import ALL, Permissions
+from app.domain.access.principal import ALL, Permissions
 from app.domain.contract.messages import Message
 from app.domain.contract.request import ExecutionHints
 from app.domain.ids import RequestId

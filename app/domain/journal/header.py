@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
-from app.domain.access import ALL, LOCAL, AccessScope, Permissions
-from app.domain.access_limits import NO_LIMITS, AccessLimits
+from app.domain.access.limits import NO_LIMITS, AccessLimits
+from app.domain.access.principal import ALL, LOCAL, AccessScope, Permissions
 from app.domain.agents import RequestedAgent
 from app.domain.contract.messages import Message, ModelMessage, TracedMessage
 from app.domain.contract.request import Limits, SystemRequest

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from app.bootstrap.service import Service
-from app.domain.access import LOCAL
+from app.domain.access.principal import LOCAL
 from app.domain.failures import Category, Failure
 from app.entrypoints.cli.execution import settings_of_command
 from app.entrypoints.cli.exit_codes import printable

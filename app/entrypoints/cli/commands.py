@@ -17,7 +17,7 @@ from fastapi import FastAPI
 from rich.console import Console
 from rich.text import Text
 
-from app.domain.access import LOCAL
+from app.domain.access.principal import LOCAL
 from app.domain.contract.response import SystemResponse
 from app.domain.failures import Category
 from app.domain.ids import RequestId, TenantId

@@ -15,7 +15,7 @@ from pydantic import JsonValue, ValidationError
 from rich.console import Console
 
 from app.bootstrap.service import Service
-from app.domain.access import LOCAL
+from app.domain.access.principal import LOCAL
 from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import Suspension, SystemResponse
 from app.domain.failures import Code, RequestFailure

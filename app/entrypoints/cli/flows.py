@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from app.bootstrap.service import Service
-from app.domain.access import LOCAL
+from app.domain.access.principal import LOCAL
 from app.domain.contract.request import SystemRequest
 from app.domain.failures import Code, ConfigurationFailure
 from app.domain.ids import TenantId

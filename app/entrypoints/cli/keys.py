@@ -17,8 +17,8 @@ import typer
 from rich.console import Console
 
 from app.bootstrap.access import KeyAdministration, KeyGrant, new_key
-from app.domain.access import KEY_DEFAULT, Permission, Permissions, is_permission
-from app.domain.access_limits import MILLIONTHS, AccessLimits, Rate, parse_rate
+from app.domain.access.limits import MILLIONTHS, AccessLimits, Rate, parse_rate
+from app.domain.access.principal import KEY_DEFAULT, Permission, Permissions, is_permission
 from app.domain.failures import Category
 from app.domain.ids import KeyId, TenantId, UserId
 from app.entrypoints.cli.exit_codes import EPILOG, EXIT_CODES, failures_as_exits

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from app.bootstrap.service import Service
-from app.domain.access import LOCAL
+from app.domain.access.principal import LOCAL
 from app.domain.failures import Category
 from app.domain.journal.outcomes import ToolCallSuspended, ToolEnded
 from app.domain.strict_json import StrictJsonError, loads

@@ -18,8 +18,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope
 
 from app.bootstrap.service import Service
-from app.domain.access import Principal
-from app.domain.api_key import ApiKey
+from app.domain.access.api_key import ApiKey
+from app.domain.access.principal import Principal
 from app.domain.failures import Failure, StorageFailure
 from app.domain.ids import RequestId, SpanId, TraceId
 from app.entrypoints.http.correlation import Correlation, caller_trace, correlate

@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
 
-from app.domain.access import is_permission
+from app.domain.access.principal import is_permission
 from app.domain.failures import Code, Failure, RequestFailure
 from app.domain.field_errors import invalid_fields
 from app.entrypoints.http.body import invalid_fields_failure

@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from app.domain.access import LOCAL
+from app.domain.access.principal import LOCAL
 from app.domain.contract.response import SystemResponse
 from app.domain.failures import Code, RequestFailure
 from app.domain.lifecycle import State

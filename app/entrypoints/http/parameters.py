@@ -20,7 +20,7 @@ from pydantic import (
 from starlette.requests import Request
 from starlette.types import Scope
 
-from app.domain.access import Principal
+from app.domain.access.principal import Principal
 from app.domain.contract.constrained_types import RequestIdText, SessionIdText
 from app.domain.contract.response import SuspensionKind
 from app.domain.failures import Code, RequestFailure

@@ -9,7 +9,7 @@ from functools import lru_cache
 from math import ceil
 from types import MappingProxyType
 
-from app.domain.access_limits import LimitKind
+from app.domain.access.limits import LimitKind
 from app.domain.failures import Failure
 from app.entrypoints.http.correlation import Header
 from app.orchestration.facade import PolicyStatus

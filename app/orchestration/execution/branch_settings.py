@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from app.capabilities.prompting.prompts.assessment import SemanticCheckOutput
 from app.capabilities.prompting.prompts.task_profile import TaskProfileOutput
-from app.domain.access import ALL, Permissions
+from app.domain.access.principal import ALL, Permissions
 from app.domain.contract.messages import Message
 from app.domain.contract.request import ExecutionHints, OutputContract, RedundancyOptions
 from app.domain.journal.events import CorrelationContext

@@ -39,11 +39,9 @@ from app.domain.lifecycle import Mode, State
 from app.domain.model_call import Reply, ResponseFormat
 from app.domain.pattern_result import PatternResult
 from app.domain.tools import OfferedTool
-from app.orchestration.execution.agent_call import AgentCall
 from app.orchestration.execution.attempt import InferenceRequest
 from app.orchestration.execution.branch_settings import DEFAULT_REDUNDANCY, AgentPattern, BranchSettings
 from app.orchestration.execution.branches import EarlyStop, TimeLimit, Waiting
-from app.orchestration.execution.call_permission import CallPermissions, caller_of
 from app.orchestration.execution.effect import BranchSuspended, Effect, SuspensionRequest
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.execution import Execution
@@ -52,7 +50,9 @@ from app.orchestration.execution.ledger import ToolCallState
 from app.orchestration.execution.position import PatternMisuse, Position
 from app.orchestration.execution.progress import Conversation, RunProgress, StepProgress
 from app.orchestration.execution.reserve import use_budget_reserve
-from app.orchestration.execution.tool_round import ToolRound
+from app.orchestration.execution.tool_calls.agent_call import AgentCall
+from app.orchestration.execution.tool_calls.call_permission import CallPermissions, caller_of
+from app.orchestration.execution.tool_calls.tool_round import ToolRound
 
 T = TypeVar("T")
 _GREEDY = ExecutionHints(temperature=0)

@@ -2,9 +2,9 @@
 
 from app.domain.journal.fork import Fork
 from app.domain.journal.step_key import ROOT, StepKey
-from app.orchestration.execution.agent_call import AgentCall
 from app.orchestration.execution.execution import Execution
 from app.orchestration.execution.progress import Conversation, RunProgress, StepProgress
+from app.orchestration.execution.tool_calls.agent_call import AgentCall
 
 
 class PatternMisuse(RuntimeError):  # noqa: N818 - a misuse of the interface, named as such

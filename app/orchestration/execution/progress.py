@@ -14,8 +14,8 @@ from app.domain.journal.events import CorrelationContext, StepEnd
 from app.domain.journal.outcomes import InferenceSetup, Prepared
 from app.domain.model_call import Reply
 from app.domain.pattern_result import PatternResult
-from app.orchestration.execution.agent_call import AgentCall
 from app.orchestration.execution.ledger import ToolCallState
+from app.orchestration.execution.tool_calls.agent_call import AgentCall
 
 NO_SETUP = InferenceSetup((), ())
 

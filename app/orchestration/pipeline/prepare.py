@@ -11,12 +11,12 @@ from app.domain.failures import Failure
 from app.domain.journal.events import CorrelationContext, StageEnd
 from app.domain.journal.outcomes import Outcome, Prepared, Refused
 from app.domain.journal.step_key import PREPARE_KEY
-from app.orchestration.execution.call_permission import caller_of
 from app.orchestration.execution.effect import Effect
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.execution import Execution
 from app.orchestration.execution.pattern import Pattern
 from app.orchestration.execution.session_turn import SessionTurn
+from app.orchestration.execution.tool_calls.call_permission import caller_of
 from app.orchestration.pipeline.stages import (
     PREPARE_STAGES,
     Preparation,

@@ -17,7 +17,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from app.capabilities.models.context_window import capacity, context_exceeded, measure
 from app.capabilities.tools.registry import ToolRegistry
-from app.domain.access import ALL, Permission, Permissions, Principal
+from app.domain.access.principal import ALL, Permission, Permissions, Principal
 from app.domain.agents import RequestedAgent
 from app.domain.contract.messages import Message, system_prompt
 from app.domain.contract.request import SystemRequest

@@ -11,8 +11,8 @@ from app.orchestration.patterns import plan_executor
 from app.orchestration.patterns.plan_run import PlanProgress
 from app.orchestration.patterns.steps import StepPattern
 from app.orchestration.planning import planner
-from app.orchestration.planning.multipass import reason_in_passes, start_passes
-from app.orchestration.planning.pass_bound import upper_bound
+from app.orchestration.planning.passes.bound import upper_bound
+from app.orchestration.planning.passes.multipass import reason_in_passes, start_passes
 from app.orchestration.planning.subplan import Subplans
 
 

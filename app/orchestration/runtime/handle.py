@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import anyio
 
-from app.domain.access import AccessScope
+from app.domain.access.principal import AccessScope
 from app.domain.contract.response import SystemResponse
 from app.domain.failures import Code, Failure
 from app.domain.ids import ExecutionId, RequestId, SessionId

@@ -1,6 +1,6 @@
 """Lookup of stored executions by their request ids."""
 
-from app.domain.access import AccessScope
+from app.domain.access.principal import AccessScope
 from app.domain.failures import Code, RequestFailure
 from app.domain.ids import RequestId
 from app.ports.journal import Journal

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, Field
 
-from app.domain.access import AccessScope
+from app.domain.access.principal import AccessScope
 from app.domain.failures import Code, Failure, RequestFailure
 from app.domain.ids import RequestId, TenantId
 from app.domain.lifecycle import Mode, State

@@ -7,8 +7,8 @@ import pytest
 from app.adapters.access.api_keys import MAX_AGE_S, USE_INTERVAL_S, ApiKeys
 from app.adapters.access.authenticators import BearerAuthenticator, NoAuthentication
 from app.adapters.access.bootstrap_key import CHECK_INTERVAL_S, BootstrapKey
-from app.domain.access import LOCAL, Principal
-from app.domain.api_key import ApiKey
+from app.domain.access.api_key import ApiKey
+from app.domain.access.principal import LOCAL, Principal
 from app.domain.failures import AccessFailure, Code, StorageFailure
 from app.domain.ids import KeyId, TenantId, UserId
 from app.ports.runtime import Clock

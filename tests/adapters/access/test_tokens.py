@@ -10,7 +10,7 @@ import pytest
 
 from app.adapters.access.key_sets import KeySets
 from app.adapters.access.tokens import MAX_TOKEN_BYTES, TokenRules, Tokens
-from app.domain.access import Permissions
+from app.domain.access.principal import Permissions
 from app.domain.failures import AccessFailure, Code
 from app.ports.runtime import Clock
 from tests.support.issuer import (

@@ -9,7 +9,7 @@ import pytest
 from app.adapters.stores.executions import retention
 from app.adapters.stores.executions.retention import RetentionLimits
 from app.adapters.stores.sqlite import open_sqlite
-from app.domain.access import LOCAL
+from app.domain.access.principal import LOCAL
 from app.domain.contract.messages import Message
 from app.domain.journal.fork import Fork
 from app.domain.journal.outcomes import RecordedStep, SuspensionAnswer

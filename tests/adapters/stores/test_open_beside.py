@@ -6,7 +6,7 @@ import anyio
 import asyncpg
 import pytest
 
-from app.adapters.stores.api_keys import DatabaseKeys
+from app.adapters.stores.access.api_keys import DatabaseKeys
 from app.adapters.stores.factory import open_beside, open_database
 from app.adapters.system import SystemClock, SystemEntropy
 from app.domain.failures import Code, ConfigurationFailure

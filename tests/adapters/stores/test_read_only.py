@@ -14,7 +14,7 @@ from app.adapters.stores.database import Database
 from app.adapters.stores.executions.store import DatabaseExecutionStore
 from app.adapters.stores.factory import open_read_only
 from app.adapters.stores.sqlite import open_sqlite
-from app.domain.access import LOCAL
+from app.domain.access.principal import LOCAL
 from app.domain.failures import Code, ConfigurationFailure, StorageFailure
 from app.domain.journal.events import ExecutionSuspended
 from app.domain.lifecycle import State

@@ -13,7 +13,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from app.adapters.stores.sqlite import SqliteDatabase, open_sqlite
-from app.domain.access import LOCAL
+from app.domain.access.principal import LOCAL
 from app.domain.failures import Code, ConfigurationFailure, StorageFailure
 from tests.support.examples import MOVED, header, recorded_step, unnumbered
 from tests.support.file_size import limited_file_size, wal_size

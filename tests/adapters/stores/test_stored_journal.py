@@ -12,7 +12,7 @@ from anyio.lowlevel import checkpoint
 from app.adapters.stores.database import Database, Transaction
 from app.adapters.stores.journal.writer import WriterLimits
 from app.adapters.stores.sqlite import open_sqlite
-from app.domain.access import LOCAL
+from app.domain.access.principal import LOCAL
 from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.journal.events import InferenceDelta, LifecycleTransition, LiveDelta, StoredEvent
 from app.domain.journal.header import ExecutionHeader

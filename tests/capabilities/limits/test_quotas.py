@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from app.capabilities.limits.quotas import LimitObserver, Quota, Quotas, RunSlot
-from app.domain.access_limits import AccessLimits, LimitKind, Rate
+from app.domain.access.limits import AccessLimits, LimitKind, Rate
 from app.domain.failures import Code, Failure, OrchestrationFailure, StorageFailure
 from tests.support.limits import ExactLimitStore
 from tests.support.virtual_time import VirtualClock

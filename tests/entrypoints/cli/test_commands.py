@@ -18,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.bootstrap.access import open_keys
 from app.bootstrap.service import open_history_reader
-from app.domain.access import Permissions, Principal
+from app.domain.access.principal import Permissions, Principal
 from app.domain.contract.final_answer import FinalAnswer
 from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import ResponseMetadata, SystemError, SystemResponse

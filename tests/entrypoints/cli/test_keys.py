@@ -18,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from app.adapters.stores.sqlite import open_sqlite
 from app.bootstrap.access import open_keys
 from app.bootstrap.service import check_storage, open_history_reader, open_service
-from app.domain.api_key import ApiKey
+from app.domain.access.api_key import ApiKey
 from app.entrypoints.cli.commands import Wiring, command_line
 from tests.support.cli_process import Process
 from tests.support.stores import EARLIER_SCHEMA

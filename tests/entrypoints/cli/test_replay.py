@@ -20,7 +20,7 @@ from app.adapters.stores.factory import open_read_only
 from app.adapters.system import SystemClock, SystemEntropy
 from app.bootstrap.access import open_keys
 from app.bootstrap.service import PATTERNS, check_storage, open_history_reader, open_service
-from app.domain.access import LOCAL
+from app.domain.access.principal import LOCAL
 from app.domain.contract.messages import Message
 from app.domain.contract.request import SystemRequest
 from app.domain.lifecycle import Mode

@@ -16,13 +16,13 @@ from app.adapters.access.key_administration import KeyAdministration, KeyGrant
 from app.adapters.access.key_sets import FIRST_RETRY_S, KeySets
 from app.adapters.access.tokens import TokenRules, Tokens
 from app.adapters.runners.maintenance import run_maintenance
-from app.adapters.stores.api_keys import DatabaseKeys
+from app.adapters.stores.access.api_keys import DatabaseKeys
 from app.adapters.stores.factory import open_beside
 from app.adapters.system import SystemClock, SystemEntropy
 from app.bootstrap.service import Service, open_service
-from app.domain.access import KEY_DEFAULT, Permission, Permissions
-from app.domain.access_limits import NO_LIMITS
-from app.domain.api_key import ApiKey
+from app.domain.access.api_key import ApiKey
+from app.domain.access.limits import NO_LIMITS
+from app.domain.access.principal import KEY_DEFAULT, Permission, Permissions
 from app.domain.ids import TenantId, UserId
 from app.entrypoints.http.app import create_app
 from app.ports.access import StoredKey

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from app.domain.access import LOCAL
+from app.domain.access.principal import LOCAL
 from app.settings import Secret
 from tests.entrypoints.http.test_fork import fork
 from tests.support.emulators import openai_chat

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from app.domain.access import Principal
+from app.domain.access.principal import Principal
 from app.orchestration.runtime.fork import ForkRequest
 from tests.support.http_server import HttpAnswer, RunningServer
 from tests.support.portico import (

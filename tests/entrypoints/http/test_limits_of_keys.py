@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from app.adapters.access.key_administration import KeyAdministration, KeyGrant
-from app.adapters.stores.api_keys import DatabaseKeys
+from app.adapters.stores.access.api_keys import DatabaseKeys
 from app.adapters.stores.factory import open_beside
 from app.adapters.system import SystemEntropy
-from app.domain.access import KEY_DEFAULT, Permission, Permissions
-from app.domain.access_limits import NO_LIMITS, AccessLimits, Rate
+from app.domain.access.limits import NO_LIMITS, AccessLimits, Rate
+from app.domain.access.principal import KEY_DEFAULT, Permission, Permissions
 from app.domain.ids import TenantId, UserId
 from app.ports.runtime import Clock
 from tests.support.http_server import RunningServer

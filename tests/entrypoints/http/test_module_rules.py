@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.bootstrap.service import open_history_reader, open_service
-from app.domain.access import LOCAL
+from app.domain.access.principal import LOCAL
 from app.domain.failures import ConfigurationFailure
 from app.domain.ids import RequestId
 from app.settings import Settings

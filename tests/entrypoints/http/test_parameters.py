@@ -6,7 +6,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from app.domain.access import LOCAL
+from app.domain.access.principal import LOCAL
 from app.domain.failures import RequestFailure
 from app.domain.ids import TenantId, UserId
 from app.domain.lifecycle import Mode, State

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from app.domain.access import Permissions
+from app.domain.access.principal import Permissions
 from app.domain.contract.request import Limits, OutputContract
 from app.domain.contract.response import SystemResponse
 from app.domain.failures import Code

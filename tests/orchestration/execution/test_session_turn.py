@@ -11,7 +11,7 @@ import pytest
 from app.adapters.stores.database import Database
 from app.adapters.stores.journal.writer import WriterLimits
 from app.adapters.tools.builtin import BUILTIN_TOOLS
-from app.domain.access import LOCAL
+from app.domain.access.principal import LOCAL
 from app.domain.contract.messages import Message, ModelMessage
 from app.domain.contract.response import TokenUsage
 from app.domain.failures import Code

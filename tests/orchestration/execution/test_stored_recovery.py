@@ -9,7 +9,7 @@ import pytest
 
 from app.adapters.stores.database import Database
 from app.adapters.stores.journal.writer import WriterLimits
-from app.domain.access import LOCAL
+from app.domain.access.principal import LOCAL
 from app.domain.journal.header import ExecutionHeader
 from app.domain.lifecycle import TERMINAL, State
 from app.orchestration.execution.execution import Execution

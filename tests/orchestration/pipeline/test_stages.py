@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from app.bootstrap.service import PATTERNS
 from app.capabilities.models.context_window import EstimatingTokenCounter
-from app.domain.access import LOCAL, Permissions
+from app.domain.access.principal import LOCAL, Permissions
 from app.domain.contract.messages import Message, ToolCall, conversation_errors
 from app.domain.contract.request import SystemRequest
 from app.domain.failures import AccessFailure, Code, InferenceFailure

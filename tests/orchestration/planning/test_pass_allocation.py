@@ -3,7 +3,7 @@
 import pytest
 
 from app.capabilities.prompting.prompts.task_profile import DEFAULT_PROFILE, TaskProfileOutput
-from app.orchestration.planning.pass_allocation import allocated_passes
+from app.orchestration.planning.passes.allocation import allocated_passes
 
 
 def allocated(depth: int, sufficiency: float, tools: str, breadth: str, confidence: str, passes: int = 20) -> int:

@@ -17,7 +17,7 @@ from app.adapters.stores.journal.rows import (
     number_events,
     step_columns,
 )
-from app.domain.access import AccessScope
+from app.domain.access.principal import AccessScope
 from app.domain.contract.response import Suspension
 from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.ids import ExecutionId, ReplicaId, RequestId, SuspensionId, TenantId

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 from app.adapters.stores import codec
 from app.adapters.stores.journal.group_commit import ExecutionAdvance, SessionTurnEnd
 from app.adapters.stores.journal.insert_execution import NewExecution
-from app.domain.access import LOCAL
+from app.domain.access.principal import LOCAL
 from app.domain.contract.messages import Message
 from app.domain.contract.response import Suspension
 from app.domain.fingerprints import digest

@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import PlainTextResponse, Response
 
 from app.bootstrap.service import Readiness
-from app.domain.access import Permission
+from app.domain.access.principal import Permission
 from app.domain.failures import AccessFailure, Code
 from app.entrypoints.http.context import PublicContext, context_of
 from app.entrypoints.http.errors import WholeResponse

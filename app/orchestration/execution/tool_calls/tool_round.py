@@ -33,11 +33,11 @@ from app.domain.suspensions import (
 )
 from app.domain.tools import OfferedTool, concurrent_groups
 from app.orchestration.execution.branch_settings import BranchSettings
-from app.orchestration.execution.call_permission import CallPermissions, caller_of, question_about
 from app.orchestration.execution.effect import BranchSuspended, Effect, NonIdempotentEffect, SuspensionRequest
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.execution import NON_IDEMPOTENT_GRACE_S, Execution
 from app.orchestration.execution.ledger import ToolCallState, call_key
+from app.orchestration.execution.tool_calls.call_permission import CallPermissions, caller_of, question_about
 from app.ports.tool import ToolContinuation
 
 _FIRST_CONTINUATION = 2

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal
 
-from app.domain.access_limits import NO_LIMITS, AccessLimits
+from app.domain.access.limits import NO_LIMITS, AccessLimits
 from app.domain.ids import KeyId, TenantId, UserId
 from app.domain.tools import agent_of, reference_of
 

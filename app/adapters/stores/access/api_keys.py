@@ -17,8 +17,8 @@ from app.adapters.stores.database import (
     execute_each,
 )
 from app.adapters.stores.schema import IS_LIVE, api_keys, cancels, executions
-from app.domain.access import Permissions
-from app.domain.access_limits import MILLIONTHS, AccessLimits, format_rate, parse_rate
+from app.domain.access.limits import MILLIONTHS, AccessLimits, format_rate, parse_rate
+from app.domain.access.principal import Permissions
 from app.domain.ids import KeyId, TenantId
 from app.ports.access import StoredKey
 

@@ -16,7 +16,7 @@ from app.domain.journal.events import WIRE_NAMES
 from app.orchestration.execution.context import RunContext, set_phase_e_input, use_reserve
 from app.orchestration.execution.reserve import LIMIT_CODES
 from app.orchestration.patterns.plan_run import PlanProgress
-from app.orchestration.planning.evaluation import Verdict
+from app.orchestration.planning.passes.evaluation import Verdict
 from app.orchestration.planning.synthesis import execute_phase_e
 from app.orchestration.planning.synthesis_call import synthesis_ask
 

@@ -12,7 +12,7 @@ from sqlalchemy import bindparam, delete, func, select
 
 from app.adapters.stores.database import Database, Statement, Transaction, execute, execute_each
 from app.adapters.stores.schema import limit_rates, limit_slots
-from app.domain.access_limits import LEASES, Rate
+from app.domain.access.limits import LEASES, Rate
 from app.domain.ids import ReplicaId
 from app.ports.limits import RateLease
 from app.ports.runtime import Clock

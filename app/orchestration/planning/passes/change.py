@@ -13,7 +13,7 @@ from app.domain.failures import ConstraintFailure, OrchestrationFailure
 from app.domain.plan.refinement import PlanChange, refine
 from app.orchestration.execution.context import RunContext
 from app.orchestration.patterns.plan_run import PlanProgress
-from app.orchestration.planning.evaluation import step_states
+from app.orchestration.planning.passes.evaluation import step_states
 from app.orchestration.planning.plan_check import PlanRules
 from app.orchestration.planning.planner import REFUSALS
 from app.orchestration.planning.task import Task

@@ -40,10 +40,10 @@ from app.orchestration.execution.branches import has_diverged
 from app.orchestration.execution.context import RunContext
 from app.orchestration.patterns.plan_executor import validated_result
 from app.orchestration.patterns.plan_run import PlanProgress, initial_report, run_steps
-from app.orchestration.planning.change import refined_steps
-from app.orchestration.planning.evaluation import evaluate, last_output, step_states
-from app.orchestration.planning.pass_allocation import allocated_passes
-from app.orchestration.planning.pass_record import PassRecord
+from app.orchestration.planning.passes.allocation import allocated_passes
+from app.orchestration.planning.passes.change import refined_steps
+from app.orchestration.planning.passes.evaluation import evaluate, last_output, step_states
+from app.orchestration.planning.passes.record import PassRecord
 from app.orchestration.planning.plan_check import PlanRules
 from app.orchestration.planning.planner import (
     REFUSALS,

@@ -1,0 +1,1 @@
+"""Stores of keys, limits and usage."""

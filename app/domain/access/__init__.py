@@ -1,0 +1,1 @@
+"""Callers: principals, their keys and their limits."""

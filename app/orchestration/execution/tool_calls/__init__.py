@@ -1,0 +1,1 @@
+"""Tool calls of an execution: rounds, permissions, and calls of agents."""

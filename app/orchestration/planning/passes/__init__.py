@@ -1,0 +1,1 @@
+"""Reasoning in passes: evaluation, changes of the plan, and their records."""
