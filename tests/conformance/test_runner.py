@@ -16,6 +16,7 @@ from app.adapters.runners.local import LocalRunner
 from app.adapters.runners.task_pool import TaskPool, open_task_pool
 from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.ports.runtime import QueueTicket, Runner
+from tests.support.postgres import own_database
 from tests.support.virtual_time import VirtualClock, VirtualTimeLoop
 
 MAX_IN_FLIGHT = 3
@@ -69,7 +70,7 @@ def _slots(on_bug: OnBug) -> AbstractAsyncContextManager[TaskPool]:
 def opener(request: pytest.FixtureRequest) -> Opener:
     if request.param == "inline":
         return _inline
-    url = request.getfixturevalue("postgres_url")
+    url = own_database(request.getfixturevalue("postgres_url"))
     return lambda on_bug: _dbos(on_bug, url)
 
 

@@ -8,6 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import urlsplit
+from uuid import uuid4
 
 import asyncpg
 
@@ -104,3 +106,16 @@ async def open_empty_postgres(url: str, timeouts: PostgresTimeouts | None = None
             await connection.execute(f"TRUNCATE {', '.join(metadata.tables)}")
             await connection.close()
         yield database
+
+
+def own_database(url: str) -> str:
+    """Return the URL of a new database of the server, for a test whose queue no other one may fill."""
+    name = f"own_{uuid4().hex}"
+
+    async def create() -> None:
+        connection = await asyncpg.connect(url)
+        await connection.execute(f"CREATE DATABASE {name}")
+        await connection.close()
+
+    asyncio.run(create())
+    return urlsplit(url)._replace(path=f"/{name}").geturl()

@@ -1,7 +1,5 @@
 """A database that a command opens while servers may run on it."""
 
-from urllib.parse import urlsplit
-
 import anyio
 import asyncpg
 import pytest
@@ -11,6 +9,7 @@ from app.adapters.stores.factory import open_beside, open_database
 from app.adapters.system import SystemClock, SystemEntropy
 from app.domain.failures import Code, ConfigurationFailure
 from tests.support.keys import api_key, stored
+from tests.support.postgres import own_database
 from tests.support.stores import EARLIER_SCHEMA
 
 CLOCK = SystemClock()
@@ -20,8 +19,7 @@ ENTROPY = SystemEntropy(CLOCK)
 @pytest.fixture
 def empty_postgres_url(postgres_url: str) -> str:
     """Return the URL of a new database without tables."""
-    anyio.run(_execute, postgres_url, "CREATE DATABASE beside")
-    return urlsplit(postgres_url)._replace(path="/beside").geturl()
+    return own_database(postgres_url)
 
 
 async def _execute(url: str, script: str) -> None:
