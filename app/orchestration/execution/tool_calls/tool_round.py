@@ -232,27 +232,12 @@ class ToolAttempt(Effect):
 
     async def run(self, environment: Environment) -> Outcome:
         """Run the tool once, within the time that is left; refuse it if it was not offered or the budget is spent."""
-        execution, call = self._execution, self._state.call
-        if self._offered is None:
-            text, code = _UNKNOWN_TOOL, Code.TOOL_NOT_FOUND
-            if self._is_allowed:
-                text, code = _UNAVAILABLE, Code.TOOL_UNAVAILABLE
+        execution, call, key = self._execution, self._state.call, call_key(self.key)
+        refusal = self._begin(environment, key)
+        if refusal is not None:
+            text, code = refusal
             return ToolEnded(text, is_error=True, code=code, duration_ms=0.0, ran=False)
-        policy = environment.tool_registry.policy
-        if not policy.is_empty and policy.denies(
-            call.name, call.arguments, caller_of(execution.header, self.correlation)
-        ):
-            code = Code.TOOL_EXECUTION_FAILED
-            return ToolEnded(NOT_PERMITTED, is_error=True, code=code, duration_ms=0.0, ran=False)
-        budget = execution.ledger.budget
-        if budget is not None and budget.is_exhausted:
-            code = Code.ORCHESTRATION_BUDGET_EXCEEDED
-            return ToolEnded(_BUDGET_SPENT, is_error=True, code=code, duration_ms=0.0, ran=False)
-        grace_s = NON_IDEMPOTENT_GRACE_S if self._offered.unsafe else 0.0
-        key, limit = call_key(self.key), execution.header.bounds.tool_calls
-        if not execution.ledger.tool_calls.begin(key, limit):
-            text, code = f"not run: an execution makes at most {limit} tool calls", Code.ORCHESTRATION_ITERATION_LIMIT
-            return ToolEnded(text, is_error=True, code=code, duration_ms=0.0, ran=False)
+        grace_s = NON_IDEMPOTENT_GRACE_S if self._is_unsafe else 0.0
         stream = _ContentStream(environment, execution.header.execution_id, self.correlation)
         stream.show(call.id, arguments=call.arguments)
         ended = await environment.tool_executor.attempt(
@@ -267,6 +252,28 @@ class ToolAttempt(Effect):
             stream.show(call.id, result=ended.content)
         return ended
 
+    def _begin(self, environment: Environment, key: StepKey) -> tuple[str, Code] | None:
+        """Count the call of that key as begun, and return None; or return why it does not run."""
+        execution, call = self._execution, self._state.call
+        if self._offered is None:
+            return (_UNAVAILABLE, Code.TOOL_UNAVAILABLE) if self._is_allowed else (_UNKNOWN_TOOL, Code.TOOL_NOT_FOUND)
+        policy = environment.tool_registry.policy
+        if not policy.is_empty and policy.denies(
+            call.name, call.arguments, caller_of(execution.header, self.correlation)
+        ):
+            return NOT_PERMITTED, Code.TOOL_EXECUTION_FAILED
+        budget = execution.ledger.budget
+        if budget is not None and budget.is_exhausted:
+            return _BUDGET_SPENT, Code.ORCHESTRATION_BUDGET_EXCEEDED
+        limit = execution.header.bounds.tool_calls
+        if not execution.ledger.tool_calls.begin(key, limit):
+            return f"not run: an execution makes at most {limit} tool calls", Code.ORCHESTRATION_ITERATION_LIMIT
+        return None
+
+    @property
+    def _is_unsafe(self) -> bool:
+        return self._offered is not None and self._offered.unsafe
+
     def end_events(self, outcome: Outcome) -> tuple[Event, ...]:
         """Return the end of the attempt."""
         assert isinstance(outcome, ToolEnded | ToolCallSuspended | AttemptCancelled)  # noqa: S101 - of an attempt
@@ -276,8 +283,9 @@ class ToolAttempt(Effect):
 
     def account(self, step: RecordedStep) -> None:
         """Add the attempt to the ledger."""
-        is_unsafe = self._offered is not None and self._offered.unsafe
-        self._execution.ledger.record_tool_attempt(step, self._state, round_key=self._round_key, is_unsafe=is_unsafe)
+        self._execution.ledger.record_tool_attempt(
+            step, self._state, round_key=self._round_key, is_unsafe=self._is_unsafe
+        )
 
 
 class NonIdempotentToolAttempt(ToolAttempt, NonIdempotentEffect):
