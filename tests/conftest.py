@@ -1,7 +1,7 @@
 """Fixtures of all tests: virtual time, a clock that follows it, repeatable randomness and a PostgreSQL server."""
 
-from asyncio import AbstractEventLoop
-from collections.abc import Callable, Generator, Iterator, Mapping
+from asyncio import AbstractEventLoop, get_running_loop
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 
 import pytest
 from hypothesis import settings
@@ -68,6 +68,15 @@ def postgres_url() -> Iterator[str]:
 @pytest.fixture
 def clock() -> VirtualClock:
     return VirtualClock()
+
+
+@pytest.fixture
+async def real_time() -> AsyncIterator[None]:
+    """Let time run at its real speed, for programs that are no part of the loop."""
+    loop = get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    with loop.in_real_time():
+        yield
 
 
 @pytest.fixture

@@ -491,10 +491,10 @@ class Settings(Table):
     @model_validator(mode="after")
     def _read_context(self, info: ValidationInfo) -> Self:
         context = info.context or {}
-        self._proxies = ProxyEnvironment.of(context.get("environ", {}))
+        environ = context.get("environ", {})
+        self._proxies = ProxyEnvironment.of(environ)
         self._warnings = tuple(context.get("warnings", ()))
         self._directory = context.get("directory", Path())
-        environ = context.get("environ", {})
         self._child_environment = {name: environ[name] for name in ("PATH", "LANG", "TZ") if name in environ}
         return self
 

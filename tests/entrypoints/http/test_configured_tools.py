@@ -1,7 +1,5 @@
 """Programs and HTTP APIs of the configuration, called over HTTP by the steps of a plan."""
 
-from asyncio import get_running_loop
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +11,8 @@ from mcp_types import ToolAnnotations
 from tests.support.http_server import HttpAnswer, RunningServer, running_server
 from tests.support.portico import portico, resume
 from tests.support.upstream import ScriptedUpstream, reply
-from tests.support.virtual_time import VirtualTimeLoop
 
+pytestmark = pytest.mark.usefixtures("real_time")
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 
 
@@ -34,15 +32,6 @@ async def call(served: RunningServer, tool: str, **arguments: Any) -> HttpAnswer
     step = {"name": "a", "type": "tool", "input": {"name": tool, "arguments": arguments}}
     body = {"request_id": "q", "mode": "plan", "plan": {"steps": [step]}}
     return await served.post(orjson.dumps({"messages": [{"role": "user", "content": "go"}], **body}))
-
-
-@pytest.fixture(autouse=True)
-async def _real_time() -> AsyncIterator[None]:
-    """Let time run at its real speed, since the programs are no part of the loop."""
-    loop = get_running_loop()
-    assert isinstance(loop, VirtualTimeLoop)
-    with loop.in_real_time():
-        yield
 
 
 async def test_a_program_of_the_configuration_is_a_tool(tmp_path: Path) -> None:

@@ -2,8 +2,7 @@
 
 import os
 import sys
-from asyncio import get_running_loop
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,20 +19,12 @@ from app.domain.ids import IdempotencyKey, ToolCallId
 from app.domain.tools import SideEffects
 from app.ports.tool import ToolContext, ToolError
 from tests.support.entropy import SeededEntropy
-from tests.support.virtual_time import VirtualClock, VirtualTimeLoop
+from tests.support.virtual_time import VirtualClock
 
+pytestmark = pytest.mark.usefixtures("real_time")
 LIMITS = ProcessLimits(output=4096, memory=1 << 30, processes=32, open_files=64, file_bytes=1 << 20, cpu_seconds=5)
 ONE_TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 RUN = IdempotencyKey("run-of-a-test")
-
-
-@pytest.fixture(autouse=True)
-async def _real_time() -> AsyncIterator[None]:
-    """Let time run at its real speed, since the programs are no part of the loop."""
-    loop = get_running_loop()
-    assert isinstance(loop, VirtualTimeLoop)
-    with loop.in_real_time():
-        yield
 
 
 @pytest.fixture
