@@ -51,7 +51,7 @@ from app.domain.journal.outcomes import (
 from app.domain.journal.step_key import StepKey
 
 T = TypeVar("T")
-FORMAT = 3
+FORMAT = 4
 """Increment for every change that an older release cannot read: a kind, a field or a value.
 
 An older release leaves records of a newer format to others; an unreadable record of a known format counts as damaged.
@@ -104,7 +104,7 @@ _RENAMED: Mapping[type[Outcome], Sequence[tuple[str, str]]] = MappingProxyType(
 _StoredIds: TypeAlias = tuple[RequestId, SessionId | None, TraceId, SpanId, SpanId | None, str | None, str | None]
 _StoredEventFields: TypeAlias = tuple[str, Annotated[int, Field(ge=0)], str, dict[str, Any]]
 _StoredStep: TypeAlias = tuple[str, str, float, str, dict[str, Any]]
-_Version: TypeAlias = Literal[1, 2, 3]
+_Version: TypeAlias = Literal[1, 2, 3, 4]
 
 
 def _exact(kind: Any) -> TypeAdapter[Any]:
