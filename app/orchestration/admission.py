@@ -54,7 +54,6 @@ class ConfiguredLimits:
 
 _NO_PLAN, _NO_POLICY = PlanOptions(), PlanPolicy()
 _NOT_YET = "is not in this version"
-_LATER_FIELDS = frozenset({"context"})
 _MODE_FIELDS = ("redundancy", "plan", "flow")
 """Request fields that only the patterns which claim them in `own_fields` accept."""
 
@@ -69,8 +68,11 @@ class Admission:
         registry: ToolRegistry,
         patterns: Mapping[Mode, Pattern],
         agents: AgentCatalogue = NO_AGENTS,
+        *,
+        has_memory: bool = False,
     ) -> None:
         self._limits = limits
+        self._has_memory = has_memory
         self._patterns = patterns
         self._catalogue = catalogue
         self._registry = registry
@@ -121,8 +123,8 @@ class Admission:
         pattern = self._patterns.get(request.mode)
         if pattern is None:
             yield FieldError("mode", f"{request.mode} {_NOT_YET}")
-        yield from _fields_of_later_versions(request)
         yield from self._above_caps(request)
+        yield from self._context_errors(request, pattern)
         own_fields = frozenset() if pattern is None else pattern.own_fields
         for field in _MODE_FIELDS:
             if field not in own_fields and getattr(request, field) is not None:
@@ -138,6 +140,18 @@ class Admission:
             yield from pattern.admit(request, limits, self._catalogue)
         yield from self._unknown_options(request)
         yield from self._engines_without_price(request)
+
+    def _context_errors(self, request: SystemRequest, pattern: Pattern | None) -> Iterator[FieldError]:
+        context = request.context
+        if context.skills:
+            yield FieldError("context.skills", _NOT_YET)
+        if context.retrieve and pattern is not None and not pattern.starts_with_request:
+            yield FieldError("context.retrieve", f"has no effect in mode {request.mode}")
+        elif context.retrieve and not self._has_memory:
+            yield FieldError("context.retrieve", "needs a memory of documents, and this service has none")
+        for field in ("max_chunks", "min_score"):
+            if not context.retrieve and getattr(context, field) is not None:
+                yield FieldError(f"context.{field}", "has no effect unless context.retrieve is true")
 
     def _above_caps(self, request: SystemRequest) -> Iterator[FieldError]:
         caps, plan = self._limits, request.plan or _NO_PLAN
@@ -270,12 +284,6 @@ def _stored_fields(request: SystemRequest) -> Iterator[FieldError]:
             yield FieldError("store", "must be true for a background execution, whose answer is read later")
         if request.session_id is not None:
             yield FieldError("store", "must be true with a session_id, since a session stores its messages")
-
-
-def _fields_of_later_versions(request: SystemRequest) -> Iterator[FieldError]:
-    for field in sorted(_LATER_FIELDS & request.model_fields_set):
-        if getattr(request, field) != SystemRequest.model_fields[field].get_default(call_default_factory=True):
-            yield FieldError(field, _NOT_YET)
 
 
 def tools_of_steps(plan: PlanOptions) -> list[str]:

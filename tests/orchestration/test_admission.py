@@ -101,6 +101,36 @@ def test_the_errors_of_a_pattern_are_listed_with_all_others(here: Harness) -> No
     ]
 
 
+@pytest.mark.parametrize(
+    ("fields", "has_memory", "errors"),
+    [
+        ({"context": {"retrieve": True}}, False, {"context.retrieve": "needs a memory of documents"}),
+        ({"context": {"retrieve": True, "max_chunks": 3, "min_score": 0.5}}, True, {}),
+        ({"context": {"retrieve": True}, "mode": "plan"}, True, {"context.retrieve": "has no effect in mode plan"}),
+        (
+            {"context": {"max_chunks": 3, "min_score": 0.0}},
+            True,
+            {"context.max_chunks": "has no effect unless", "context.min_score": "has no effect unless"},
+        ),
+        ({"context": {"retrieve": False, "skills": []}}, False, {}),
+    ],
+)
+def test_context_options_that_could_have_no_effect_are_refused_by_name(
+    here: Harness, fields: dict[str, Any], has_memory: bool, errors: dict[str, str]
+) -> None:
+    environment = here.environment
+    admission = Admission(CAPS, environment.catalogue, environment.tool_registry, PATTERNS, has_memory=has_memory)
+    request = SystemRequest.model_validate(MESSAGE | fields)
+    if not errors:
+        admission.admit(request)
+        return
+    with pytest.raises(RequestFailure) as refused:
+        admission.admit(request)
+    found = {error["field"]: error["message"] for error in errors_of(refused.value)}
+    assert found.keys() == errors.keys()
+    assert all(found[field].startswith(errors[field]) for field in errors)
+
+
 def listed(field: str, count: int) -> dict[str, Any]:
     """Return the request fields with that many entries in `field`."""
     match field:

@@ -8,8 +8,11 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from app.domain.contract.constrained_types import (
+    DEFAULT_CHUNKS,
+    MAX_CHUNKS,
     MAX_MESSAGES,
     MAX_REPLICAS,
+    MAX_SKILLS,
     MAX_STEPS,
     Intent,
     Name,
@@ -83,10 +86,20 @@ class OutputContract(_Inbound):
 class ContextOptions(_Inbound):
     """Additional context next to the messages."""
 
-    retrieve: bool = Field(False, description="True to search the memory.")
-    max_chunks: int | None = Field(None, ge=1, le=1000, description="Maximum number of chunks to retrieve.")
-    min_score: UnitInterval | None = Field(None, description="Minimum score of a chunk.")
-    skills: NameList | Literal["auto"] = Field(default_factory=list, description="Skills by name, or `auto`.")
+    retrieve: bool = Field(
+        False,
+        description="True to search the memory with the text of the last user message. What is found stands before "
+        "that message, for this execution only.",
+    )
+    max_chunks: int | None = Field(
+        None, ge=1, le=MAX_CHUNKS, description=f"Maximum number of chunks to retrieve; {DEFAULT_CHUNKS} if absent."
+    )
+    min_score: UnitInterval | None = Field(None, description="Minimum score of a chunk; 0 if absent.")
+    skills: Annotated[NameList, Field(max_length=MAX_SKILLS)] | Literal["auto"] | None = Field(
+        None,
+        description="Skills by name, or `auto` for those that the last user message triggers; absent: those of the "
+        "agent; []: none.",
+    )
 
 
 class PlanPolicy(_Inbound):
