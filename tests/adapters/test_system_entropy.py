@@ -90,3 +90,11 @@ def test_equal_seeds_give_equal_values() -> None:
 
     assert draw(7) == draw(7)
     assert draw(7) != draw(8)
+
+
+def test_no_random_bytes_are_used_twice(wall: SteppingClock) -> None:
+    source = SystemEntropy(wall)
+    tokens = [source.token(size) for size in (16, 5_000, 16, *[16] * 600)]
+    assert [len(token) for token in tokens[:3]] == [32, 10_000, 32]
+    assert len(set(tokens)) == len(tokens)
+    assert not any(token in tokens[1] for token in tokens if len(token) == 32)

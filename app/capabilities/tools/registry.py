@@ -88,7 +88,8 @@ class ToolRegistry:
         self.threads = threads
         """Threads for the blocking functions of tools; None outside of the service."""
         self._sources: Sequence[ToolSource] = (ToolList(BUILT_IN, tools), *sources)
-        self._seen = [source.tools for source in self._sources]
+        self._live = [source for source in self._sources if not isinstance(source, ToolList)]
+        self._seen: list[Sequence[Tool]] = []
         self._probes = probes
         self._entries: dict[str, _Entry] = {}
         self._left_out: Sequence[ToolStatus] = ()
@@ -183,7 +184,7 @@ class ToolRegistry:
         return [*found, *self._left_out]
 
     def _current(self) -> dict[str, _Entry]:
-        for source, seen in zip(self._sources, self._seen, strict=True):
+        for source, seen in zip(self._live, self._seen, strict=True):
             if source.tools is not seen:
                 self._load()
                 break
@@ -194,9 +195,9 @@ class ToolRegistry:
         earlier = {id(entry.tool): entry for entry in self._entries.values()}
         entries: dict[str, _Entry] = {}
         left_out: list[ToolStatus] = []
-        self._seen = [source.tools for source in self._sources]
-        for source, tools in zip(self._sources, self._seen, strict=True):
-            for tool in sorted(tools, key=lambda each: each.info().name):
+        self._seen = [source.tools for source in self._live]
+        for source in self._sources:
+            for tool in sorted(source.tools, key=lambda each: each.info().name):
                 try:
                     entry = earlier.get(id(tool)) or _entry(tool, source.name, self.policy)
                     _require_free(entry, entries)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final, Literal
 
 from app.domain.access.limits import NO_LIMITS, AccessLimits
@@ -38,10 +39,7 @@ class Permissions:
 
     def allows(self, name: str) -> bool:
         """Return whether the permission of that name is in the set."""
-        names = self.names
-        if name in names or "*" in names:
-            return True
-        return any(each[-1:] == "*" and name.startswith(each[:-1]) for each in names)
+        return name in self.names or name.startswith(_prefixes(self.names))
 
     def narrowed(self, kind: ObjectKind, names: Iterable[str]) -> "Permissions":
         """Return the set in which only those names of a kind are permitted, as far as they are in this one."""
@@ -65,6 +63,12 @@ class Permissions:
 
     def allows_agent(self, name: str) -> bool:
         return self.allows(f"agent:{name}")
+
+
+@lru_cache(maxsize=1_024)
+def _prefixes(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the beginnings of the names that end with `*`."""
+    return tuple(name[:-1] for name in names if name.endswith("*"))
 
 
 def _narrower(one: str, other: str) -> str | None:
