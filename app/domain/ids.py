@@ -22,5 +22,7 @@ ToolCallId = NewType("ToolCallId", str)
 """Name of a tool call, unique within one message."""
 SuspensionId = NewType("SuspensionId", str)
 IdempotencyKey = NewType("IdempotencyKey", str)
+DocumentId = NewType("DocumentId", str)
+"""Name of a document that clients store for retrieval, unique for a user of a tenant."""
 ReplicaId = NewType("ReplicaId", str)
 """Name of one process that runs executions."""
