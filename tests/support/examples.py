@@ -5,6 +5,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from app.domain import fallback
+from app.domain.context.report import (
+    ContextChunk,
+    ContextReport,
+    ContextTerms,
+    ExcludedSkill,
+    HistoryCut,
+    UsedSkill,
+)
 from app.domain.contract.messages import Message, ToolCall
 from app.domain.contract.request import ExecutionHints, Limits, OutputContract, PlanStep, SystemRequest
 from app.domain.contract.response import (
@@ -67,6 +75,15 @@ REPLY = Reply(
     withheld=("hints.seed",),
 )
 
+CONTEXT = ContextReport(
+    ContextTerms(system=20, history=300, message=12, tools=80, skills=45, memory=200, limit=6_000),
+    HistoryCut(messages=12, summarised=10),
+    {"email": 2},
+    (UsedSkill("dice", 45),),
+    (ExcludedSkill("cards", "budget"),),
+    (ContextChunk("rules", 3, 0.75, 200), ContextChunk("rules", 4, 0.5, 9_000, used=False)),
+)
+
 OUTCOMES: Sequence[Any] = (
     PlanningInputs(({"name": "roll_dice", "description": "Rolls.", "parameters": {"type": "object"}},)),
     PlanningInputs((), (Message(role="user", content="hello"),)),
@@ -76,12 +93,14 @@ OUTCOMES: Sequence[Any] = (
         tools=("roll_dice",),
         truncated_history=True,
         stages=(StageTrace("ContextGuard", 0.25),),
+        context=CONTEXT,
     ),
     InferenceSetup(
         tools=(OfferedTool("roll_dice", unsafe=False),),
         candidates=(Candidate("primary", "gpt-4o-mini", (0.15, 0.6)),),
         left_out=(Candidate("backup", "claude"),),
         cut=(3, 4),
+        terms=CONTEXT.terms,
     ),
     AttemptSucceeded(REPLY, 812.5),
     AttemptFailed(
@@ -241,6 +260,9 @@ EVENTS: Sequence[Event] = (
     events.StepEnd("infer", 1, StepStatus.FAILED, 3.5, Code.CONSTRAINT_SCHEMA_INVALID),
     events.StepStart("subplan", 1, 2),
     events.StepEnd("subplan", 1, StepStatus.COMPLETED, 3.5, None, 2),
+    events.ContextAssembled(
+        CONTEXT.terms, CONTEXT.cut, CONTEXT.redacted, CONTEXT.skills, CONTEXT.excluded, CONTEXT.chunks
+    ),
     events.PassEnd(2, False, 0.75, 0.9, False, ("plan_inconsistent",), 1),
     events.NodeStart("Draft"),
     events.FlowStep("Draft", "suspend"),

@@ -7,12 +7,13 @@ Exactly the limit fits. PREPARE checks it for the request, the execution again b
 
 import string
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import lru_cache
 
 import orjson
 
-from app.domain.contract.messages import ImagePart, Message
+from app.domain.context.report import ContextTerms
+from app.domain.contract.messages import ImagePart, Message, Origin, origin_of
 from app.domain.failures import Code, InferenceFailure
 from app.domain.model_call import EngineCall
 from app.domain.tools import ToolDefinition
@@ -55,23 +56,6 @@ class EstimatingTokenCounter:
         return sum(map(_definition, tools))
 
 
-@dataclass(frozen=True, slots=True)
-class ContextParts:
-    """The left side of the equation, in tokens."""
-
-    system: int
-    history: int
-    message: int
-    tools: int
-    skills: int = 0
-    memory: int = 0
-
-    @property
-    def used(self) -> int:
-        """Return the sum of all parts."""
-        return self.system + self.history + self.message + self.tools + self.skills + self.memory
-
-
 def capacity(engine: Engine) -> int:
     """Return the right side of the equation for that engine, in tokens; never below 0."""
     return max(0, engine.profile.context_window - engine.profile.response_reserve)
@@ -82,25 +66,36 @@ def count_tokens(call: EngineCall, counter: TokenCounter) -> int:
     return sum(map(counter.message, call.messages)) + counter.tools(call.tools)
 
 
-def context_exceeded(parts: ContextParts, limit: int) -> InferenceFailure:
-    """Return the failure that shows both sides of the equation."""
+def context_exceeded(terms: ContextTerms) -> InferenceFailure:
+    """Return the failure that shows both sides of the equation with every term."""
     return InferenceFailure(
         Code.INFERENCE_CONTEXT_EXCEEDED,
-        f"the context needs {parts.used} tokens and {limit} fit",
-        {"used": parts.used, "limit": limit, **asdict(parts)},
+        f"the context needs {terms.used} tokens and {terms.limit} fit",
+        {"used": terms.used, **asdict(terms)},
     )
 
 
-def measure(messages: Sequence[Message], tools: Sequence[ToolDefinition], counter: TokenCounter) -> ContextParts:
-    """Return the parts of a conversation with these tools: system messages, history, the last message and tools."""
-    system = history = last = 0
+def measure(
+    messages: Sequence[Message], tools: Sequence[ToolDefinition], counter: TokenCounter, limit: int = 0
+) -> ContextTerms:
+    """Return the terms of a conversation with these tools, and the limit.
+
+    Skills and retrieved context are known by their origin. The last message that is none of these and no system
+    message is the `message`, all before it is history.
+    """
+    system = skills = memory = history = last = 0
     for message in messages:
         tokens = counter.message(message)
         if message.role == "system":
-            system += tokens
+            if origin_of(message) is Origin.SKILL:
+                skills += tokens
+            else:
+                system += tokens
+        elif message.role == "user" and origin_of(message) is Origin.RETRIEVED:
+            memory += tokens
         else:
             history, last = history + last, tokens
-    return ContextParts(system, history, last, counter.tools(tools))
+    return ContextTerms(system, history, last, counter.tools(tools), skills, memory, limit)
 
 
 def results_to_cut(

@@ -89,12 +89,31 @@ class Message(_Value):
 
 
 class Origin(StrEnum):
-    """Origin of a message: text of the service's own and of people, or of a client's record, a tool, a retrieval."""
+    """Origin of the text of a message.
+
+    `trusted` is a result of a tool, or in earlier records an answer, that followed from no untrusted text; `model` is
+    such an answer. `client` is a client's record of a conversation, `tool` what followed from untrusted results,
+    `retrieved` from documents. A `summary` of turns is an `untrusted_summary` if one of them was untrusted. `internal`
+    are the service's own remarks on an unusable answer, `skill` are texts of the configuration.
+    """
 
     TRUSTED = "trusted"
+    MODEL = "model"
     CLIENT = "client"
     TOOL = "tool"
     RETRIEVED = "retrieved"
+    SUMMARY = "summary"
+    UNTRUSTED_SUMMARY = "untrusted_summary"
+    INTERNAL = "internal"
+    SKILL = "skill"
+
+    @property
+    def is_trusted(self) -> bool:
+        """Return True if the text follows from people, models and the service alone."""
+        return self in _TRUSTED
+
+
+_TRUSTED = frozenset({Origin.TRUSTED, Origin.MODEL, Origin.SUMMARY, Origin.INTERNAL, Origin.SKILL})
 
 
 class TracedMessage(Message):
@@ -125,9 +144,9 @@ def is_untrusted_text(messages: Iterable[Message]) -> bool:
     What people ask is theirs; what models and tools said is trusted only where it was stored as such.
     """
     return any(
-        origin_of(message) is not Origin.TRUSTED
+        origin is None or not origin.is_trusted
         for message in messages
-        if message.role in {"assistant", "tool"} or origin_of(message) is not None
+        if (origin := origin_of(message)) is not None or message.role in {"assistant", "tool"}
     )
 
 

@@ -13,6 +13,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
+from app.domain.context.report import ContextChunk, ContextTerms, ExcludedSkill, HistoryCut, UsedSkill
 from app.domain.contract.response import StepStatus, Suspension, SuspensionKind, SystemResponse
 from app.domain.failures import Code
 from app.domain.fallback import Event as FsmEvent
@@ -91,6 +92,21 @@ class StageEnd:
     stage: str
     duration_ms: float
     outcome: str
+
+
+@dataclass(frozen=True)
+class ContextAssembled:
+    """The context of the first inference, if more than the request is in it: tokens of each term, and what was cut,
+    redacted, chosen and retrieved. It has ids and counts and never a text.
+    """
+
+    type: ClassVar[str] = "context.assembled"
+    terms: ContextTerms
+    cut: HistoryCut
+    redacted: Mapping[str, int]
+    skills: tuple[UsedSkill, ...]
+    excluded: tuple[ExcludedSkill, ...]
+    chunks: tuple[ContextChunk, ...]
 
 
 @dataclass(frozen=True)
@@ -360,6 +376,7 @@ Event: TypeAlias = (
     LifecycleTransition
     | FallbackTransition
     | StageEnd
+    | ContextAssembled
     | InferenceStart
     | InferenceRetracted
     | InferenceEnd
@@ -426,6 +443,7 @@ EVENT_TYPES: tuple[type[Any], ...] = (
     LifecycleTransition,
     FallbackTransition,
     StageEnd,
+    ContextAssembled,
     InferenceStart,
     InferenceDelta,
     InferenceRetracted,

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from pydantic import JsonValue
 
+from app.domain.context.report import ContextReport, ContextTerms
 from app.domain.contract.constrained_types import FormatEnforcement
 from app.domain.contract.messages import Message, ModelMessage, TracedMessage
 from app.domain.contract.request import ExecutionHints, Limits, OutputContract, PlanStep
@@ -37,7 +38,8 @@ class Prepared:
     """Outcome of PREPARE: the initial conversation and the tools that may be offered.
 
     `prior_message_count` counts all messages of the session, including those that are left out here. `left_out` are the
-    tools beyond the number that may be offered.
+    tools that are not offered: those beyond the number that may be, and those that no chosen skill requires. `context`
+    is None in records of earlier releases.
     """
 
     messages: tuple[ModelMessage | TracedMessage | Message, ...]
@@ -46,6 +48,7 @@ class Prepared:
     stages: tuple[StageTrace, ...]
     prior_message_count: int = 0
     left_out: tuple[str, ...] = ()
+    context: ContextReport | None = None
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ class InferenceSetup:
     """Outcome: the tools that are available now, the candidates in order, and the tool results that were cut to fit.
 
     `cut` holds indexes into the conversation. `left_out` holds the candidates whose breaker is open; the first of them
-    closes in `closed_for` seconds.
+    closes in `closed_for` seconds. `terms` are those of the conversation behind the cut.
     """
 
     tools: tuple[OfferedTool, ...]
@@ -110,6 +113,7 @@ class InferenceSetup:
     left_out: tuple[Candidate, ...] = ()
     closed_for: float = 0.0
     cut: tuple[int, ...] = ()
+    terms: ContextTerms | None = None
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,12 @@ def _stage(event: events.StageEnd) -> str:
     return f"{event.stage}  {event.outcome}  {event.duration_ms:.1f} ms"
 
 
+def _context(event: events.ContextAssembled) -> str:
+    cut = f", {event.cut.messages} messages cut" if event.cut.messages else ""
+    redacted = f", {sum(event.redacted.values())} values redacted" if event.redacted else ""
+    return f"{event.terms.used} of {event.terms.limit} tokens{cut}{redacted}"
+
+
 def _inference_start(event: events.InferenceStart) -> str:
     return f"{event.provider} {event.model}  {event.message_count} messages, {event.tool_defs_count} tools"
 
@@ -87,6 +93,7 @@ _STYLES: Mapping[type[Any], _EventStyle] = MappingProxyType(
         events.LifecycleTransition: _EventStyle("cyan", _transition),
         events.FallbackTransition: _EventStyle("yellow", _fallback),
         events.StageEnd: _EventStyle("dim", _stage),
+        events.ContextAssembled: _EventStyle("dim", _context),
         events.InferenceStart: _EventStyle("blue", _inference_start),
         events.InferenceRetracted: _EventStyle("yellow", lambda event: f"{event.segment}: its text is void"),
         events.InferenceEnd: _EventStyle("blue", _inference_end),

@@ -32,7 +32,6 @@ from app.domain.journal.outcomes import (
 )
 from app.domain.journal.step_key import StepKey
 from app.domain.model_call import EngineCall, Reply
-from app.domain.tools import OfferedTool
 from app.orchestration.execution.attempt import InferenceRequest, ProviderAttempt
 from app.orchestration.execution.effect import Effect
 from app.orchestration.execution.environment import Environment, quota_of
@@ -150,18 +149,17 @@ class InferencePreparation(Effect):
                 return Refused.by(unpriced_failure())
         tools, definitions = request.offer(environment, request.tools)
         self.call = request.engine_call(definitions)
-        limit = max(map(capacity, engines))
-        used = measure(request.conversation, definitions, counter).used
+        terms = measure(request.conversation, definitions, counter, max(map(capacity, engines)))
         cut: tuple[int, ...] = ()
-        if used > limit:
-            over = used - limit
+        if terms.used > terms.limit:
+            over = terms.used - terms.limit
             cut = results_to_cut(request.conversation, turn_starts=request.turn_start, over=over, counter=counter)
-            parts = measure(with_results_cut(request.conversation, cut), definitions, counter)
-            used = parts.used
-            if used > limit:
-                return Refused.by(context_exceeded(parts, limit))
-        fitting = [engine for engine in engines if used <= capacity(engine)]
-        return _setup(self.call, environment.health, fitting, tools, cut)
+            terms = measure(with_results_cut(request.conversation, cut), definitions, counter, terms.limit)
+            if terms.used > terms.limit:
+                return Refused.by(context_exceeded(terms))
+        fitting = [engine for engine in engines if terms.used <= capacity(engine)]
+        candidates, left_out, closed_for = _candidates(self.call, environment.health, fitting)
+        return InferenceSetup(tools, candidates, left_out, closed_for, cut, terms)
 
     def _engines(self, environment: Environment) -> Sequence[Engine]:
         """Return the engines in the order in which they are asked.
@@ -206,14 +204,10 @@ class RetryDelay(Effect):
         self._execution.ledger.record_delay(step, self._seconds)
 
 
-def _setup(
-    call: EngineCall,
-    health: ProviderHealth,
-    engines: Sequence[Engine],
-    tools: tuple[OfferedTool, ...],
-    cut: tuple[int, ...],
-) -> InferenceSetup:
-    """Return the setup with the engines whose breaker allows an attempt as candidates."""
+def _candidates(
+    call: EngineCall, health: ProviderHealth, engines: Sequence[Engine]
+) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...], float]:
+    """Return the engines whose breaker allows an attempt, the others, and in how many seconds one of these does."""
     candidates, left_out, seconds_until_probe = [], [], []
     for engine in engines:
         breaker = health.breakers[engine.profile.name]
@@ -222,5 +216,4 @@ def _setup(
         else:
             left_out.append(candidate_for(call, engine.profile, None))
             seconds_until_probe.append(breaker.seconds_until_probe)
-    closed_for = min(seconds_until_probe, default=0.0)
-    return InferenceSetup(tools, tuple(candidates), tuple(left_out), closed_for, cut)
+    return tuple(candidates), tuple(left_out), min(seconds_until_probe, default=0.0)

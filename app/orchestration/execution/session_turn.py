@@ -1,6 +1,7 @@
 """Session turn: the exclusive turn of an execution in its session, the history it reads and the messages it adds."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from app.capabilities.limits.quotas import RunSlot
 from app.domain.contract.messages import Message, Origin, is_untrusted_text, with_origin
@@ -10,6 +11,9 @@ from app.orchestration.execution.execution import Execution
 from app.orchestration.execution.progress import RunProgress
 from app.orchestration.execution.response import Termination
 from app.ports.storage import NO_HISTORY, SessionHistory
+
+_TRUSTED_ORIGINS: Mapping[str, Origin] = MappingProxyType({"assistant": Origin.MODEL, "tool": Origin.TRUSTED})
+_UNTRUSTED_ORIGINS: Mapping[str, Origin] = MappingProxyType({"assistant": Origin.TOOL, "tool": Origin.TOOL})
 
 
 class SessionTurn:
@@ -80,12 +84,12 @@ class SessionTurn:
         return [*own, *self._traced(progress, termination)]
 
     def _traced(self, progress: RunProgress, termination: Termination) -> Iterator[Message]:
-        """Yield the new messages; those of the model with their origin: trusted unless untrusted text was read."""
+        """Yield the new messages; answers and results with their origin, that of tools if untrusted text was read."""
         calls = self._execution.ledger.tool_calls
         is_untrusted = calls.has_untrusted_result or is_untrusted_text(progress.prepared_messages)
-        origin = Origin.TOOL if is_untrusted else Origin.TRUSTED
+        origins = _UNTRUSTED_ORIGINS if is_untrusted else _TRUSTED_ORIGINS
         for message in termination.new_messages:
-            yield with_origin(message, origin) if message.role in {"assistant", "tool"} else message
+            yield with_origin(message, origins[message.role]) if message.role in origins else message
 
 
 def history_window(limits: EffectiveLimits) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from app.domain.contract.messages import Message
 from app.domain.failures import Failure
-from app.domain.journal.events import CorrelationContext, StageEnd
+from app.domain.journal.events import ContextAssembled, CorrelationContext, Event, StageEnd
 from app.domain.journal.outcomes import Outcome, Prepared, Refused
 from app.domain.journal.step_key import PREPARE_KEY
 from app.orchestration.execution.effect import Effect
@@ -56,10 +56,11 @@ class Preparer:
         return Prepared(
             messages=preparation.messages,
             tools=preparation.tools,
-            truncated_history=preparation.truncated_history,
+            truncated_history=preparation.cut.messages > 0,
             stages=self._timer.in_seed_order(),
             prior_message_count=preparation.session.message_count,
             left_out=preparation.left_out,
+            context=preparation.context,
         )
 
     def _preparation(self, environment: Environment) -> Preparation:
@@ -100,7 +101,18 @@ class PrepareEffect(Effect):
             raise RuntimeError("an offline replay prepares nothing")
         return await self._preparer.run(environment)
 
-    def end_events(self, outcome: Outcome) -> list[StageEnd]:
-        """Return the ends of the stages."""
+    def end_events(self, outcome: Outcome) -> list[Event]:
+        """Return the ends of the stages, and the context if there is more in it than the request."""
         stages = outcome.stages if isinstance(outcome, Prepared | Refused) else ()
-        return [StageEnd(stage.stage, stage.duration_ms, stage.outcome) for stage in stages]
+        ends: list[Event] = [StageEnd(stage.stage, stage.duration_ms, stage.outcome) for stage in stages]
+        if isinstance(outcome, Prepared) and outcome.context is not None and self._is_reported(outcome):
+            report = outcome.context
+            chosen = (report.skills, report.excluded, report.chunks)
+            ends.append(ContextAssembled(report.terms, report.cut, report.redacted, *chosen))
+        return ends
+
+    def _is_reported(self, outcome: Prepared) -> bool:
+        """Return True unless the context is the request alone."""
+        report = outcome.context
+        in_session = self.correlation.session_id is not None or outcome.prior_message_count > 0
+        return in_session or (report is not None and bool(report.skills or report.excluded or report.chunks))

@@ -10,15 +10,19 @@ message of another role. So a tool result is never separated from its call. A sy
 the prompt is the one in the request, else the one that the session began with.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from app.capabilities.context.assembly import ContextPieces, assemble
 from app.capabilities.models.context_window import capacity, context_exceeded, measure
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain.access.principal import ALL, Permission, Permissions, Principal
 from app.domain.agents import RequestedAgent
+from app.domain.context.report import NOTHING_CUT, ContextReport, HistoryCut
+from app.domain.context.selection import NO_SKILLS, NOTHING_RETRIEVED, RetrievedContext, SelectedSkills
 from app.domain.contract.messages import Message, system_prompt
 from app.domain.contract.request import SystemRequest
 from app.domain.failures import AccessFailure, Code
@@ -80,23 +84,53 @@ class Preparation(NamedTuple):
     """Names of the tools that the execution may offer."""
     offered: Sequence[ToolDefinition] = ()
     """Definitions that count towards the context of the first inference."""
+    pieces: ContextPieces = ContextPieces()
+    """The conversation that the context is assembled from."""
+    cut: HistoryCut = NOTHING_CUT
+    redacted: Mapping[str, int] = MappingProxyType({})
+    """Number of values of the history that were replaced, by kind."""
+    skills: SelectedSkills = NO_SKILLS
+    retrieved: RetrievedContext = NOTHING_RETRIEVED
     messages: tuple[Message, ...] = ()
-    truncated_history: bool = False
+    """The assembled context."""
+    context: ContextReport | None = None
     permissions: Permissions = ALL
     """Recorded rights of the execution."""
     instructions: str | None = None
     """Instructions of the session, which follow the system prompt."""
     caller: ToolCaller | None = None
     left_out: tuple[str, ...] = ()
-    """Tools beyond the number that may be offered."""
+    """Tools beyond the number that may be offered, and those that no chosen skill requires."""
+
+    @property
+    def room(self) -> int:
+        """The tokens that the largest context window of the route has left beside what was chosen so far.
+
+        Skills and then retrieved chunks may take them. The tools count as they are before skills narrow them.
+        """
+        messages = assemble(self.whole_pieces)
+        used = measure(messages, self.offered, self.environment.token_counter).used
+        return max(0, _largest_capacity(self) - used)
+
+    @property
+    def whole_pieces(self) -> ContextPieces:
+        """The conversation with the skills and the retrieved context."""
+        if not self.skills.messages and self.retrieved.message is None:
+            return self.pieces
+        return replace(self.pieces, skills=self.skills.messages, retrieved=self.retrieved.message)
 
 
 @dataclass(frozen=True, slots=True)
 class SanitizedHistory:
-    """The conversation that an execution begins with; `truncated` is true if part of the session was left out."""
+    """The conversation that an execution begins with, and what was left out of the session."""
 
-    messages: tuple[Message, ...]
-    truncated: bool
+    pieces: ContextPieces
+    cut: HistoryCut = NOTHING_CUT
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The messages in order."""
+        return assemble(self.pieces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,20 +166,28 @@ async def _tool_split(preparation: Preparation) -> Preparation:
 async def _history_sanitize(preparation: Preparation) -> Preparation:
     """Put as much of the session's history before the request's messages as the limits allow."""
     history = build_conversation(preparation)
-    return preparation._replace(messages=history.messages, truncated_history=history.truncated)
+    return preparation._replace(pieces=history.pieces, cut=history.cut)
 
 
 async def _context_guard(preparation: Preparation) -> Preparation:
-    """Check the budget equation for the largest context window of the route.
+    """Assemble the context and check the budget equation for the largest context window of the route.
 
-    Raises: InferenceFailure (INFERENCE_CONTEXT_EXCEEDED) with both sides of the equation.
+    Raises: InferenceFailure (INFERENCE_CONTEXT_EXCEEDED) with every term of the equation.
     """
+    messages, skills = assemble(preparation.whole_pieces), preparation.skills
     counter = preparation.environment.token_counter
-    limit = _largest_capacity(preparation)
-    parts = measure(preparation.messages, preparation.offered, counter)
-    if parts.used > limit:
-        raise context_exceeded(parts, limit)
-    return preparation
+    terms = measure(messages, preparation.offered, counter, _largest_capacity(preparation))
+    if terms.used > terms.limit:
+        raise context_exceeded(terms)
+    report = ContextReport(
+        terms,
+        preparation.cut,
+        dict(preparation.redacted),
+        skills.skills,
+        skills.excluded,
+        preparation.retrieved.chunks,
+    )
+    return preparation._replace(messages=messages, context=report)
 
 
 AUTH_RESOLVE: Final = Stage("AuthResolve", _auth_resolve)
@@ -187,13 +229,21 @@ def build_conversation(preparation: Preparation) -> SanitizedHistory:
     own, session = _with_instructions(preparation), preparation.session
     agents_own = () if preparation.agent is None else preparation.agent.messages
     if session.message_count == 0:
-        return SanitizedHistory((*agents_own, *own), truncated=False)
+        return SanitizedHistory(_without_history(own, agents_own))
     limits, counter = preparation.limits, preparation.environment.token_counter
     tokens = _largest_capacity(preparation) - counter.tools(preparation.offered)
     tokens -= sum(map(counter.message, agents_own))
     history_limits = HistoryLimits(limits.history_messages, limits.history_tokens, tokens)
     history = sanitize_history(own, session, history_limits, counter)
-    return SanitizedHistory((*agents_own, *history.messages), history.truncated)
+    if not agents_own:
+        return history
+    return replace(history, pieces=replace(history.pieces, system=(*agents_own, *history.pieces.system)))
+
+
+def _without_history(own: Sequence[Message], agents_own: Sequence[Message] = ()) -> ContextPieces:
+    """Return the pieces of a request alone."""
+    prompt = system_prompt(own)
+    return ContextPieces(system=(*agents_own, *prompt), request=tuple(own[len(prompt) :]))
 
 
 def _with_instructions(preparation: Preparation) -> Sequence[Message]:
@@ -211,7 +261,7 @@ def sanitize_history(
 ) -> SanitizedHistory:
     """Return the request's `own` messages, whole, after as many of the session's latest turns as fit."""
     if session.message_count == 0:
-        return SanitizedHistory(tuple(own), truncated=False)
+        return SanitizedHistory(_without_history(own))
     own_prompt = system_prompt(own)
     prompt, rest = own_prompt or tuple(session.system_messages), own[len(own_prompt) :]
     earlier = [message for message in session.recent_messages if not _is_system(message)]
@@ -219,8 +269,9 @@ def sanitize_history(
     sizes = list(accumulate(map(counter.message, reversed(earlier))))[::-1]
     fitting = (at for at in _turn_starts(earlier) if len(earlier) - at <= limits.messages and sizes[at] <= tokens)
     used = earlier[next(fitting, len(earlier)) :]
-    not_loaded = session.message_count - len(session.recent_messages) > len(session.system_messages)
-    return SanitizedHistory((*prompt, *used, *rest), truncated=not_loaded or len(used) < len(earlier))
+    not_loaded = session.message_count - len(session.recent_messages) - len(session.system_messages)
+    cut = HistoryCut(max(0, not_loaded) + len(earlier) - len(used))
+    return SanitizedHistory(ContextPieces(prompt, history=tuple(used), request=tuple(rest)), cut)
 
 
 def inherited_history(messages: Sequence[Message]) -> SessionHistory:

@@ -6,6 +6,7 @@ now, the steps have no `request`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
@@ -169,7 +170,8 @@ def _messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 def _prepared(outcome: Prepared) -> Json:
     found = {"tools": list(outcome.tools), "truncated_history": outcome.truncated_history}
-    return {"messages": _messages(outcome.messages), **found}
+    context = {} if outcome.context is None else {"context": asdict(outcome.context)}
+    return {"messages": _messages(outcome.messages), **found, **context}
 
 
 def _setup(outcome: InferenceSetup) -> Json:
@@ -177,7 +179,8 @@ def _setup(outcome: InferenceSetup) -> Json:
         name: [{"provider": each.provider, "model": each.model} for each in candidates]
         for name, candidates in (("candidates", outcome.candidates), ("left_out", outcome.left_out))
     }
-    return {"tools": [tool.name for tool in outcome.tools], **engines, "cut": list(outcome.cut)}
+    terms = {} if outcome.terms is None else {"terms": asdict(outcome.terms)}
+    return {"tools": [tool.name for tool in outcome.tools], **engines, "cut": list(outcome.cut), **terms}
 
 
 def _plan(outcome: Plan) -> Json:

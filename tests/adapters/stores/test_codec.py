@@ -237,6 +237,7 @@ def _is_free_form(data: bytes, place: int) -> bool:
             b'"kept":',
             b'"schema":',
             b'"client":',
+            b'"redacted":',
             b'"metadata":',
             b'"value":',
             b'"options":',

@@ -100,7 +100,7 @@ class Thinking:
 async def test_what_only_its_provider_can_read_is_kept_with_the_answer(here: StoreReplica, clock: VirtualClock) -> None:
     engine = Thinking()
     thought = ModelMessage(
-        role="assistant", content="Yes.", provider="primary", kept=[{"signature": "x"}], origin="trusted"
+        role="assistant", content="Yes.", provider="primary", kept=[{"signature": "x"}], origin="model"
     )
     world = make_harness(clock, engine)
     assert await turn(here, world, text="first") == (State.COMPLETE, [Message(role="user", content="first"), thought])

@@ -72,15 +72,20 @@ def sanitized(
     return sanitize_history(own or [user("now")], history, HistoryLimits(messages, tokens, capacity), COUNTER)
 
 
+def seen(found: SanitizedHistory) -> tuple[list[Message], int]:
+    """Return the messages, and how many earlier ones are missing."""
+    return list(found.messages), found.cut.messages
+
+
 def test_without_a_history_the_request_is_unchanged() -> None:
     own = [system("be brief"), user(), system("and kind"), user()]
-    assert sanitized([], *own, messages=0, tokens=0, capacity=0) == SanitizedHistory(tuple(own), truncated=False)
+    assert seen(sanitized([], *own, messages=0, tokens=0, capacity=0)) == (own, 0)
 
 
 def test_a_history_that_fits_is_used_whole() -> None:
     history = [*called(), user(), assistant()]
     found = sanitized(history, messages=len(history), tokens=sum(map(COUNTER.message, history)))
-    assert found == SanitizedHistory((*history, user("now")), truncated=False)
+    assert seen(found) == ([*history, user("now")], 0)
 
 
 @pytest.mark.parametrize("less", ["messages", "tokens", "capacity"])
@@ -93,13 +98,13 @@ def test_one_unit_over_a_limit_drops_the_whole_oldest_turn(less: str) -> None:
         "capacity": tokens + COUNTER.message(user("now")),
     }
     limits[less] -= 1
-    assert sanitized(history, **limits) == SanitizedHistory((user("second"), assistant(), user("now")), truncated=True)
+    assert seen(sanitized(history, **limits)) == ([user("second"), assistant(), user("now")], 5)
 
 
 def test_if_the_last_turn_does_not_fit_only_the_request_is_used() -> None:
-    assert sanitized(called(results=5), messages=3) == SanitizedHistory((user("now"),), truncated=True)
-    assert sanitized([user(), assistant()], messages=0) == SanitizedHistory((user("now"),), truncated=True)
-    assert sanitized([user(), assistant()], capacity=0) == SanitizedHistory((user("now"),), truncated=True)
+    assert seen(sanitized(called(results=5), messages=3)) == ([user("now")], 8)
+    assert seen(sanitized([user(), assistant()], messages=0)) == ([user("now")], 2)
+    assert seen(sanitized([user(), assistant()], capacity=0)) == ([user("now")], 2)
 
 
 def test_consecutive_user_messages_begin_one_turn() -> None:
@@ -110,9 +115,9 @@ def test_consecutive_user_messages_begin_one_turn() -> None:
 
 def test_messages_that_were_not_loaded_count_as_truncated() -> None:
     last = [user(), assistant()]
-    assert sanitized(SessionHistory(3, last)).truncated is True
-    assert sanitized(SessionHistory(3, last, [system("be brief")])).truncated is False
-    assert sanitized(SessionHistory(4, last, [system("be brief")])).truncated is True
+    assert sanitized(SessionHistory(3, last)).cut.messages == 1
+    assert sanitized(SessionHistory(3, last, [system("be brief")])).cut.messages == 0
+    assert sanitized(SessionHistory(4, last, [system("be brief")])).cut.messages == 1
 
 
 def test_the_prompt_comes_from_the_request_or_else_from_the_session() -> None:
@@ -142,7 +147,7 @@ def test_any_history_is_cut_to_the_most_turns_that_fit_and_no_result_loses_its_c
     found = sanitized(SessionHistory(len(whole), last), messages=messages, tokens=tokens)
     used = found.messages[:-1]
     assert conversation_errors(found.messages) == []
-    assert found.truncated == (len(used) < len(whole))
+    assert found.cut.messages == len(whole) - len(used)
     starts = [
         start
         for start, each in enumerate(whole)

@@ -1,0 +1,80 @@
+"""The report of a context: tokens of each term of the budget, and what was cut, redacted, chosen and retrieved.
+
+It has ids and counts and never a text, so that everybody who may see an execution may see it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+
+@dataclass(frozen=True)
+class ContextTerms:
+    """The budget equation in tokens: the terms of its left side, and the `limit` on its right.
+
+    `system` is the system prompt without skills. `history` includes a summary of earlier turns. `memory` is the
+    retrieved context and `message` the last message.
+    """
+
+    system: int
+    history: int
+    message: int
+    tools: int
+    skills: int = 0
+    memory: int = 0
+    limit: int = 0
+
+    @property
+    def used(self) -> int:
+        """Return the sum of the left side."""
+        return self.system + self.history + self.message + self.tools + self.skills + self.memory
+
+
+@dataclass(frozen=True)
+class HistoryCut:
+    """Part of the earlier conversation that is not in the context. `summarised` of the messages are in a summary."""
+
+    messages: int = 0
+    summarised: int = 0
+
+
+NOTHING_CUT: Final = HistoryCut()
+
+
+@dataclass(frozen=True)
+class UsedSkill:
+    """A skill in the context."""
+
+    name: str
+    tokens: int
+
+
+@dataclass(frozen=True)
+class ExcludedSkill:
+    """A candidate that is not in the context, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ContextChunk:
+    """A chunk of a document that was found; one that is not `used` did not fit or was refused."""
+
+    document_id: str
+    chunk: int
+    score: float
+    tokens: int
+    used: bool = True
+
+
+@dataclass(frozen=True)
+class ContextReport:
+    """Context of the first inference. `redacted` counts replaced values by kind."""
+
+    terms: ContextTerms
+    cut: HistoryCut = NOTHING_CUT
+    redacted: Mapping[str, int] = field(default_factory=dict)
+    skills: tuple[UsedSkill, ...] = ()
+    excluded: tuple[ExcludedSkill, ...] = ()
+    chunks: tuple[ContextChunk, ...] = ()
