@@ -88,8 +88,10 @@ class Tool(Protocol):
 
     def definition(self) -> ToolDefinition: ...
 
-    async def execute(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
-        """Run with arguments that match the definition. Raises: ToolError, with a text for the model."""
+    async def execute(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
+        """Run with arguments that match the definition, and return the text for the model, or a value that is shown to
+        it as JSON. Raises: ToolError, with a text for the model.
+        """
         ...
 
     def available(self) -> Availability: ...

@@ -1,14 +1,14 @@
 """Tools made of typed Python functions.
 
 The function's name, the first paragraph of its docstring and its annotated parameters are the definition; pydantic
-derives the JSON Schema and turns raw arguments into typed values. A parameter annotated `ToolContext` gets the
-context and is not an argument. An `async def` function runs on the event loop, a plain one on a thread of its own,
-which nothing can stop: past its limit it is abandoned. A tool that is not always available is a small class with the
-four methods of `ports.Tool` instead.
+derives the JSON Schema and turns raw arguments into typed values. What it returns is a text for the model, or a value
+that the model is shown as JSON. A parameter annotated `ToolContext` gets the context and is not an argument. An
+`async def` function runs on the event loop, a plain one on a thread of its own, which nothing can stop: past its limit
+it is abandoned. A tool that is not always available is a small class with the four methods of `ports.Tool` instead.
 """
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, get_type_hints
 
@@ -18,7 +18,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from app.domain.tools import ArgumentViolation, Availability, SideEffects, ToolDefinition, ToolInfo
 from app.ports.tool import ToolContext, ToolError
 
-ToolFunction = Callable[..., str | Awaitable[str]]
+ToolFunction = Callable[..., Any]
 _ALWAYS = Availability(available=True)
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -76,7 +76,7 @@ class FunctionTool:
     def available(self) -> Availability:
         return _ALWAYS
 
-    async def execute(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
+    async def execute(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
         """Call the function with typed values. Raises: ToolArgumentError, and the ToolError of the function itself."""
         values = self._typed(arguments)
         if self._context is not None:
@@ -112,8 +112,6 @@ def _schema(parameters: type[BaseModel]) -> dict[str, Any]:
 def _parameters(function: ToolFunction) -> tuple[type[BaseModel], str | None]:
     """Return a model of the function's arguments, and the name of its context parameter."""
     hints = get_type_hints(function, include_extras=True)
-    if hints.get("return") is not str:
-        raise TypeError(f"{function.__name__} must be annotated to return `str`: the text for the model")
     fields: dict[str, Any] = {}
     context = None
     for parameter in inspect.signature(function).parameters.values():

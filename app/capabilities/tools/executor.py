@@ -1,12 +1,14 @@
 """Execution of one attempt at one tool call."""
 
 import asyncio
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import anyio
 import orjson
+from pydantic_core import to_jsonable_python
 
 from app.capabilities.tools.definition import ToolArgumentError
 from app.capabilities.tools.registry import ToolRegistry
@@ -118,8 +120,7 @@ class ToolExecutor:
 
 async def _guarded(tool: Tool, arguments: Mapping[str, Any], context: ToolContext) -> _Attempt:
     try:
-        text: object = await tool.execute(arguments, context)
-        return _Attempt(text) if isinstance(text, str) else _failed(f"it returned {type(text).__name__}, not text")
+        return _returned(await tool.execute(arguments, context))
     except ToolArgumentError as error:
         return _refused(error.violations)
     except ToolSuspended as question:
@@ -132,6 +133,18 @@ async def _guarded(tool: Tool, arguments: Mapping[str, Any], context: ToolContex
         return _failed(type(stray).__name__)
     except (Exception, SystemExit) as crash:  # noqa: BLE001 - other people's code: any exception is the tool's result
         return _failed(type(crash).__name__)
+
+
+def _returned(value: object) -> _Attempt:
+    """Return the end of a call with its text, or with its value as JSON: no number is NaN, no iterator is read."""
+    if isinstance(value, str):
+        return _Attempt(value)
+    if isinstance(value, Iterator):
+        return _failed(f"it returned {type(value).__name__}, which is no JSON")
+    try:
+        return _Attempt(json.dumps(to_jsonable_python(value), ensure_ascii=False, allow_nan=False))
+    except ValueError:
+        return _failed(f"it returned {type(value).__name__}, which is no JSON")
 
 
 def _unavailable(reason: str) -> _Attempt:

@@ -1,8 +1,11 @@
 """One attempt at one tool call, with tools of every behaviour."""
 
 import asyncio
+import itertools
+import math
 import sys
 from collections.abc import Callable, Mapping
+from datetime import date
 from typing import Annotated, Any
 
 import anyio
@@ -14,6 +17,7 @@ from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain.contract.messages import ToolCall
 from app.domain.failures import Code, ConfigurationFailure
+from app.domain.ids import ToolCallId
 from app.domain.journal.outcomes import ToolEnded
 from app.domain.tools import Availability, SideEffects
 from app.ports.tool import Tool, ToolContext, ToolError, ToolOutcomeUnknown
@@ -265,11 +269,31 @@ async def test_b3_65_a_tool_that_exits_does_not_end_the_service(executes: Execut
     assert (await _once(executes(FakeTool(body=body)))).code is Code.TOOL_EXECUTION_FAILED
 
 
-async def test_b3_65_a_result_that_is_no_text_is_a_failure(executes: Executes) -> None:
-    ended = await _once(executes(FakeTool(body=_returns({"sum": 8}))))
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"sum": 8, "größe": [1.5, None]}, '{"sum": 8, "größe": [1.5, null]}'),
+        (date(2026, 11, 20), '"2026-11-20"'),
+        (ToolCall(id=ToolCallId("c"), name="t", arguments={}), '{"id": "c", "name": "t", "arguments": {}}'),
+        (None, "null"),
+    ],
+)
+async def test_a_value_is_shown_to_the_model_as_json(executes: Executes, value: object, text: str) -> None:
+    ended = await _once(executes(FakeTool(body=_returns(value))))
+    assert (ended.code, ended.content) == (None, text)
+
+
+_LOOP: list[object] = []
+_LOOP.append(_LOOP)
+
+
+@pytest.mark.parametrize("value", [math.nan, {"x": [-math.inf]}, object(), itertools.count(), _LOOP, b"\xff"])
+async def test_b3_65_a_result_that_is_no_json_is_a_failure(executes: Executes, value: object) -> None:
+    ended = await _once(executes(FakeTool(body=_returns(value))))
+    kind = type(value).__name__
     assert (ended.code, ended.content) == (
         Code.TOOL_EXECUTION_FAILED,
-        "The tool failed: it returned dict, not text",
+        f"The tool failed: it returned {kind}, which is no JSON",
     )
 
 
