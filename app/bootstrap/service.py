@@ -63,7 +63,7 @@ from app.bootstrap.replicas import MaintenanceJobs, queue_limits, replica_for
 from app.bootstrap.tools import open_mcp, open_registry, tool_sources
 from app.capabilities.models.breaker import BreakerState, CircuitBreaker, FailoverPolicy, ProviderHealth
 from app.capabilities.models.catalogue import EngineCatalogue
-from app.capabilities.models.context_window import EstimatingTokenCounter
+from app.capabilities.models.tokens import LearningTokenEstimator
 from app.capabilities.output.rules.custom import BUILT_IN_RULES
 from app.capabilities.output.rules.rule_set import RuleRegistry
 from app.capabilities.prompting.registry import PromptRegistry, default_registry
@@ -379,7 +379,7 @@ class Foundation:
             tool_registry=self.tools,
             tool_executor=ToolExecutor(self.tools, clock, entropy, settings.limits.tool_result_bytes),
             health=ProviderHealth(_failover_policy(settings), clock, list(engines)),
-            token_counter=EstimatingTokenCounter(),
+            token_estimator=LearningTokenEstimator(),
             thread_pool=WorkerThread(),
             answer_validator=answer_validator,
             conversations=sessions,

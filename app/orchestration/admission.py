@@ -20,6 +20,7 @@ from app.domain.failures import (
     RequestFailure,
     ToolFailure,
 )
+from app.domain.ids import TenantId
 from app.domain.journal.header import EffectiveLimits
 from app.domain.lifecycle import Mode
 from app.domain.model_call import EngineCall
@@ -254,7 +255,11 @@ def _check_output(request: SystemRequest, pattern: Pattern) -> None:
 
 
 def check_budget(
-    request: SystemRequest, limits: EffectiveLimits, environment: Environment, tools: Sequence[ToolDefinition]
+    request: SystemRequest,
+    limits: EffectiveLimits,
+    environment: Environment,
+    tools: Sequence[ToolDefinition],
+    tenant: TenantId,
 ) -> None:
     """Raise OrchestrationFailure (ORCHESTRATION_BUDGET_EXCEEDED) if no engine's first inference fits the budget.
 
@@ -269,7 +274,8 @@ def check_budget(
     for engine in environment.catalogue.engines_for(requested_models(request)):
         try:
             first = prepare_call(call, engine.profile, choose_enforcement(call, engine.profile), environment.prompts)
-            budget.grant("", first, engine.profile, environment.token_counter)
+            counter = environment.token_estimator.counter(tenant, engine.profile.model)
+            budget.grant("", first, engine.profile, counter)
         except OrchestrationFailure as refusal:
             refusals.append(refusal)
         else:

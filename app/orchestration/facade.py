@@ -332,11 +332,19 @@ class Facade:
             session = await environment.conversations.history(principal.own, request.session_id, limit=window)
         if session.message_count or agent is not None or instructions is not None:
             preparation = Preparation(
-                request, limits, pattern, environment, session, agent, offered=tools, instructions=instructions
+                request,
+                limits,
+                pattern,
+                environment,
+                session,
+                principal.tenant,
+                agent,
+                offered=tools,
+                instructions=instructions,
             )
             messages = build_conversation(preparation).messages
             request = request.model_copy(update={"messages": list(messages)})
-        check_budget(request, limits, environment, tools)
+        check_budget(request, limits, environment, tools, principal.tenant)
 
     async def _queue(
         self, header: ExecutionHeader, claim: IdempotencyClaim | None, principal: Principal

@@ -2,23 +2,50 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from app.domain.contract.messages import Message
 from app.domain.contract.response import TokenUsage
+from app.domain.ids import TenantId
 from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
 from app.domain.token_prices import TokenPrices
 from app.domain.tools import ToolDefinition
 
 
 class TokenCounter(Protocol):
-    """Estimator of how many tokens a model reads; never exact."""
+    """Estimator of how many tokens one model reads; never exact.
+
+    `ratio` is that of its counts to those of a counter without correction.
+    """
+
+    @property
+    def ratio(self) -> float: ...
 
     def text(self, text: str) -> int: ...
 
     def message(self, message: Message) -> int: ...
 
     def tools(self, tools: Sequence[ToolDefinition]) -> int: ...
+
+
+class TokenRatio(NamedTuple):
+    """Correction of the estimate for a model, as one tenant's replies have taught it."""
+
+    tenant: TenantId
+    model: str
+    ratio: float
+
+
+class TokenEstimator(Protocol):
+    """Token counters by model, corrected from the usage that providers report."""
+
+    def counter(self, tenant: TenantId, model: str) -> TokenCounter:
+        """Return the counter for that model, as the tenant's replies have corrected it."""
+        ...
+
+    def learn(self, tenant: TenantId, model: str, *, estimated: float, reported: int) -> None:
+        """Correct the counts for that model: so many tokens were estimated without correction, and so many reported."""
+        ...
 
 
 class Progress(Protocol):

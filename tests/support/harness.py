@@ -13,7 +13,7 @@ from app.capabilities.limits.quotas import Quotas
 from app.capabilities.limits.usage_meter import UsageMeter
 from app.capabilities.models.breaker import FailoverPolicy, ProviderHealth
 from app.capabilities.models.catalogue import EngineCatalogue
-from app.capabilities.models.context_window import EstimatingTokenCounter
+from app.capabilities.models.tokens import LearningTokenEstimator
 from app.capabilities.prompting.registry import PromptRegistry, default_registry
 from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.policy import ToolPolicy
@@ -186,7 +186,7 @@ def make_harness(
         tool_registry=registry,
         tool_executor=ToolExecutor(registry, clock, entropy, 262_144),
         health=ProviderHealth(policy, clock, names),
-        token_counter=EstimatingTokenCounter(),
+        token_estimator=LearningTokenEstimator(),
         thread_pool=InlineThreadPool(),
         answer_validator=InlineAnswerValidator(),
         conversations=FixedConversations(),

@@ -7,7 +7,8 @@ from random import Random
 from typing import Any
 
 from app.bootstrap.service import PATTERNS
-from app.capabilities.models.context_window import EstimatingTokenCounter, count_tokens
+from app.capabilities.models.context_window import count_tokens
+from app.capabilities.models.tokens import UNCORRECTED
 from app.domain.contract.messages import ToolCall
 from app.domain.contract.quote import Quote
 from app.domain.contract.request import SystemRequest
@@ -43,7 +44,7 @@ FAULTS = [
     AttemptFailureReason.CONTENT_FILTERED,
 ]
 GENEROUS = replace(POLICY, breaker_failures=0, retry_floor=10_000)
-COUNTER = EstimatingTokenCounter()
+COUNTER = UNCORRECTED
 
 
 @dataclass(frozen=True, slots=True)

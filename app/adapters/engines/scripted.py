@@ -20,7 +20,8 @@ from anyio.lowlevel import checkpoint
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from app.adapters.engines.unsupported import DEFAULT_NAMES, unsent_options
-from app.capabilities.models.context_window import EstimatingTokenCounter, count_tokens
+from app.capabilities.models.context_window import count_tokens
+from app.capabilities.models.tokens import UNCORRECTED
 from app.domain.contract.messages import ToolCall
 from app.domain.contract.response import TokenUsage
 from app.domain.failures import Code, ConfigurationFailure
@@ -30,7 +31,6 @@ from app.ports.model import EngineCapabilities, EngineError, EngineProfile, Prog
 from app.ports.runtime import Clock
 
 CAPABILITIES: Final = EngineCapabilities(schema=True, schema_with_tools=True, grammar=True)
-_COUNTER = EstimatingTokenCounter()
 CallText = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 
 
@@ -177,5 +177,5 @@ def _ignored(call: EngineCall) -> tuple[str, ...]:
 
 
 def _estimate(call: EngineCall, text: str) -> TokenUsage:
-    read, written = count_tokens(call, _COUNTER), _COUNTER.text(text)
+    read, written = count_tokens(call, UNCORRECTED), UNCORRECTED.text(text)
     return TokenUsage(input_tokens=read, output_tokens=written, total_tokens=read + written, estimated=True)

@@ -1,64 +1,41 @@
-"""The budget of the context window, the estimate of tokens, and what is cut when tool rounds outgrow the budget.
+"""The budget of the context window, and what is cut when tool rounds outgrow it.
 
     system + history + skills + memory + message + tool definitions ≤ context window − response reserve
 
 Exactly the limit fits. PREPARE checks it for the request, the execution again before every inference.
 """
 
-import string
-from collections.abc import Sequence
-from dataclasses import asdict
-from functools import lru_cache
-
-import orjson
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 
 from app.domain.context.report import ContextTerms
-from app.domain.contract.messages import ImagePart, Message, Origin, origin_of
+from app.domain.contract.messages import Message, Origin, origin_of
 from app.domain.failures import Code, InferenceFailure
+from app.domain.ids import TenantId
 from app.domain.model_call import EngineCall
 from app.domain.tools import ToolDefinition
-from app.ports.model import Engine, TokenCounter
+from app.ports.model import Engine, TokenCounter, TokenEstimator
 
 CUT_MARK = "[cut: this tool result was dropped to fit the context window]"
-_PER_MESSAGE = 4
-_PER_TOOL = 8
-_PER_IMAGE = 768
-_WORD_CHARACTERS_PER_TOKEN = 4
-_DIGITS_PER_TOKEN = 2
-_MARKS_PER_TOKEN = 2
-_DIGITS = string.digits.encode()
-_MARKS = string.punctuation.encode()
-
-
-class EstimatingTokenCounter:
-    """Token counter by estimate: letters and spaces by four, digits and marks by two, characters outside ASCII by one.
-
-    Fractions are rounded up, so a text that is not empty has at least one token.
-    """
-
-    def text(self, text: str) -> int:
-        """Return the tokens of a text."""
-        return _text(text)
-
-    def message(self, message: Message) -> int:
-        """Return the tokens of a whole message, with its role, calls and images."""
-        if isinstance(message.content, str):
-            tokens = _PER_MESSAGE + _text(message.content)
-        else:
-            tokens = _PER_MESSAGE + _text(message.text)
-            tokens += _PER_IMAGE * sum(isinstance(part, ImagePart) for part in message.content)
-        for call in message.tool_calls or ():
-            tokens += _PER_TOOL + _text(f"{call.name}{orjson.dumps(call.arguments).decode()}")
-        return tokens
-
-    def tools(self, tools: Sequence[ToolDefinition]) -> int:
-        """Return the tokens of tool definitions as a provider is sent them."""
-        return sum(map(_definition, tools))
 
 
 def capacity(engine: Engine) -> int:
     """Return the right side of the equation for that engine, in tokens; never below 0."""
     return max(0, engine.profile.context_window - engine.profile.response_reserve)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The right side of the equation, in tokens of the model that `counter` counts for."""
+
+    limit: int
+    counter: TokenCounter
+
+
+def largest_window(engines: Iterable[Engine], tenant: TenantId, estimator: TokenEstimator) -> Window:
+    """Return the window of the engine that holds the most text of the tenant."""
+    windows = [Window(capacity(each), estimator.counter(tenant, each.profile.model)) for each in engines]
+    return max(windows, key=lambda window: window.limit / window.counter.ratio)
 
 
 def count_tokens(call: EngineCall, counter: TokenCounter) -> int:
@@ -120,21 +97,3 @@ def with_results_cut(conversation: Sequence[Message], cut: Sequence[int]) -> lis
 
 def _without_result(message: Message) -> Message:
     return message.model_copy(update={"content": CUT_MARK})
-
-
-@lru_cache(maxsize=1024)
-def _definition(tool: ToolDefinition) -> int:
-    return _PER_TOOL + _text(f"{tool.name}{tool.description}{orjson.dumps(tool.parameters).decode()}")
-
-
-def _text(text: str) -> int:
-    ascii_text = text.encode("ascii", "ignore")
-    words = ascii_text.translate(None, _DIGITS)
-    letters = len(words.translate(None, _MARKS))
-    foreign, digits, marks = len(text) - len(ascii_text), len(ascii_text) - len(words), len(words) - letters
-    return (
-        foreign
-        - (-letters // _WORD_CHARACTERS_PER_TOKEN)
-        - (-digits // _DIGITS_PER_TOKEN)
-        - (-marks // _MARKS_PER_TOKEN)
-    )

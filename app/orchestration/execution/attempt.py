@@ -14,6 +14,7 @@ from app.capabilities.models.context_window import count_tokens
 from app.capabilities.models.failover import FailoverWalk
 from app.capabilities.models.format_enforcement import prepare_call, submit_description, submitted_reply
 from app.capabilities.models.replies import normalise_reply
+from app.capabilities.models.tokens import estimate_exchange
 from app.capabilities.output.partial import PartialAnswer
 from app.domain.contract.messages import Message
 from app.domain.contract.request import ExecutionHints
@@ -126,6 +127,18 @@ class InferenceRequest:
         return EngineCall(self.conversation, tools, self.hints, response_format.schema, response_format.grammar)
 
 
+@dataclass(frozen=True, slots=True)
+class PreparedCall:
+    """The call of a prepared inference, and its estimated tokens without correction; None if they were not counted."""
+
+    call: EngineCall
+    estimated: float | None
+
+    def estimate_of(self, sent: EngineCall) -> float | None:
+        """Return the estimate of what an engine is sent of the call; None if that differs."""
+        return self.estimated if sent.messages is self.call.messages and sent.tools is self.call.tools else None
+
+
 class AttemptStream:
     """Stream of one attempt: what has arrived of it so far.
 
@@ -188,7 +201,7 @@ class AttemptStream:
 class ProviderAttempt(Effect):
     """One attempt of an inference on one candidate.
 
-    `call` has the tools that are offered; without it, they are looked up when the attempt runs.
+    `prepared` has the tools that are offered; without it, they are looked up when the attempt runs.
     """
 
     start_event: InferenceStart
@@ -200,7 +213,7 @@ class ProviderAttempt(Effect):
         candidate: Candidate,
         walk: FailoverWalk,
         *,
-        call: EngineCall | None,
+        prepared: PreparedCall | None,
     ) -> None:
         response_format = request.response_format or NO_RESPONSE_FORMAT
         self.key = walk.attempt_key
@@ -212,7 +225,7 @@ class ProviderAttempt(Effect):
         self._request = request
         self._candidate = candidate
         self._walk = walk
-        self._call = call
+        self._prepared = prepared
         self._started_at: float | None = None
         self._grant: Reservation | AttemptFailed | None = None
         if execution.recorder.has_history:
@@ -247,9 +260,10 @@ class ProviderAttempt(Effect):
         if isinstance(self._grant, AttemptFailed):
             return self._grant
         try:
-            call = self._call = self._granted_call(environment)
+            call = self._granted_call(environment)
         except OrchestrationFailure as refusal:
             return _refused(AttemptFailureReason.OVER_BUDGET, refusal)
+        self._prepared = PreparedCall(call, None if self._prepared is None else self._prepared.estimate_of(call))
         provider = self._candidate.provider
         period = environment.health.begin_attempt(provider)
         if period is None:
@@ -274,7 +288,7 @@ class ProviderAttempt(Effect):
         if usage is not None:
             usage.has_reserved = True
         call = prepare_call(self._sent_call(environment), profile, self._candidate.way, self._execution.prompts)
-        read = count_tokens(call, environment.token_counter)
+        read = count_tokens(call, self._counter)
         written = call.hints.max_tokens or profile.response_reserve or profile.context_window
         prices = self._candidate.prices or FREE
         tokens, cost = read + written, read * prices.dearest_input_token + written * prices.output_token
@@ -374,8 +388,8 @@ class ProviderAttempt(Effect):
 
     def _sent_call(self, environment: Environment) -> EngineCall:
         """Return the call with the tools that are offered."""
-        if self._call is not None:
-            return self._call
+        if self._prepared is not None:
+            return self._prepared.call
         _, definitions = self._request.offer(environment, [tool.name for tool in self._walk.setup.tools])
         return self._request.engine_call(definitions)
 
@@ -383,7 +397,7 @@ class ProviderAttempt(Effect):
         """Return the call for this engine. Raises: OrchestrationFailure if the budget does not allow it."""
         profile, budget = self._profile(environment), self._execution.ledger.budget
         call = prepare_call(self._sent_call(environment), profile, self._candidate.way, self._execution.prompts)
-        return call if budget is None else budget.grant(self.key, call, profile, environment.token_counter)
+        return call if budget is None else budget.grant(self.key, call, profile, self._counter)
 
     async def _ask(self, environment: Environment, call: EngineCall) -> Reply | EngineError:
         execution_id, provider = self._execution.header.execution_id, self._candidate.provider
@@ -398,10 +412,28 @@ class ProviderAttempt(Effect):
         except EngineError as error:
             return error
         if reply.usage.total_tokens or reply.usage != NO_USAGE:
+            self._learn(call, reply)
             return reply
-        counter = environment.token_counter
+        counter = self._counter
         written = counter.message(reply.message(provider)) + counter.text(reply.reasoning)
         return replace(reply, usage=self._estimated_usage(written))
+
+    def _learn(self, call: EngineCall, reply: Reply) -> None:
+        """Let the estimator learn from the usage, unless it is an estimate itself."""
+        usage = reply.usage
+        if usage.estimated:
+            return
+        estimated = estimate_exchange(call, reply, None if self._prepared is None else self._prepared.estimated)
+        if estimated is not None:
+            environment, tenant = self._execution.environment, self._execution.header.tenant
+            reported = usage.input_tokens + usage.output_tokens
+            environment.token_estimator.learn(tenant, self._candidate.model, estimated=estimated, reported=reported)
+
+    @property
+    def _counter(self) -> TokenCounter:
+        """The counter for the candidate's model."""
+        execution = self._execution
+        return execution.environment.token_estimator.counter(execution.header.tenant, self._candidate.model)
 
     def _failed(self, error: EngineError) -> AttemptFailed:
         execution, stream = self._execution, self._stream
@@ -430,14 +462,14 @@ class ProviderAttempt(Effect):
     def _usage_so_far(self) -> TokenUsage:
         if self._stream.usage_so_far is not None:
             return self._stream.usage_so_far
-        return self._estimated_usage(self._stream.count_tokens(self._execution.environment.token_counter))
+        return self._estimated_usage(self._stream.count_tokens(self._counter))
 
     def _estimated_usage(self, written: int) -> TokenUsage:
         """Estimate the usage with so many tokens written; no more than the context window holds."""
         environment = self._execution.environment
         window = self._profile(environment).context_window
-        call = self._call or self._request.engine_call(())
-        read = min(window, count_tokens(call, environment.token_counter))
+        call = self._request.engine_call(()) if self._prepared is None else self._prepared.call
+        read = min(window, count_tokens(call, self._counter))
         written = min(written, window - read)
         return TokenUsage(input_tokens=read, output_tokens=written, total_tokens=read + written, estimated=True)
 

@@ -13,7 +13,7 @@ from app.capabilities.tools.registry import ToolRegistry
 from app.domain.journal.header import ExecutionHeader
 from app.ports.events import EventFeed
 from app.ports.journal import Journal
-from app.ports.model import TokenCounter
+from app.ports.model import TokenEstimator
 from app.ports.runtime import Clock, Entropy, ThreadPool
 from app.ports.storage import SessionStore
 from app.ports.validation import AnswerValidator
@@ -35,7 +35,7 @@ class Environment:
     tool_registry: ToolRegistry
     tool_executor: ToolExecutor
     health: ProviderHealth
-    token_counter: TokenCounter
+    token_estimator: TokenEstimator
     thread_pool: ThreadPool
     answer_validator: AnswerValidator
     conversations: SessionStore

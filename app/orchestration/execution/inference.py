@@ -8,8 +8,10 @@ from pydantic import JsonValue
 from app.capabilities.limits.quotas import unpriced_failure
 from app.capabilities.models.breaker import ProviderHealth
 from app.capabilities.models.context_window import (
+    Window,
     capacity,
     context_exceeded,
+    largest_window,
     measure,
     results_to_cut,
     with_results_cut,
@@ -32,7 +34,7 @@ from app.domain.journal.outcomes import (
 )
 from app.domain.journal.step_key import StepKey
 from app.domain.model_call import EngineCall, Reply
-from app.orchestration.execution.attempt import InferenceRequest, ProviderAttempt
+from app.orchestration.execution.attempt import InferenceRequest, PreparedCall, ProviderAttempt
 from app.orchestration.execution.effect import Effect
 from app.orchestration.execution.environment import Environment, quota_of
 from app.orchestration.execution.execution import Execution
@@ -77,15 +79,15 @@ class Inference:
             recorder.emit(self._anchor, correlation, *walk.select())
             if walk.candidate is None:
                 raise walk.failure()
-            reply = await self._ask(walk.candidate, walk, preparation.call)
+            reply = await self._ask(walk.candidate, walk, preparation.prepared)
             if reply is not None:
                 return InferenceResult(reply, walk.candidate, self._anchor, setup)
 
-    async def _ask(self, candidate: Candidate, walk: FailoverWalk, call: EngineCall | None) -> Reply | None:
+    async def _ask(self, candidate: Candidate, walk: FailoverWalk, prepared: PreparedCall | None) -> Reply | None:
         """Attempt the candidate until it answers or is left. Raises: Failure if another one would not help."""
         recorder, correlation = self._execution.recorder, self._request.correlation
         while True:
-            attempt = ProviderAttempt(self._execution, self._request, candidate, walk, call=call)
+            attempt = ProviderAttempt(self._execution, self._request, candidate, walk, prepared=prepared)
             step = await self._execution.perform(attempt)
             self._anchor, self.ended_at, outcome = attempt.key, step.at, step.outcome
             if isinstance(outcome, AttemptSucceeded):
@@ -125,7 +127,7 @@ class InferencePreparation(Effect):
         self.key = key
         self.fingerprint = request.fingerprint
         self.correlation = request.correlation
-        self.call: EngineCall | None = None
+        self.prepared: PreparedCall | None = None
         """The call with the tools that are offered; None if an earlier run prepared the inference."""
         self._request = request
         self._header = header
@@ -138,7 +140,7 @@ class InferencePreparation(Effect):
         """Return the setup, or a refusal if the conversation exceeds every context window, or no engine has a price
         and the caller has a cost limit.
         """
-        request, counter = self._request, environment.token_counter
+        request = self._request
         if not self.is_instant:
             await environment.tool_registry.refresh(request.tools)
         engines = self._engines(environment)
@@ -148,8 +150,9 @@ class InferencePreparation(Effect):
             if not engines:
                 return Refused.by(unpriced_failure())
         tools, definitions = request.offer(environment, request.tools)
-        self.call = request.engine_call(definitions)
-        terms = measure(request.conversation, definitions, counter, max(map(capacity, engines)))
+        window = largest_window(engines, self._header.tenant, environment.token_estimator)
+        counter = window.counter
+        terms = measure(request.conversation, definitions, counter, window.limit)
         cut: tuple[int, ...] = ()
         if terms.used > terms.limit:
             over = terms.used - terms.limit
@@ -157,9 +160,18 @@ class InferencePreparation(Effect):
             terms = measure(with_results_cut(request.conversation, cut), definitions, counter, terms.limit)
             if terms.used > terms.limit:
                 return Refused.by(context_exceeded(terms))
-        fitting = [engine for engine in engines if terms.used <= capacity(engine)]
-        candidates, left_out, closed_for = _candidates(self.call, environment.health, fitting)
+        call, estimated = request.engine_call(definitions), terms.used / counter.ratio
+        self.prepared = PreparedCall(call, estimated)
+        fitting = [engine for engine in engines if self._fits(engine, window, terms.used, environment)]
+        candidates, left_out, closed_for = _candidates(call, environment.health, fitting)
         return InferenceSetup(tools, candidates, left_out, closed_for, cut, terms)
+
+    def _fits(self, engine: Engine, widest: Window, used: int, environment: Environment) -> bool:
+        """Return True if what uses so much of the widest window fits that of the engine, in the tokens of its model."""
+        counter = environment.token_estimator.counter(self._header.tenant, engine.profile.model)
+        if counter.ratio == widest.counter.ratio:
+            return used <= capacity(engine)
+        return used / widest.counter.ratio * counter.ratio <= capacity(engine)
 
     def _engines(self, environment: Environment) -> Sequence[Engine]:
         """Return the engines in the order in which they are asked.

@@ -71,6 +71,7 @@ class Preparer:
             pattern=self._pattern,
             environment=environment,
             session=self._earlier_messages(),
+            tenant=header.tenant,
             agent=header.agent,
             permissions=header.permissions,
             instructions=header.instructions,

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from app.capabilities.context.assembly import ContextPieces, assemble
-from app.capabilities.models.context_window import capacity, context_exceeded, measure
+from app.capabilities.models.context_window import Window, context_exceeded, largest_window, measure
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain.access.principal import ALL, Permission, Permissions, Principal
 from app.domain.agents import RequestedAgent
@@ -26,6 +26,7 @@ from app.domain.context.selection import NO_SKILLS, NOTHING_RETRIEVED, Retrieved
 from app.domain.contract.messages import Message, system_prompt
 from app.domain.contract.request import SystemRequest
 from app.domain.failures import AccessFailure, Code
+from app.domain.ids import TenantId
 from app.domain.journal.header import EffectiveLimits
 from app.domain.journal.outcomes import StageTrace
 from app.domain.tool_policy import ToolCaller
@@ -79,6 +80,7 @@ class Preparation(NamedTuple):
     pattern: Pattern
     environment: Environment
     session: SessionHistory
+    tenant: TenantId
     agent: RequestedAgent | None = None
     tools: tuple[str, ...] = ()
     """Names of the tools that the execution may offer."""
@@ -108,9 +110,16 @@ class Preparation(NamedTuple):
 
         Skills and then retrieved chunks may take them. The tools count as they are before skills narrow them.
         """
-        messages = assemble(self.whole_pieces)
-        used = measure(messages, self.offered, self.environment.token_counter).used
-        return max(0, _largest_capacity(self) - used)
+        window = self.window
+        used = measure(assemble(self.whole_pieces), self.offered, window.counter).used
+        return max(0, window.limit - used)
+
+    @property
+    def window(self) -> Window:
+        """The window of the route's engines that holds the most text."""
+        models, environment = self.pattern.models(self.request), self.environment
+        engines = environment.catalogue.engines_for(models)
+        return largest_window(engines, self.tenant, environment.token_estimator)
 
     @property
     def whole_pieces(self) -> ContextPieces:
@@ -175,8 +184,8 @@ async def _context_guard(preparation: Preparation) -> Preparation:
     Raises: InferenceFailure (INFERENCE_CONTEXT_EXCEEDED) with every term of the equation.
     """
     messages, skills = assemble(preparation.whole_pieces), preparation.skills
-    counter = preparation.environment.token_counter
-    terms = measure(messages, preparation.offered, counter, _largest_capacity(preparation))
+    window = preparation.window
+    terms = measure(messages, preparation.offered, window.counter, window.limit)
     if terms.used > terms.limit:
         raise context_exceeded(terms)
     report = ContextReport(
@@ -230,8 +239,9 @@ def build_conversation(preparation: Preparation) -> SanitizedHistory:
     agents_own = () if preparation.agent is None else preparation.agent.messages
     if session.message_count == 0:
         return SanitizedHistory(_without_history(own, agents_own))
-    limits, counter = preparation.limits, preparation.environment.token_counter
-    tokens = _largest_capacity(preparation) - counter.tools(preparation.offered)
+    limits, window = preparation.limits, preparation.window
+    counter = window.counter
+    tokens = window.limit - counter.tools(preparation.offered)
     tokens -= sum(map(counter.message, agents_own))
     history_limits = HistoryLimits(limits.history_messages, limits.history_tokens, tokens)
     history = sanitize_history(own, session, history_limits, counter)
@@ -277,12 +287,6 @@ def sanitize_history(
 def inherited_history(messages: Sequence[Message]) -> SessionHistory:
     """Return the inherited messages as the history that the conversation begins with."""
     return SessionHistory(len(messages), messages, system_prompt(messages))
-
-
-def _largest_capacity(preparation: Preparation) -> int:
-    """Return the tokens that fit the largest context window of the request's engines."""
-    models = preparation.pattern.models(preparation.request)
-    return max(map(capacity, preparation.environment.catalogue.engines_for(models)))
 
 
 def _is_system(message: Message) -> bool:

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.capabilities.models.context_window import CUT_MARK, EstimatingTokenCounter, capacity, measure, results_to_cut
+from app.capabilities.models.context_window import CUT_MARK, capacity, measure, results_to_cut
+from app.capabilities.models.tokens import UNCORRECTED
 from app.capabilities.tools.definition import tool
 from app.domain.contract.messages import Message
 from app.domain.failures import Code
@@ -12,7 +13,7 @@ from app.domain.tools import SideEffects, ToolDefinition
 from tests.support.harness import chat_request, make_harness, replay_offline, scripted_engine
 from tests.support.virtual_time import VirtualClock
 
-COUNTER = EstimatingTokenCounter()
+COUNTER = UNCORRECTED
 
 
 def test_every_part_of_the_equation_is_counted_once() -> None:

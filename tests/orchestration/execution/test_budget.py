@@ -9,7 +9,8 @@ import pytest
 
 from app.adapters.tools.builtin import BUILTIN_TOOLS
 from app.bootstrap.service import PATTERNS
-from app.capabilities.models.context_window import EstimatingTokenCounter, count_tokens
+from app.capabilities.models.context_window import count_tokens
+from app.capabilities.models.tokens import UNCORRECTED
 from app.domain.contract.messages import Message
 from app.domain.contract.request import ExecutionHints
 from app.domain.contract.response import TokenUsage
@@ -49,7 +50,7 @@ from tests.support.usage import (
 )
 from tests.support.virtual_time import VirtualClock
 
-COUNTER = EstimatingTokenCounter()
+COUNTER = UNCORRECTED
 CALL = EngineCall([Message(role="user", content="x" * 400)], (), ExecutionHints())
 READ = count_tokens(CALL, COUNTER)
 PRICE = (1_000.0, 2_000.0)

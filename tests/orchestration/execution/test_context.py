@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from app.capabilities.models.context_window import EstimatingTokenCounter, measure
+from app.capabilities.models.context_window import measure
+from app.capabilities.models.tokens import UNCORRECTED
 from app.capabilities.tools.definition import tool
 from app.domain.failures import Code, InferenceFailure
 from app.domain.lifecycle import State
@@ -39,7 +40,7 @@ async def test_a_context_of_exactly_the_window_is_accepted_and_one_token_more_is
 ) -> None:
     """Both PREPARE and the inference measure it."""
     request = chat_request("word " * 100)
-    used = measure(request.messages, (), EstimatingTokenCounter()).used
+    used = measure(request.messages, (), UNCORRECTED).used
     engine = scripted_engine(clock, "a", {"text": "hi"}, context_window=used + 10 - surplus, response_reserve=10)
     response, _ = await make_harness(clock, engine).run(request)
     assert (response.error and response.error.code) == code

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.bootstrap.service import PATTERNS
-from app.capabilities.models.context_window import EstimatingTokenCounter
+from app.capabilities.models.tokens import UNCORRECTED
 from app.domain.access.principal import LOCAL, Permissions
 from app.domain.contract.messages import Message, ToolCall, conversation_errors
 from app.domain.contract.request import SystemRequest
@@ -34,7 +34,7 @@ from tests.support.harness import LIMITS, Harness, chat_request, make_harness, s
 from tests.support.tools import FakeTool
 from tests.support.virtual_time import VirtualClock
 
-COUNTER = EstimatingTokenCounter()
+COUNTER = UNCORRECTED
 AMPLE = 1_000_000
 
 
@@ -163,7 +163,8 @@ def test_any_history_is_cut_to_the_most_turns_that_fit_and_no_result_loses_its_c
 
 async def prepared(here: Harness, request: SystemRequest) -> tuple[Preparation, StageTimer]:
     """Run the stages of PREPARE for a request without a session."""
-    preparation = Preparation(request, here.limits, PATTERNS[request.mode], here.environment, SessionHistory())
+    pattern = PATTERNS[request.mode]
+    preparation = Preparation(request, here.limits, pattern, here.environment, SessionHistory(), LOCAL.tenant)
     timer = StageTimer(here.environment.clock, [UNTIMED_AUTH_RESOLVE])
     for stage in PREPARE_STAGES:
         preparation = await timer.run(stage, preparation)
@@ -194,7 +195,7 @@ async def test_a_stage_is_timed_where_it_runs(clock: VirtualClock) -> None:
 async def test_a_stage_that_refuses_the_request_leaves_its_trace(clock: VirtualClock) -> None:
     here = make_harness(clock, scripted_engine(clock, "a", context_window=100, response_reserve=50))
     preparation = Preparation(
-        chat_request("word " * 500), here.limits, PATTERNS[Mode.CHAT], here.environment, SessionHistory()
+        chat_request("word " * 500), here.limits, PATTERNS[Mode.CHAT], here.environment, SessionHistory(), LOCAL.tenant
     )
     timer = StageTimer(clock)
     preparation = await timer.run(HISTORY_SANITIZE, preparation)

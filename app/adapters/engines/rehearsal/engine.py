@@ -29,7 +29,8 @@ from app.adapters.engines.rehearsal.schema_values import fill
 from app.adapters.engines.rehearsal.tool_choice import ToolMatch, match_forced_tool, match_tool
 from app.adapters.engines.unsupported import ALL_ROLES, DEFAULT_NAMES, unsent_message_parts, unsent_options
 from app.adapters.engines.wire.faults import reason_by_status
-from app.capabilities.models.context_window import EstimatingTokenCounter, count_tokens
+from app.capabilities.models.context_window import count_tokens
+from app.capabilities.models.tokens import UNCORRECTED
 from app.capabilities.output.grammar import Grammar, GrammarError
 from app.capabilities.prompting.prompts.assessment import AnswerJudgementOutput
 from app.capabilities.prompting.prompts.output_format import REJECTED_ANSWER_NOTICE
@@ -45,7 +46,6 @@ MODEL: Final = "rehearsal"
 NOTICE: Final = "This is the rehearsal engine, no model was asked."
 _ECHO_CHARACTERS: Final = 300
 _GARBLED_WORDS: Final = 3
-_COUNTER: Final = EstimatingTokenCounter()
 _VERDICT_SCHEMA: Final = AnswerJudgementOutput.model_json_schema()
 _DIRECTIVE: Final = re.compile(
     r"\[\[(?:fail:(?P<fail>\d{3})|slow:(?P<slow>\d{1,6}(?:\.\d{1,3})?)|(?P<garble>garble)|(?P<refuse>refuse))\]\]"
@@ -69,7 +69,7 @@ class RehearsalEngine:
     async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
         turn = _last_turn(call.messages)
         directives = turn.directives
-        read_tokens = count_tokens(call, _COUNTER)
+        read_tokens = count_tokens(call, UNCORRECTED)
         progress.usage(_usage(read_tokens, 0))
         if "slow" in directives:
             await self._clock.sleep(float(directives["slow"]))
@@ -123,11 +123,11 @@ def _reply(turn: _Turn, call: EngineCall, read_tokens: int) -> Reply:
     chosen = None if turn.results else _chosen_tool(call, turn.text)
     if chosen is not None:
         tool_call = ToolCall(id=f"call_{len(call.messages)}", name=chosen.tool.name, arguments=chosen.arguments)
-        written = _COUNTER.message(Message(role="assistant", content="", tool_calls=[tool_call]))
+        written = UNCORRECTED.message(Message(role="assistant", content="", tool_calls=[tool_call]))
         usage = _usage(read_tokens, written)
         return Reply("", (tool_call,), "tool", "tool", usage, MODEL, withheld=_ignored(call))
     text, finish = _ended_by_hints(_answer(turn, call), call.hints)
-    usage = _usage(read_tokens, _COUNTER.text(text))
+    usage = _usage(read_tokens, UNCORRECTED.text(text))
     return Reply(text, (), finish, finish, usage, MODEL, withheld=_ignored(call))
 
 
@@ -203,10 +203,10 @@ def _ended_by_hints(text: str, hints: ExecutionHints) -> tuple[str, str]:
     """Return the text up to a stop text or the token limit, and its finish reason."""
     stops = [hints.stop] if isinstance(hints.stop, str) else hints.stop or []
     text = text[: min((text.find(stop) for stop in stops if stop in text), default=len(text))]
-    if hints.max_tokens is None or _COUNTER.text(text) <= hints.max_tokens:
+    if hints.max_tokens is None or UNCORRECTED.text(text) <= hints.max_tokens:
         return text, "stop"
     sizes = range(len(text) + 1)
-    fitting = bisect_right(sizes, hints.max_tokens, key=lambda size: _COUNTER.text(text[:size]))
+    fitting = bisect_right(sizes, hints.max_tokens, key=lambda size: UNCORRECTED.text(text[:size]))
     return text[: fitting - 1], "length"
 
 
