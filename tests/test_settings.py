@@ -92,7 +92,7 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
             "retry_budget": 0.2,
             "retry_floor": 10,
         },
-        "telemetry": {"log_level": "info", "currency": "USD", "stream_tool_content": True},
+        "telemetry": {"log_level": "info", "log_format": "json", "currency": "USD", "stream_tool_content": True},
         "limits": {
             "body_bytes": 4 * 2**20,
             "json_depth": 64,

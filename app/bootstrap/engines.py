@@ -21,6 +21,7 @@ from app.adapters.engines.openai.chat_completions import ChatCompletionsDialect
 from app.adapters.engines.openai.responses import ResponsesDialect
 from app.adapters.engines.rehearsal import engine as rehearsal
 from app.adapters.engines.timeouts import Timeouts
+from app.adapters.telemetry.genai import ModelName
 from app.domain.failures import Code, ConfigurationFailure
 from app.domain.token_prices import TokenPrices
 from app.ports.model import Engine, EngineCapabilities, EngineProfile
@@ -155,6 +156,12 @@ def build_engine(name: str, settings: Settings, resources: EngineResources) -> E
     return ENGINES[settings.engines[name].model.scheme].build(
         EngineBuild(settings.engines[name], engine_profile(name, settings), settings, resources)
     )
+
+
+def model_names(settings: Settings) -> Mapping[str, ModelName]:
+    """Return the names of the configured models in telemetry, by engine."""
+    urls = {name: engine.model for name, engine in settings.engines.items()}
+    return {name: ModelName.of(url.scheme, url.model) for name, url in urls.items()}
 
 
 def engine_profile(name: str, settings: Settings) -> EngineProfile:

@@ -12,7 +12,7 @@ from app.capabilities.models.catalogue import DEFAULT_ROUTE, EngineCatalogue
 from app.capabilities.tools.agents import AgentCatalogue
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain.failures import Code, ConfigurationFailure
-from app.domain.ids import RequestId
+from app.domain.journal.events import CorrelationContext
 from app.orchestration.flow.agent_config import AgentConfig
 from app.orchestration.flow.context import Context
 from app.orchestration.flow.errors import FlowError, Invalid
@@ -23,7 +23,7 @@ from app.orchestration.flow.served_flow import ServedFlow
 from app.ports.tool import Tool
 from app.settings.schema import FlowSettings
 
-OnNodeError: TypeAlias = Callable[[RequestId, str, Exception], None]
+OnNodeError: TypeAlias = Callable[[CorrelationContext, str, Exception], None]
 """Takes the error of a node, with the execution's request id and the node's key, to the log."""
 
 

@@ -12,7 +12,7 @@ from app.adapters.stores.access.limits import MemoryLimitStore, SharedLimitStore
 from app.adapters.stores.access.usage import DatabaseUsage
 from app.adapters.stores.postgres import PostgresDatabase
 from app.adapters.stores.sqlite import SqliteDatabase
-from app.adapters.telemetry.metrics import MetricsSink
+from app.adapters.telemetry.metrics.sink import MetricsSink
 from app.capabilities.limits.quotas import LimitObserver, Quotas
 from app.capabilities.limits.usage_meter import UsageMeter
 from app.domain.access.limits import LimitKind

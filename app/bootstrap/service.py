@@ -41,13 +41,13 @@ from app.adapters.stores.sqlite import SqliteDatabase
 from app.adapters.system import SystemClock, SystemEntropy, map_large_blocks
 from app.adapters.telemetry.logs import LogSink, open_logger, route_standard_logging
 from app.adapters.telemetry.loop_lag import watch_loop_lag
-from app.adapters.telemetry.metrics import MetricsSink
+from app.adapters.telemetry.metrics.sink import MetricsSink
 from app.adapters.thread_pool import WorkerThread
 from app.adapters.tools.threads import DaemonThreads
 from app.adapters.validation.worker_pool import WorkerLimits, open_worker_pool
 from app.bootstrap.access import open_authenticator
 from app.bootstrap.agents import agent_source, check_agents, configured_agents
-from app.bootstrap.engines import EngineResources, build_engine
+from app.bootstrap.engines import EngineResources, build_engine, model_names
 from app.bootstrap.flows import (
     LoadedFlow,
     check_flows,
@@ -157,9 +157,9 @@ class Service:
         self.telemetry.count_refused(failure.code)
         self.logs.log_refusal(failure, request)
 
-    def link_request(self, request_id: str, gateway_request_id: str) -> None:
-        """Log under which id a gateway knows a request."""
-        self.logs.log_link(request_id, gateway_request_id)
+    def link_request(self, gateway_request_id: str, **request: str) -> None:
+        """Log under which id a gateway knows a request, which has these ids."""
+        self.logs.log_link(gateway_request_id, request)
 
     def readiness(self) -> Readiness:
         """Return not ready while the process drains, and while the database does not answer."""
@@ -271,8 +271,9 @@ class Foundation:
         prompts = default_registry() if directory is None else read_prompts(Path(directory))
         rules = BUILT_IN_RULES if is_offline else load_rules(settings.rules.modules, settings.directory)
         clock, threads = SystemClock(), DaemonThreads(settings.tools.threads)
-        logger = open_logger(settings.telemetry.log_level, clock)
-        route_standard_logging(logger, settings.telemetry.log_level)
+        telemetry = settings.telemetry
+        logger = open_logger(telemetry.log_level, clock, log_format=telemetry.log_format)
+        route_standard_logging(logger, telemetry.log_level)
         logs = LogSink(logger)
         mcp = None if is_offline else open_mcp(settings, logs)
         sources = [] if is_offline else tool_sources(settings, tools_of_flows(flows), mcp)
@@ -282,7 +283,7 @@ class Foundation:
         flows = with_agents(flows, agents)
         policy = ToolPolicy(settings.policy.rules())
         tools = open_registry([*sources, agent_source(agents, sources)], clock, threads, policy)
-        metrics = MetricsSink(providers=settings.engines, tools=tools)
+        metrics = MetricsSink(models=model_names(settings), tools=tools, currency=telemetry.currency)
         for warning in settings.warnings:
             logs.log_warning(warning)
         return cls(

@@ -197,6 +197,9 @@ class TelemetrySettings(Table):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="`debug`, `info`, `warning` or `error`"
     )
+    log_format: Literal["json", "console"] = Field(
+        "json", description="`json` for programs, `console` for people: coloured text on a terminal"
+    )
     currency: Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")] = Field(
         "USD", description="Currency of prices and costs"
     )

@@ -79,17 +79,19 @@ def escapes(source: Source) -> Iterator[Finding]:
         if not ESCAPE.search(node.attr):
             continue
         statement = ast.get_source_segment(source.text, node) or ""
-        if statement.startswith("pytest.") and not _waits_for_recordings(source, node.lineno):
+        if statement.startswith("pytest.") and not _waits_for_others(source, node.lineno):
             yield Finding(node.lineno, f"{statement} lets a test not fail")
 
 
-def _waits_for_recordings(source: Source, line: int) -> bool:
-    """Return whether the lines around name the variable of a directory that is not part of the repository."""
+def _waits_for_others(source: Source, line: int) -> bool:
+    """Return whether the lines around name something that is not part of the repository."""
     lines = source.text.splitlines()[max(0, line - 6) : line + 5]
-    return any(name in text for text in lines for name in ("RECORDED_TRAFFIC", "GOLDEN_DATABASES"))
+    return any(name in text for text in lines for name in OUTSIDE)
 
 
 ANY = "app/domain/any.py"
+OUTSIDE = ("RECORDED_TRAFFIC", "GOLDEN_DATABASES", "NO_PROMETHEUS")
+"""Names of what tests need that is neither in the repository nor in its locks."""
 TEST = "tests/test_any.py"
 RULES = (
     Rule(
@@ -154,7 +156,7 @@ RULES = (
         innocent=((TEST, "def test(monkeypatch):\n    monkeypatch.setenv('A', 'b')\n"),),
     ),
     Rule(
-        "Tests are neither skipped nor expected to fail, recorded traffic aside",
+        "Tests are neither skipped nor expected to fail, recorded traffic and Prometheus aside",
         tests,
         escapes,
         planted=(

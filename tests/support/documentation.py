@@ -22,7 +22,7 @@ import httpx2
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from app.adapters.telemetry.metrics import SERIES
+from app.adapters.telemetry.metrics.catalogue import SERIES
 from app.bootstrap.service import PATTERNS
 from app.capabilities.prompting.definition import PromptDefinition
 from app.capabilities.prompting.registry import SYSTEM_PROMPTS, default_registry
@@ -78,9 +78,10 @@ def errors() -> str:
 
 def metrics() -> str:
     """One row for each Prometheus series."""
-    head = "| Metric | Type | Labels | Meaning |\n|---|---|---|---|\n"
-    rows = ((each.name, each.kind.__name__.lower(), _code(each.labels), each.description) for each in SERIES)
-    return head + "".join(f"| `{name}` | {kind} | {labels} | {meaning} |\n" for name, kind, labels, meaning in rows)
+    head = "| Metric | Type | Labels | Meaning | What to do |\n|---|---|---|---|---|\n"
+    return head + "".join(
+        f"| `{each.name}` | {each.type} | {_code(each.labels)} | {each.meaning} | {each.advice} |\n" for each in SERIES
+    )
 
 
 def events() -> str:

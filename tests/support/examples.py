@@ -231,7 +231,16 @@ STARTED = events.InferenceStart(
     model="gpt-4o-mini",
 )
 ENDED = events.InferenceEnd(
-    segment="1/0", duration_ms=812.5, tokens_in=12, tokens_out=34, finish_reason="stop", tool_call_count=0
+    segment="1/0",
+    duration_ms=812.5,
+    tokens_in=12,
+    tokens_out=34,
+    finish_reason="stop",
+    tool_call_count=0,
+    tokens_cached=5,
+    tokens_cache_written=3,
+    tokens_reasoning=21,
+    cost=0.25,
 )
 TOOL_ENDED = events.ToolEnd("roll_dice", "call_1", 0.25, success=False, error_code=Code.TOOL_TIMEOUT)
 DELTA = InferenceDelta(segment="1/0", offset=0, text="text nobody logs")

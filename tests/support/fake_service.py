@@ -146,8 +146,8 @@ class FakeService:
     def metrics(self) -> tuple[bytes, str]:
         return b"portico_up 1\n", "text/plain; version=0.0.4"
 
-    def link_request(self, request_id: str, gateway_request_id: str) -> None:
-        self.links.append((request_id, gateway_request_id))
+    def link_request(self, gateway_request_id: str, **request: str) -> None:
+        self.links.append((request["request_id"], gateway_request_id))
 
     def readiness(self) -> Readiness:
         return Readiness(ready=self.reason is None, reason=self.reason)

@@ -1,9 +1,10 @@
-"""Logs: JSON lines on standard error, one per ended execution, one per failure, and every event at level debug.
+"""Logs: lines on standard error, one per ended execution, one per failure, and every event at level debug.
 
 Fields are logged by an allow-list, so that prompts, answers, arguments, results, headers and keys never reach a log.
 Of an exception only its types and stack frames are logged, because its message may quote any of them. A line is ASCII,
-so that no value can forge another line. A slow reader cannot stop the service: a line that does not fit into
-the pipe is dropped and counted, and the next line reports how many were dropped.
+so that no value can forge another line. Lines of an execution or a request have the ids of its trace and its span. A
+slow reader cannot stop the service: a line that does not fit into the pipe is dropped and counted, and the next line
+reports how many were dropped.
 """
 
 import json
@@ -13,7 +14,8 @@ import select
 import traceback
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -27,6 +29,7 @@ from app.domain.journal import events
 from app.domain.journal.events import (
     EVENT_FIELDS,
     WIRE_NAMES,
+    CorrelationContext,
     InheritedEvent,
     LiveDelta,
     StoredEvent,
@@ -35,6 +38,7 @@ from app.domain.journal.events import (
 from app.domain.lifecycle import State
 from app.ports.runtime import Clock
 
+LogFormat = Literal["json", "console"]
 STANDARD_ERROR = 2
 MAX_LINE_BYTES = 4096
 """A pipe accepts a write of this size completely or not at all [POSIX, PIPE_BUF]."""
@@ -48,17 +52,26 @@ _LOGGED_FIELDS: Mapping[type[Any], tuple[str, ...]] = MappingProxyType(
 )
 _STARTING_STATES = frozenset({None, State.SUSPENDED})
 """States that an execution leaves when it begins or is resumed."""
+TRACE_FIELDS = frozenset({"trace_id", "span_id"})
+"""Fields that an entry of the standard library may have as `extra`."""
+_CONSOLE_NAMES: Mapping[str, str] = MappingProxyType({"exception": "error"})
 _STDLIB_LEVELS: Mapping[str, int | None] = MappingProxyType(
     {"": logging.WARNING, "uvicorn": None, "uvicorn.access": logging.WARNING}
 )
 """Lowest level of each logger of the standard library; None is the configured level."""
 
 
-def open_logger(level: str, clock: Clock, *, descriptor: int = STANDARD_ERROR) -> FilteringBoundLogger:
-    """Return a logger that writes entries of that level (`debug`, `info`, `warning`, `error`) and above."""
+def open_logger(
+    level: str, clock: Clock, *, log_format: LogFormat = "json", descriptor: int = STANDARD_ERROR
+) -> FilteringBoundLogger:
+    """Return a logger that writes entries of that level (`debug`, `info`, `warning`, `error`) and above.
+
+    The format `json` is for programs, `console` for people; a terminal shows the latter in colours.
+    """
+    write = _json if log_format == "json" else _Console(colors=os.isatty(descriptor))
     logger = structlog.wrap_logger(
-        _Output(descriptor),
-        processors=[_add_timestamp(clock), _format_exception, _encode],
+        _Output(descriptor, write),
+        processors=[_add_timestamp(clock), _format_exception, partial(_encode, write)],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         context_class=dict,
     )
@@ -80,7 +93,7 @@ class LogSink:
         self._logger = logger
         self._verbose = logger.is_enabled_for(logging.DEBUG)
         self._runs: dict[str, _Run] = {}
-        self._handlers: Mapping[type[Any], Callable[[str, float, Any], None]] = {
+        self._handlers: Mapping[type[Any], Callable[[str, Any, Any], None]] = {
             events.LifecycleTransition: self._on_transition,
             events.InferenceStart: self._on_inference_start,
             events.ExecutionSuspended: self._on_suspension,
@@ -99,11 +112,12 @@ class LogSink:
         for item in items:
             handler = self._handlers.get(type(item.event))
             if handler is not None and type(item) is not InheritedEvent:
-                handler(execution_id, item.at, item.event)
+                handler(execution_id, item, item.event)
 
     def log_bug(self, execution_id: str, bug: Exception) -> None:
         """Log an unexpected exception of an execution."""
-        self._logger.error("execution.bug", execution_id=execution_id, exc_info=bug)
+        run = self._runs.get(execution_id) or _Run()
+        self._logger.error("execution.bug", execution_id=execution_id, **run.trace, exc_info=bug)
 
     def log_fault(self, fault: Exception, place: Literal["sink", "writer", "storage"]) -> None:
         """Log an exception of a sink, a failed commit or a database that does not answer."""
@@ -114,17 +128,18 @@ class LogSink:
         level = logging.WARNING if failure.status >= 500 else logging.INFO
         self._logger.log(level, "request.refused", code=failure.code, status=failure.status, **request)
 
-    def log_link(self, request_id: str, gateway_request_id: str) -> None:
+    def log_link(self, gateway_request_id: str, request: Mapping[str, str]) -> None:
         """Log the id under which a gateway knows a request."""
-        self._logger.info("request.linked", request_id=request_id, gateway_request_id=gateway_request_id)
+        self._logger.info("request.linked", **request, gateway_request_id=gateway_request_id)
 
     def log_issuer_failure(self, reason: str) -> None:
         """Log that the key set of the issuer of tokens could not be fetched; the reason quotes nothing of it."""
         self._logger.warning("issuer.unavailable", reason=reason)
 
-    def log_node_error(self, request_id: str, node: str, error: Exception) -> None:
+    def log_node_error(self, correlation: CorrelationContext, node: str, error: Exception) -> None:
         """Log the error of a flow's node, whose text may hold anything and reaches no client."""
-        self._logger.error("flow.node_error", request_id=request_id, node=node, exc_info=error)
+        request_id, trace = correlation.request_id, _trace(correlation)
+        self._logger.error("flow.node_error", request_id=request_id, **trace, node=node, exc_info=error)
 
     def log_warning(self, message: str) -> None:
         """Log a warning about the configuration."""
@@ -162,28 +177,29 @@ class LogSink:
                 del self._runs[next(iter(self._runs))]
         return run
 
-    def _on_transition(self, execution_id: str, at: float, event: events.LifecycleTransition) -> None:
+    def _on_transition(self, execution_id: str, item: StoredEvent, event: events.LifecycleTransition) -> None:
         if event.from_state in _STARTING_STATES:
-            self._run(execution_id).started_at = at
+            run = self._run(execution_id)
+            run.started_at, run.trace = item.at, _trace(item.correlation)
 
-    def _on_inference_start(self, execution_id: str, _at: float, _event: events.InferenceStart) -> None:
+    def _on_inference_start(self, execution_id: str, _item: StoredEvent, _event: events.InferenceStart) -> None:
         self._run(execution_id).attempts += 1
 
-    def _on_end(self, execution_id: str, at: float, event: events.TerminalEvent) -> None:
+    def _on_end(self, execution_id: str, item: StoredEvent, event: events.TerminalEvent) -> None:
         run = self._runs.pop(execution_id, None) or _Run()
-        self._logger.info("execution.ended", **_summary(event.response, run, at))
+        self._logger.info("execution.ended", **_summary(event.response, run, item))
 
-    def _on_suspension(self, execution_id: str, at: float, event: events.ExecutionSuspended) -> None:
+    def _on_suspension(self, execution_id: str, item: StoredEvent, event: events.ExecutionSuspended) -> None:
         run = self._runs.pop(execution_id, None) or _Run()
-        self._logger.info("execution.suspended", **_summary(event.response, run, at))
+        self._logger.info("execution.suspended", **_summary(event.response, run, item))
 
-    def _on_failure(self, execution_id: str, at: float, event: events.ExecutionFailed) -> None:
-        self._on_end(execution_id, at, event)
+    def _on_failure(self, execution_id: str, item: StoredEvent, event: events.ExecutionFailed) -> None:
+        self._on_end(execution_id, item, event)
         error = event.response.error
         self._logger.warning(
             "execution.failed",
             request_id=event.response.request_id,
-            trace_id=event.response.trace_id,
+            **_trace(item.correlation),
             code=None if error is None else error.code,
             message=None if error is None else error.message,
             caused_by=None if error is None else error.caused_by,
@@ -196,15 +212,20 @@ class _Run:
 
     started_at: float | None = None
     attempts: int = 0
+    trace: Mapping[str, str] = field(default_factory=dict)
 
 
-def _summary(response: SystemResponse, run: _Run, at: float) -> dict[str, Any]:
+def _trace(correlation: CorrelationContext) -> dict[str, str]:
+    return {"trace_id": correlation.trace_id, "span_id": correlation.span_id}
+
+
+def _summary(response: SystemResponse, run: _Run, item: StoredEvent) -> dict[str, Any]:
     return {
         "request_id": response.request_id,
-        "trace_id": response.trace_id,
+        **_trace(item.correlation),
         "mode": response.mode,
         "state": response.state,
-        "duration_ms": None if run.started_at is None else round((at - run.started_at) * 1000, 3),
+        "duration_ms": None if run.started_at is None else round((item.at - run.started_at) * 1000, 3),
         "attempts": run.attempts,
         "input_tokens": response.token_usage.input_tokens,
         "output_tokens": response.token_usage.output_tokens,
@@ -215,18 +236,21 @@ def _summary(response: SystemResponse, run: _Run, at: float) -> dict[str, Any]:
 
 
 class _Output:
-    """Non-blocking output of structlog to a file descriptor."""
+    """Non-blocking output of structlog to a file descriptor; `write` encodes the entry about dropped lines."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, write: "_Write") -> None:
         self._descriptor = descriptor
+        self._encode = write
         self._dropped = 0
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLOUT)
 
     def info(self, line: bytes) -> None:
         """Write the line, or count it as dropped if the pipe is full or closed."""
-        if self._dropped and self._write(b'{"level":"warning","event":"log.dropped","lines":%d}\n' % self._dropped):
-            self._dropped = 0
+        if self._dropped:
+            entry = {"level": "warning", "event": "log.dropped", "lines": self._dropped}
+            if self._write(self._encode(entry) + b"\n"):
+                self._dropped = 0
         if not self._write(line):
             self._dropped += 1
 
@@ -247,7 +271,8 @@ class _StandardHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         level = min(max(record.levelno // 10 * 10, logging.DEBUG), logging.CRITICAL)
-        self._logger.log(level, _message(record), logger=record.name, exc_info=record.exc_info)
+        trace = {name: value for name, value in vars(record).items() if name in TRACE_FIELDS}
+        self._logger.log(level, _message(record), logger=record.name, **trace, exc_info=record.exc_info)
 
 
 def _message(record: logging.LogRecord) -> str:
@@ -258,6 +283,7 @@ def _message(record: logging.LogRecord) -> str:
 
 
 _Entry = MutableMapping[str, Any]
+_Write = Callable[[_Entry], bytes]
 
 
 def _add_timestamp(clock: Clock) -> Callable[[object, str, _Entry], _Entry]:
@@ -293,14 +319,36 @@ def _format_frames(error: BaseException) -> str:
     return f"{type(error).__qualname__}{inner} in {places}"
 
 
-def _encode(_output: object, _level: str, entry: _Entry) -> bytes:
+def _encode(write: _Write, _output: object, _level: str, entry: _Entry) -> bytes:
     """Encode the entry as one ASCII line of limited size; the longest values are replaced until it fits."""
-    line = _json(entry)
+    line = write(entry)
     while len(line) >= MAX_LINE_BYTES:
         longest = max(entry, key=lambda name: len(_json(entry[name])))
         entry[longest] = "(too long)"
-        line = _json(entry)
+        line = write(entry)
     return line + b"\n"
+
+
+class _Console:
+    """Lines for people: time, level and event, then the other fields as `name=value`.
+
+    A text that needs it is written as JSON, so that a line stays one line and its values cannot be mistaken.
+    """
+
+    def __init__(self, *, colors: bool) -> None:
+        self._render = structlog.dev.ConsoleRenderer(colors=colors, sort_keys=False, pad_event_to=20, pad_level=False)
+
+    def __call__(self, entry: _Entry) -> bytes:
+        # An exception is one of the fields here; the renderer would write it on lines of its own.
+        shown = {_CONSOLE_NAMES.get(name, name): _plain(value) for name, value in entry.items() if value is not None}
+        return self._render(None, "", shown).encode()
+
+
+def _plain(value: object) -> object:
+    """Return a text as it may be written to a terminal, and any other value as JSON."""
+    if not isinstance(value, str):
+        return _json(value).decode()
+    return value if value.isascii() and value.isprintable() else json.dumps(value)
 
 
 def _json(value: object) -> bytes:

@@ -161,6 +161,13 @@ class InferenceEnd:
     tool_call_count: int
     tool_call_ids: tuple[ToolCallId, ...] = field(default=(), compare=False)
     """The calls that the reply asks for; not compared, since older records lack them."""
+    tokens_cached: int = field(default=0, compare=False)
+    tokens_cache_written: int = field(default=0, compare=False)
+    tokens_reasoning: int = field(default=0, compare=False)
+    cost: float | None = field(default=None, compare=False)
+    """The input tokens that the provider read from and wrote to a cache, the output tokens of reasoning, and the cost,
+    if the engine has prices; not compared, since older records lack them.
+    """
 
 
 @dataclass(frozen=True)

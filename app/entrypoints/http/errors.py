@@ -104,6 +104,7 @@ def record_refusal(scope: Scope, failure: Failure, correlation: Correlation, *, 
         route=getattr(scope.get("route"), "path", None),
         request_id=correlation.request_id,
         trace_id=correlation.trace_id,
+        span_id=correlation.span_id,
         principal=principal,
     )
 

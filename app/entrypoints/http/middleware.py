@@ -17,6 +17,7 @@ _LOG = logging.getLogger(__name__)
 LIVENESS = "/livez"
 METRICS = "/metrics"
 _READING_METHODS = frozenset({"GET", "HEAD"})
+_BUG = OrchestrationFailure(Code.ORCHESTRATION_INVALID_TRANSITION, "internal error; the service has logged it")
 NewId = Callable[[Scope], str]
 
 
@@ -49,8 +50,10 @@ class CorrelationMiddleware:
         except Exception:  # an entry point: no unexpected error may reach the client
             if started:
                 raise
-            _LOG.exception("unexpected error in a request")
-            await self._respond_500(scope, receive, send_correlated)
+            correlation = correlate(scope, lambda: self._new_id(scope))
+            ids = {"trace_id": correlation.trace_id, "span_id": correlation.span_id}
+            _LOG.exception("unexpected error in a request", extra=ids)
+            await problem_response(_BUG, correlation)(scope, receive, send_correlated)
 
     def _add_headers(self, scope: Scope, message: Message) -> None:
         context: RequestContext | None = scope.get(CONTEXT_KEY)
@@ -58,19 +61,17 @@ class CorrelationMiddleware:
             limits = rate_limit_headers(context.facade.limits_of(context.principal), context.refusal)
             message["headers"] = [*message["headers"], *limits]
         headers = message["headers"]
-        request_id: bytes | None = dict(headers).get(b"x-request-id")
+        found = dict(headers)
+        request_id: bytes | None = found.get(b"x-request-id")
         if request_id is None:
             correlation = correlate(scope, lambda: self._new_id(scope))
             message["headers"] = [*headers, *correlation.headers()]
         elif scope["method"] not in _READING_METHODS:
             given = gateway_request_id(scope)
             if given is not None and given != request_id.decode():
-                scope["app"].state.service.link_request(request_id.decode(), given)
-
-    async def _respond_500(self, scope: Scope, receive: Receive, send: Send) -> None:
-        bug = OrchestrationFailure(Code.ORCHESTRATION_INVALID_TRANSITION, "internal error; the service has logged it")
-        response = problem_response(bug, correlate(scope, lambda: self._new_id(scope)))
-        await response(scope, receive, send)
+                _, trace_id, span_id, _ = found[b"traceparent"].decode().split("-")
+                ids = {"request_id": request_id.decode(), "trace_id": trace_id, "span_id": span_id}
+                scope["app"].state.service.link_request(given, **ids)
 
 
 @dataclass(frozen=True, slots=True)

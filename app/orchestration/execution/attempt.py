@@ -336,8 +336,19 @@ class ProviderAttempt(Effect):
                 usage, reason = outcome.usage, "cancelled"
             case _:
                 raise AssertionError("no outcome of an attempt")
+        prices = self._candidate.prices
         end = InferenceEnd(
-            self.segment, outcome.duration_ms, usage.input_tokens, usage.output_tokens, reason, len(calls), calls
+            segment=self.segment,
+            duration_ms=outcome.duration_ms,
+            tokens_in=usage.input_tokens,
+            tokens_out=usage.output_tokens,
+            finish_reason=reason,
+            tool_call_count=len(calls),
+            tool_call_ids=calls,
+            tokens_cached=usage.cached_tokens,
+            tokens_cache_written=usage.cache_write_tokens,
+            tokens_reasoning=usage.reasoning_tokens,
+            cost=None if prices is None else prices.cost_of(usage),
         )
         return (end, self._walk.abort()) if isinstance(outcome, AttemptCancelled) else (end,)
 

@@ -224,7 +224,7 @@ class FlowRun:
 
     def _failure(self, node: Node, error: FlowError) -> Failure:
         """Return the failure of a node; the text of its error goes to the log and nowhere else."""
-        self._served.on_error(self._context.settings.correlation.request_id, node.key, error)
+        self._served.on_error(self._context.settings.correlation, node.key, error)
         return failure(error.code, "a node of the flow failed", details={"node": node.key})
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from app.domain.ids import RequestId
+from app.domain.journal.events import CorrelationContext
 from app.orchestration.flow.context import Context
 from app.orchestration.flow.graph import FlowGraph
 
@@ -15,4 +15,4 @@ class ServedFlow:
 
     graph: FlowGraph[Any, Any]
     context: Context
-    on_error: Callable[[RequestId, str, Exception], None]
+    on_error: Callable[[CorrelationContext, str, Exception], None]

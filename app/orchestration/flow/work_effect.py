@@ -55,7 +55,7 @@ class WorkEffect(Effect):
         except ToolSuspended as question:
             return ToolCallSuspended(question.value, (environment.clock.monotonic() - began) * 1000)
         except FlowError as error:
-            self._served.on_error(self.correlation.request_id, node.key, error)
+            self._served.on_error(self.correlation, node.key, error)
             return node_failed(node.key, error)
         return NodeEnded(outputs[node.outputs[0].key], (environment.clock.monotonic() - began) * 1000)
 

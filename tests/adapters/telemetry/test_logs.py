@@ -4,11 +4,12 @@ import json
 import logging
 import os
 import select
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from structlog.typing import FilteringBoundLogger
 
 from app.adapters.telemetry.logs import MAX_LINE_BYTES, LogSink, open_logger, route_standard_logging
 from app.domain.failures import Code, RequestFailure
@@ -25,6 +26,7 @@ from tests.support.examples import (
     STARTED,
     SUSPENDED,
     TRACE,
+    correlation,
     live_delta,
     plain_chat,
     stored_events,
@@ -84,6 +86,7 @@ def test_a_plain_chat_is_one_line_at_info(pipe: Pipe) -> None:
             "event": "execution.ended",
             "request_id": "r-1",
             "trace_id": TRACE,
+            "span_id": SPAN,
             "mode": "chat",
             "state": "COMPLETE",
             "duration_ms": 15000.0,
@@ -298,6 +301,65 @@ def test_a_refused_request_is_one_line_without_what_the_client_sent(
 
 
 def test_the_request_id_of_a_gateway_is_logged_with_that_of_the_execution(pipe: Pipe) -> None:
-    _sink(pipe, "info").log_link("r-1", "gateway-1")
+    _sink(pipe, "info").log_link("gateway-1", {"request_id": "r-1", "trace_id": TRACE, "span_id": SPAN})
     [line] = pipe.lines()
+    assert (line["trace_id"], line["span_id"]) == (TRACE, SPAN)
     assert (line["event"], line["request_id"], line["gateway_request_id"]) == ("request.linked", "r-1", "gateway-1")
+
+
+def test_what_goes_wrong_in_an_execution_is_logged_with_its_trace_and_span(pipe: Pipe) -> None:
+    sink = _sink(pipe, "warning")
+    sink.publish("a", stored_events(LifecycleTransition(None, State.INIT, 1, "accepted")))
+    sink.log_bug("a", ValueError())
+    sink.log_node_error(correlation(), "Draft", ValueError())
+    sink.publish("a", stored_events(FAILED))
+    lines = pipe.lines()
+    assert [line["event"] for line in lines] == ["execution.bug", "flow.node_error", "execution.failed"]
+    assert {(line["trace_id"], line["span_id"]) for line in lines} == {(TRACE, SPAN)}
+
+
+def test_an_entry_of_the_standard_library_may_have_a_trace_and_nothing_else(stdlib: Pipe) -> None:
+    ids = {"trace_id": TRACE, "span_id": SPAN}
+    logging.getLogger("odd").error("failed", extra=ids | {"authorization": "sk-secret"})
+    [line] = stdlib.lines()
+    assert {name: line.get(name) for name in ids} == ids
+    assert "sk-secret" not in str(line)
+
+
+def _console_lines(pipe: Pipe, log: Callable[[FilteringBoundLogger], None]) -> list[str]:
+    log(open_logger("info", FixedClock(), log_format="console", descriptor=pipe.outlet))
+    return os.read(pipe.inlet, 65536).decode("ascii").splitlines()
+
+
+def test_the_console_shows_one_line_for_each_entry(pipe: Pipe) -> None:
+    [line] = _console_lines(pipe, lambda logger: LogSink(logger).publish("a", plain_chat()))
+    assert line.startswith("2026-09-21T14:13:20.250000Z [info] execution.ended")
+    assert f"trace_id={TRACE} span_id={SPAN} mode=chat state=COMPLETE duration_ms=15000.0" in line
+    assert "code=" not in line
+
+
+def test_b2_50_a_value_cannot_forge_a_line_of_the_console(pipe: Pipe) -> None:
+    hostile = "x\r\n2026 [error] forged\x00\x1b[31m\u2028\x85"
+    [line] = _console_lines(pipe, lambda logger: logger.info(hostile, value=hostile, deep=[hostile]))
+    assert "\x1b" not in line
+    assert line.count("forged") == 3
+
+
+def test_an_exception_is_a_field_of_its_line_on_the_console(pipe: Pipe) -> None:
+    [line] = _console_lines(pipe, lambda logger: LogSink(logger).log_fault(ZeroDivisionError("sk-secret"), "sink"))
+    assert "sink.fault" in line
+    assert "error=" in line
+    assert "ZeroDivisionError" in line
+    assert "sk-secret" not in line
+
+
+def test_dropped_lines_are_reported_on_the_console_too(pipe: Pipe) -> None:
+    logger = open_logger("info", FixedClock(), log_format="console", descriptor=pipe.outlet)
+    for _ in range(5000):
+        logger.info("line", filler="x" * 100)
+    while select.select([pipe.inlet], [], [], 0)[0]:
+        os.read(pipe.inlet, 65536)
+    logger.info("after")
+    dropped, after = os.read(pipe.inlet, 65536).decode("ascii").splitlines()
+    assert dropped.startswith("[warning] log.dropped")
+    assert "after" in after

@@ -25,7 +25,8 @@ CONTRACT = {
     "temperature provider model replica",
     "inference.delta": "segment offset text reasoning value",
     "inference.retracted": "segment",
-    "inference.end": "segment duration_ms tokens_in tokens_out finish_reason tool_call_count tool_call_ids",
+    "inference.end": "segment duration_ms tokens_in tokens_out finish_reason tool_call_count tool_call_ids "
+    "tokens_cached tokens_cache_written tokens_reasoning cost",
     "tool.start": "tool_name tool_call_id args_hash replica",
     "tool.content": "tool_call_id arguments result",
     "tool.end": "tool_name tool_call_id duration_ms success error_code",

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import SuspensionKind, SystemResponse
 from app.domain.failures import Code
-from app.domain.journal.events import FlowStep
+from app.domain.journal.events import CorrelationContext, FlowStep
 from app.domain.journal.outcomes import AttemptSucceeded, RecordedStep, SuspensionAnswer
 from app.domain.lifecycle import State
 from app.orchestration.flow import Context, FlowGraph, ToolError
@@ -38,7 +38,7 @@ class Log:
     def __init__(self) -> None:
         self.errors: list[tuple[str, str]] = []
 
-    def add(self, request_id: str, node: str, error: Exception) -> None:
+    def add(self, correlation: CorrelationContext, node: str, error: Exception) -> None:
         self.errors.append((node, str(error)))
 
 

@@ -1,0 +1,22 @@
+"""Names that the semantic conventions of OpenTelemetry for generative AI give to the configured engines."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+_PROVIDER_NAMES: Final[Mapping[str, str]] = MappingProxyType({"gemini": "gcp.gemini"})
+"""Names of the providers whose scheme has another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelName:
+    """A configured model: its `gen_ai.provider.name` and `gen_ai.request.model`."""
+
+    provider: str
+    model: str
+
+    @classmethod
+    def of(cls, scheme: str, model: str) -> "ModelName":
+        """Return the name of the model of a URL; a scheme without models is one itself."""
+        return cls(_PROVIDER_NAMES.get(scheme, scheme), model or scheme)
