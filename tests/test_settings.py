@@ -92,7 +92,18 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
             "retry_budget": 0.2,
             "retry_floor": 10,
         },
-        "telemetry": {"log_level": "info", "log_format": "json", "currency": "USD", "stream_tool_content": True},
+        "telemetry": {
+            "log_level": "info",
+            "log_format": "json",
+            "currency": "USD",
+            "stream_tool_content": True,
+            "otlp_endpoint": None,
+            "otlp_protocol": "http",
+            "otlp_headers_file": None,
+            "sample_ratio": 0.05,
+            "sample_errors": True,
+            "capture_content": False,
+        },
         "limits": {
             "body_bytes": 4 * 2**20,
             "json_depth": 64,
@@ -353,20 +364,25 @@ class TestUnknownKeys:
         expected = caught.value.details["errors"]
         assert [error.split()[0] for error in expected] == ["server.port:", "server.prot"]
 
+    def test_a_key_of_a_later_version_is_refused_by_name(self) -> None:
+        assert refusal('[skills]\ndirectory = "skills"') == "skills: not supported by this version of Portico"
+
     @pytest.mark.parametrize(
-        "text",
+        ("setting", "error"),
         [
-            '[skills]\ndirectory = "skills"',
-            '[telemetry]\notlp_endpoint = "x"',
-            "[telemetry]\nsample_ratio = 1",
-            "[telemetry]\ncapture_content = true",
+            ('otlp_endpoint = "collector:4318"', "otlp_endpoint: must be an http or https URL"),
+            ('otlp_endpoint = "http://c?key=1"', "otlp_endpoint: must be an http or https URL"),
+            ('otlp_protocol = "udp"', "otlp_protocol: must be 'http' or 'grpc'"),
+            ('otlp_headers_file = "/nowhere"', "otlp_headers_file: names a file that cannot be read"),
+            ("sample_ratio = 1.01", "sample_ratio: must be at most 1"),
+            ("sample_ratio = -0.1", "sample_ratio: must be at least 0"),
         ],
     )
-    def test_a_key_of_a_later_version_is_refused_by_name(self, text: str) -> None:
-        section, _, rest = text[1:].partition("]\n")
-        key = rest.split(" ")[0]
-        name = f"{section}.{key}" if section == "telemetry" else section.split(".")[0]
-        assert refusal(text) == f"{name}: not supported by this version of Portico"
+    def test_a_wrong_setting_of_traces_is_refused_by_name(self, setting: str, error: str) -> None:
+        assert f"telemetry.{error}" in refusal(f"[telemetry]\n{setting}")
+
+    def test_a_whole_number_is_a_ratio_of_samples(self) -> None:
+        assert load("[telemetry]\nsample_ratio = 1").telemetry.sample_ratio == 1
 
     def test_a_currency_is_its_iso_code(self) -> None:
         assert load('[telemetry]\ncurrency = "EUR"').telemetry.currency == "EUR"

@@ -61,6 +61,7 @@ from app.bootstrap.limits import LimitAccounts, LimitReports, open_limits
 from app.bootstrap.modules import load_rules
 from app.bootstrap.replicas import MaintenanceJobs, queue_limits, replica_for
 from app.bootstrap.tools import open_mcp, open_registry, tool_sources
+from app.bootstrap.tracing import open_traces
 from app.capabilities.models.breaker import BreakerState, CircuitBreaker, FailoverPolicy, ProviderHealth
 from app.capabilities.models.catalogue import EngineCatalogue
 from app.capabilities.models.tokens import LearningTokenEstimator
@@ -78,7 +79,7 @@ from app.domain.lifecycle import Mode
 from app.orchestration.admission import ConfiguredLimits
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.pattern import Pattern
-from app.orchestration.facade import Facade, FacadeConfig
+from app.orchestration.facade import Facade, FacadeConfig, never_sampled
 from app.orchestration.flow.flow_loop import flow_pattern
 from app.orchestration.flow.served_flow import ServedFlow
 from app.orchestration.patterns import agent_loop, redundant_loop, specialized_loop
@@ -98,6 +99,7 @@ from app.ports.validation import AnswerValidator
 from app.settings import Settings
 
 if TYPE_CHECKING:
+    from app.adapters.telemetry.tracing.provider import Tracing
     from app.adapters.tools.mcp.source import McpSource
 
 SUBSCRIPTION_CAPACITY = 4_096
@@ -147,6 +149,8 @@ class Service:
     local: LocalExecutions
     health: StorageHealth
     authenticator: Authenticator
+    tracing: "Tracing | None" = None
+    """What makes spans; None without a collector."""
 
     def metrics(self) -> tuple[bytes, str]:
         """Return the Prometheus exposition and its content type."""
@@ -174,6 +178,8 @@ class Service:
         are cancelled, and journaled ones are left to the next owner.
         """
         self.local.disconnect_idle()
+        if self.tracing is not None:
+            self.tracing.queue.flush()
         await self.runner.drain(self.local.shut_down)
 
 
@@ -181,16 +187,17 @@ class Service:
 async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PATTERNS) -> AsyncIterator[Service]:
     """Open the service until the context ends. Raises: ConfigurationFailure, StorageFailure."""
     base = Foundation.of(settings)
-    clock, metrics, storage = base.clock, base.metrics, settings.storage
+    clock, metrics, storage, owner = base.clock, base.metrics, settings.storage, ReplicaId(base.entropy.uuid7())
     patterns = _with_planner(patterns, settings, base.tools, base.rules)
     callbacks = base.writer_callbacks(lambda *lost: launcher.local.fail_unsaved(*lost))  # noqa: PLW0108 - made below
     async with (
+        open_traces(settings, owner, metrics, base.logs) as tracing,
         AsyncExitStack() as stack,
         open_session() as http,
         open_flows(base.flows, settings.flows, base.logs.log_node_error) as flows,
         open_database(storage.url, clock, base.entropy, statement_timeout=storage.statement_timeout) as database,
     ):
-        replica = replica_for(database, clock, ReplicaId(base.entropy.uuid7()), storage)
+        replica = replica_for(database, clock, owner, storage)
         event_bus, journal_config = base.event_bus(replica.sinks), JournalConfig(replica.owner, REMEMBERED_IDS)
         async with (
             open_journal(database, event_bus, clock, journal_config, callbacks) as journal,
@@ -206,8 +213,8 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
             engines = base.engines(http, stack)
             environment = base.environment(journal, event_bus, DatabaseSessions(database), engines, validator, accounts)
             launcher, records = Launcher(environment, runner, _with_flows(patterns, flows)), DatabaseRecords(database)
-            recovery, tailer = Recovery(store, launcher), LogTailer(store, event_bus)
-            facade_config, purge = base.facade_config(flows), partial(_purge, database, clock, settings)
+            recovery, tailer, local = Recovery(store, launcher), LogTailer(store, event_bus), launcher.local
+            facade_config, purge = base.facade_config(flows, tracing), partial(_purge, database, clock, settings)
             facade = Facade(
                 environment, store, records, facade_config, launcher=launcher, recovery=recovery, event_tailer=tailer
             )
@@ -215,8 +222,8 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
             jobs = MaintenanceJobs(recovery, tailer, purge, database.check, measure, base.on_storage_error)
             async with runner.serving(recovery.run_ticket), replica.maintenance(group, jobs):
                 _tune_interpreter()
-                yield Service(facade, settings, metrics, base.logs, runner, launcher.local, database.health, callers)
-                await runner.drain(launcher.local.shut_down)
+                yield Service(facade, settings, metrics, base.logs, runner, local, database.health, callers, tracing)
+                await runner.drain(local.shut_down)
             group.cancel_scope.cancel()
 
 
@@ -393,7 +400,7 @@ class Foundation:
             usage=accounts.usage,
         )
 
-    def facade_config(self, flows: Mapping[str, ServedFlow]) -> FacadeConfig:
+    def facade_config(self, flows: Mapping[str, ServedFlow], tracing: "Tracing | None") -> FacadeConfig:
         """Return the configuration of the facade, which serves these flows."""
         settings = self.settings
         return FacadeConfig(
@@ -402,6 +409,7 @@ class Foundation:
             self.grammars,
             flows,
             self_approval=settings.policy.self_approval,
+            sampler=never_sampled if tracing is None else tracing.is_sampled,
         )
 
     def limit_reports(self) -> LimitReports:

@@ -1,6 +1,6 @@
 """Facade: everything that entry points may ask of the service, and the types that they exchange with it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from app.domain.contract.response import Durability
 from app.domain.failures import Code, RequestFailure, StorageFailure
 from app.domain.fingerprints import digest
 from app.domain.ids import ExecutionId, IdempotencyKey, RequestId, SpanId, TraceId
-from app.domain.journal.header import REVISION, EffectiveLimits, ExecutionHeader
+from app.domain.journal.header import REVISION, EffectiveLimits, ExecutionHeader, SpanLink
 from app.domain.journal.outcomes import RecordedStep
 from app.domain.lifecycle import TERMINAL
 from app.domain.tool_policy import ToolCaller
@@ -112,13 +112,15 @@ __all__ = [
 class CallOptions:
     """Options of a call that are not part of the request's body.
 
-    The request's own `trace_id` takes precedence over the caller's. With `subscribe` the execution's events can be read
-    from the first one. `background` asks for a background execution although the body does not. `authentication_ms` is
+    The request's own `trace_id` takes precedence over the caller's. That is recorded if `sampled`; the sampler decides
+    if it is None, and about a trace of the request's own. With `subscribe` the execution's events can be read from the
+    first one. `background` asks for a background execution although the body does not. `authentication_ms` is
     how long it took to find the principal.
     """
 
     trace_id: TraceId | None = None
     parent_span_id: SpanId | None = None
+    sampled: bool | None = None
     subscribe: bool = False
     idempotency_key: IdempotencyKey | None = None
     background: bool = False
@@ -126,6 +128,11 @@ class CallOptions:
 
 
 DEFAULT_OPTIONS = CallOptions()
+
+
+def never_sampled(_: TraceId) -> bool:
+    """Return False: no trace is recorded."""
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +145,8 @@ class FacadeConfig:
     flows: Mapping[str, ServedFlow] = field(default_factory=dict)
     self_approval: bool = True
     """True if the user who asked for a call that waits for an approval may give it."""
+    sampler: Callable[[TraceId], bool] = never_sampled
+    """Decides about the traces of which no caller has decided; without an export of spans none is recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +274,9 @@ class Facade:
         if fork.session_id is not None and not origin.header.request.store:
             raise _store_refusal("a session_id, since a session stores its messages")
         request = merge_overrides(origin.header, from_step, fork.overrides)
-        admitted = await self._admit(request, principal, Transcript(origin.header.inherited_messages))
+        admitted = await self._admit(
+            request, principal, Transcript(origin.header.inherited_messages, root_span=origin.header.root_span)
+        )
         tools = self._override_tools(admitted, fork, principal.permissions)
         return fork_execution(self._header(admitted, principal, options), origin, from_step, fork, tools=tools)
 
@@ -392,11 +403,14 @@ class Facade:
         pattern = self._launcher.patterns[request.mode]
         execution_id = ExecutionId(self._environment.entropy.uuid7())
         own_trace = request.trace_id is not None and request.trace_id != options.trace_id
+        trace_id = request.trace_id or options.trace_id or TraceId(self._environment.entropy.token(16))
+        sampled = None if own_trace else options.sampled
+        caller = _caller_span(options) if own_trace else None
         return ExecutionHeader(
             execution_id=execution_id,
             request_id=request.request_id or RequestId(execution_id),
             tenant=principal.tenant,
-            trace_id=request.trace_id or options.trace_id or TraceId(self._environment.entropy.token(16)),
+            trace_id=trace_id,
             parent_span_id=None if own_trace else options.parent_span_id,
             mode=request.mode,
             pattern_version=pattern.version,
@@ -417,6 +431,8 @@ class Facade:
             permissions=principal.permissions,
             instructions=instructions,
             key_limits=principal.limits,
+            sampled=self._config.sampler(trace_id) if sampled is None else sampled,
+            links=tuple(link for link in (transcript.root_span, caller) if link is not None),
         )
 
 
@@ -428,6 +444,12 @@ class _Admitted(NamedTuple):
     transcript: Transcript
     agent: RequestedAgent | None
     instructions: str | None
+
+
+def _caller_span(options: CallOptions) -> SpanLink | None:
+    if options.trace_id is None or options.parent_span_id is None:
+        return None
+    return SpanLink(options.trace_id, options.parent_span_id)
 
 
 def _store_refusal(reason: str) -> RequestFailure:

@@ -16,8 +16,8 @@ from app.settings.schema import (
     ServerSettings,
     Settings,
     StorageSettings,
-    TelemetrySettings,
 )
+from app.settings.telemetry import TelemetrySettings
 from app.settings.values import ModelUrl, Secret
 
 __all__ = [

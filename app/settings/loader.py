@@ -35,7 +35,6 @@ _FILE, _CONFIG, _PREFIX = Path("portico.toml"), "PORTICO_CONFIG", "PORTICO__"
 _PLANNED_KEYS = frozenset(
     {
         "skills",
-        *("telemetry.otlp_endpoint", "telemetry.sample_ratio", "telemetry.capture_content"),
     }
 )
 

@@ -30,10 +30,17 @@ from app.domain.plan.steps import STEP_SPECS
 from app.ports.model import EngineCapabilities
 from app.settings.agents import AgentName, AgentSettings, agent_errors
 from app.settings.auth import AuthSettings, auth_errors
-from app.settings.connection import HeaderSettings, ProxyEnvironment, ProxySetting, ReadableFile, is_loopback
+from app.settings.connection import (
+    HeaderSettings,
+    ProxyEnvironment,
+    ProxySetting,
+    ReadableFile,
+    is_loopback,
+)
 from app.settings.known_models import known_model
 from app.settings.modules import AnswerRuleSettings, ModuleNames
 from app.settings.policy import PolicySettings
+from app.settings.telemetry import TelemetrySettings
 from app.settings.tool_sources import ToolSettings
 from app.settings.values import (
     SCHEMES,
@@ -189,21 +196,6 @@ class FailoverSettings(Table):
         0.2, description="Share of the attempts that may be retries"
     )
     retry_floor: Natural = Field(10, description="Retries that are always allowed within the window")
-
-
-class TelemetrySettings(Table):
-    """Logs, metrics and costs."""
-
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="`debug`, `info`, `warning` or `error`"
-    )
-    log_format: Literal["json", "console"] = Field(
-        "json", description="`json` for programs, `console` for people: coloured text on a terminal"
-    )
-    currency: Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")] = Field(
-        "USD", description="Currency of prices and costs"
-    )
-    stream_tool_content: bool = Field(True, description="Show arguments and results of tool calls in event streams")
 
 
 class LimitSettings(Table):

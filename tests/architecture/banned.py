@@ -24,6 +24,7 @@ RUNS_OTHERS_CODE = (
     "app/adapters/runners/",
     "app/adapters/event_bus.py",
     "app/adapters/stores/journal/writer.py",
+    "app/adapters/telemetry/tracing/span_queue.py",
     "app/adapters/tools/mcp/server.py",
     "app/adapters/tools/threads.py",
     "app/capabilities/tools/",
@@ -34,8 +35,8 @@ RUNS_OTHERS_CODE = (
     "app/bootstrap/modules.py",
     "app/entrypoints/",
 )
-"""Entry points, the event bus, the journal's writer, the runners, the callers of tools, custom rules and flows, the
-connection to an MCP server, and phase E, which owes an answer in every case.
+"""Entry points, the event bus, the journal's writer, the sender of spans, the runners, the callers of tools, custom
+rules and flows, the connection to an MCP server, and phase E, which owes an answer in every case.
 """
 
 

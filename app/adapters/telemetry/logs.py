@@ -136,6 +136,13 @@ class LogSink:
         """Log that the key set of the issuer of tokens could not be fetched; the reason quotes nothing of it."""
         self._logger.warning("issuer.unavailable", reason=reason)
 
+    def log_export(self, is_failing: bool) -> None:  # noqa: FBT001 - the only thing it says
+        """Log that the collector takes no traces any more, or takes them again."""
+        if is_failing:
+            self._logger.warning("traces.unavailable")
+        else:
+            self._logger.info("traces.exported")
+
     def log_node_error(self, correlation: CorrelationContext, node: str, error: Exception) -> None:
         """Log the error of a flow's node, whose text may hold anything and reaches no client."""
         request_id, trace = correlation.request_id, _trace(correlation)

@@ -66,6 +66,14 @@ class EffectiveLimits:
 
 
 @dataclass(frozen=True)
+class SpanLink:
+    """A span of another trace, or of another execution, that led to an execution."""
+
+    trace_id: TraceId
+    span_id: SpanId
+
+
+@dataclass(frozen=True)
 class ExecutionHeader:
     """Facts about an execution that are recorded before its first step.
 
@@ -77,7 +85,8 @@ class ExecutionHeader:
     executions of which this one holds messages or steps, the latest last. `user` and `key_id` are those of the
     principal that it was admitted for, `permissions` are the rights under which it runs to its end, and `key_limits`
     are those of the key. `instructions` are those of its session, which follow the system prompt. `auth_resolve_ms` is
-    the time that AuthResolve took; None in records of earlier releases, which have that stage in PREPARE.
+    the time that AuthResolve took; None in records of earlier releases, which have that stage in PREPARE. If it is
+    `sampled`, its spans are recorded by every replica that runs it; `links` are those of its root span.
     """
 
     execution_id: ExecutionId
@@ -105,6 +114,8 @@ class ExecutionHeader:
     agent: RequestedAgent | None = None
     instructions: str | None = None
     auth_resolve_ms: float | None = None
+    sampled: bool = False
+    links: tuple[SpanLink, ...] = ()
 
     @property
     def scope(self) -> AccessScope:
@@ -135,3 +146,8 @@ class ExecutionHeader:
     def root_span_id(self) -> SpanId:
         """Return the id of the span of the whole execution."""
         return span_id(self.execution_id, "")
+
+    @property
+    def root_span(self) -> SpanLink:
+        """Return the link to the span of the whole execution."""
+        return SpanLink(self.trace_id, self.root_span_id)

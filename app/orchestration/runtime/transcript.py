@@ -12,17 +12,21 @@ from app.domain.contract.messages import Message, system_prompt
 from app.domain.contract.response import SystemResponse
 from app.domain.failures import Code, RequestFailure
 from app.domain.ids import ExecutionId
-from app.domain.journal.header import ExecutionHeader
+from app.domain.journal.header import ExecutionHeader, SpanLink
 from app.domain.lifecycle import State
 from app.ports.storage import StoredExecution
 
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """Messages with which an execution begins, and the executions that they come from, the latest last."""
+    """Messages with which an execution begins, and the executions that they come from, the latest last.
+
+    `root_span` is that of the latest.
+    """
 
     messages: tuple[Message, ...] = ()
     ancestors: tuple[ExecutionId, ...] = ()
+    root_span: SpanLink | None = None
 
 
 NO_TRANSCRIPT: Final = Transcript()
@@ -52,12 +56,12 @@ def transcript_of(header: ExecutionHeader, response: SystemResponse, in_session:
     """Return the conversation that the execution ended with; `in_session` is that of its session by then, if any."""
     ancestors = (*header.ancestors, header.execution_id)
     if in_session and header.origin is None:
-        return Transcript(tuple(in_session), ancestors)
+        return Transcript(tuple(in_session), ancestors, header.root_span)
     overrides = () if header.fork is None else (message for each in header.fork.chain for message in each.messages)
     asked = joined(header.inherited_messages, header.request.messages)
     # Responses of format 1 have no messages.
     answer = [Message(role="assistant", content=response.content)] if response.content else []
-    return Transcript((*asked, *overrides, *(response.messages or answer)), ancestors)
+    return Transcript((*asked, *overrides, *(response.messages or answer)), ancestors, header.root_span)
 
 
 def joined(earlier: Sequence[Message], own: Sequence[Message]) -> tuple[Message, ...]:

@@ -98,6 +98,10 @@ class MetricsSink:
         """Count an event subscription whose queue was full."""
         self._registry.count("portico_readers_dropped_total")
 
+    def count_dropped_spans(self, spans: int) -> None:
+        """Count spans that were not exported. Unlike all others it may be called by another thread, one at a time."""
+        self._registry.count("portico_spans_dropped_total", amount=spans)
+
     def count_unknown_frames(self, provider: str, frames: int) -> None:
         """Count frames of a provider's stream that were ignored because their form is not known."""
         self._registry.count("portico_unknown_frames_total", provider, amount=frames)

@@ -1,0 +1,87 @@
+"""Tracing: the queue of finished spans, and the provider for the instrumentation of the HTTP server."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import anyio
+from anyio import to_thread
+from opentelemetry.metrics import NoOpMeterProvider
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+
+from app.adapters.telemetry.tracing.exporters import Exporter, silence_exporters
+from app.adapters.telemetry.tracing.sampler import is_sampled
+from app.adapters.telemetry.tracing.span_queue import DEFAULT_LIMITS, ExportLimits, ExportReports, SpanQueue
+from app.domain.ids import TraceId
+
+FLUSH_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class TracingConfig:
+    """Configuration of traces: the collector, the share of the traces that are recorded, and the service's name."""
+
+    endpoint: str
+    protocol: Literal["http", "grpc"]
+    headers: Callable[[], Mapping[str, str]]
+    sample_ratio: float
+    sample_errors: bool
+    capture_content: bool
+    service_version: str
+    service_instance: str
+
+
+class Tracing:
+    """Everything that makes spans of one process.
+
+    `queue` takes finished spans. `provider` is that of the SERVER spans. It records all of them, since the sampler is
+    asked before one is started; its processors put what they build into the queue.
+    """
+
+    def __init__(self, config: TracingConfig, queue: SpanQueue) -> None:
+        self.config = config
+        self.queue = queue
+        self.resource = resource_of(config)
+        self.provider = TracerProvider(
+            sampler=ALWAYS_ON,
+            resource=self.resource,
+            shutdown_on_exit=False,
+            meter_provider=NoOpMeterProvider(),
+        )
+
+    def is_sampled(self, trace_id: TraceId, caller_flags: int | None = None) -> bool:
+        """Return True if the trace is recorded."""
+        return is_sampled(trace_id, caller_flags, self.config.sample_ratio)
+
+
+def resource_of(config: TracingConfig) -> Resource:
+    """Return the resource of all spans; `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` add to it."""
+    own = {
+        "service.name": "portico",
+        "service.version": config.service_version,
+        "service.instance.id": config.service_instance,
+        "telemetry.sdk.language": "python",
+        "telemetry.sdk.name": "opentelemetry",
+    }
+    return Resource(own).merge(OTELResourceDetector().detect())
+
+
+@asynccontextmanager
+async def open_tracing(
+    config: TracingConfig, reports: ExportReports, limits: ExportLimits = DEFAULT_LIMITS
+) -> AsyncIterator[Tracing]:
+    """Export spans until the context ends; what is queued then is sent within 5 s, or dropped."""
+    silence_exporters()
+    exporter = Exporter(config.endpoint, config.protocol, config.headers)
+    queue = SpanQueue(exporter.current, reports, limits)
+    queue.start()
+    try:
+        yield Tracing(config, queue)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await to_thread.run_sync(partial(queue.close, FLUSH_SECONDS))
+        exporter.close()
