@@ -33,6 +33,11 @@ def idempotency_key(execution_id: ExecutionId, step: str, tool_call_id: ToolCall
     return IdempotencyKey(digest("tool", execution_id, step, tool_call_id))
 
 
+def fence_mark(execution_id: ExecutionId) -> str:
+    """Return the 8 hex digits that mark the fences around untrusted text in the prompts of an execution."""
+    return blake2b(f"fence:{execution_id}".encode(), digest_size=4).hexdigest()
+
+
 def span_id(execution_id: ExecutionId, anchor: str) -> SpanId:
     """Return the 16 hex digits of the span at that step."""
     return SpanId(blake2b(f"{execution_id}:{anchor}".encode(), digest_size=8).hexdigest())

@@ -190,7 +190,14 @@ class Facade:
         self._launcher = launcher
         self._config = config
         catalogue, registry = environment.catalogue, environment.tool_registry
-        self._admission = Admission(config.limits, catalogue, registry, launcher.patterns, environment.agents)
+        self._admission = Admission(
+            config.limits,
+            catalogue,
+            registry,
+            launcher.patterns,
+            environment.agents,
+            has_memory=environment.memory is not None,
+        )
         self._quotes = QuoteCalculator(catalogue, registry, config.currency, launcher.patterns, environment.agents)
 
     async def execute(

@@ -27,6 +27,7 @@ from app.domain.contract.response import (
     ValidationResult,
 )
 from app.domain.failures import Code, failure
+from app.domain.ids import DocumentId
 from app.domain.journal import events
 from app.domain.journal.events import CorrelationContext, Event, InferenceDelta, LiveDelta, StoredEvent, UnnumberedEvent
 from app.domain.journal.header import EffectiveLimits, ExecutionHeader
@@ -47,6 +48,7 @@ from app.domain.journal.outcomes import (
     RaceDecided,
     RecordedStep,
     Refused,
+    Retrieved,
     StageTrace,
     StopDecision,
     SuspensionAnswer,
@@ -55,6 +57,7 @@ from app.domain.journal.outcomes import (
     ToolEnded,
 )
 from app.domain.lifecycle import Mode, State
+from app.domain.memory import EmbeddingCharge, FoundChunk, LegState
 from app.domain.model_call import AttemptFailureReason, Reply
 from app.domain.tool_policy import CallVerdict
 from app.domain.tools import OfferedTool
@@ -139,6 +142,15 @@ OUTCOMES: Sequence[Any] = (
         OutputContract.model_validate({"schema": {"type": "object"}}),
         Limits(tool_rounds=3),
         1024,
+    ),
+    Retrieved(
+        "which lamp?",
+        (FoundChunk(DocumentId("lamps"), 2, "The lamp is green.", 0.5),),
+        LegState.ANSWERED,
+        LegState.FAILED,
+        2.5,
+        EmbeddingCharge("embedder", "small", 4, 0.001),
+        ("other#1",),
     ),
     TimerFired(),
     SuspensionAnswer({"decision": "approve", "list": [1, 2.5, None]}),
@@ -274,6 +286,8 @@ EVENTS: Sequence[Event] = (
     ),
     events.PassEnd(2, False, 0.75, 0.9, False, ("plan_inconsistent",), 1),
     events.NodeStart("Draft"),
+    events.RetrievalStart(5),
+    events.RetrievalEnd(5, 1, LegState.ANSWERED, LegState.SKIPPED, 2.5),
     events.FlowStep("Draft", "suspend"),
     SUSPENDED,
     events.ExecutionResumed("2/0/0/0/1", SuspensionKind.QUESTION, "ask_person", "local"),

@@ -1,37 +1,40 @@
-"""A search of memory that answers from a list, for tests of those who use it."""
+"""A memory whose search ranks chunks by the number of words that they share with the query, for executions in tests."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+import re
+from collections.abc import Mapping
 
 from app.domain.access.principal import Principal
 from app.domain.ids import DocumentId
-from app.domain.memory import FoundChunk, LegState, MemorySearchResult
-
-NOTHING_FOUND = MemorySearchResult((), LegState.FAILED, LegState.FAILED)
+from app.domain.memory import EmbeddingCharge, FoundChunk, LegState, MemorySearchResult
 
 
-@dataclass
-class ListedMemory:
-    """Implementation of the `MemorySearch` port: chunks rank by the share of the query's words that they contain."""
+class FixedMemory:
+    """Implementation of `MemorySearch` over documents of one chunk each; it notes every search."""
 
-    texts: Sequence[tuple[str, str]] = ()
-    """Ids of documents and their texts, each of which is one chunk."""
-    lexical: LegState = LegState.ANSWERED
-    vector: LegState = LegState.ANSWERED
-    queries: list[tuple[Principal, str]] = field(default_factory=list)
-    """The searches so far."""
+    def __init__(self, documents: Mapping[str, str] | None = None) -> None:
+        self.documents = dict(documents or {})
+        self.lexical = LegState.ANSWERED
+        self.vector = LegState.SKIPPED
+        self.embedding: EmbeddingCharge | None = None
+        self.searches: list[tuple[Principal, str, int, float]] = []
 
     async def search(
         self, principal: Principal, query: str, *, max_chunks: int, min_score: float = 0.0
     ) -> MemorySearchResult:
-        self.queries.append((principal, query))
-        if self.lexical is LegState.FAILED and self.vector is LegState.FAILED:
-            return NOTHING_FOUND
-        words = set(query.lower().split())
+        self.searches.append((principal, query, max_chunks, min_score))
+        if LegState.ANSWERED not in {self.lexical, self.vector}:
+            return MemorySearchResult((), self.lexical, self.vector, self.embedding)
+        wanted = _words(query)
+        ranked = sorted(
+            (-len(wanted & _words(text)) / max(1, len(wanted)), name) for name, text in self.documents.items()
+        )
         chunks = [
-            FoundChunk(DocumentId(document_id), 1, text, len(words & set(text.lower().split())) / max(1, len(words)))
-            for document_id, text in self.texts
+            FoundChunk(DocumentId(name), 1, self.documents[name], -score)
+            for score, name in ranked
+            if score < 0 and -score >= min_score
         ]
-        found = sorted((each for each in chunks if each.score > 0), key=lambda each: (-each.score, each.document_id))
-        result = MemorySearchResult((), self.lexical, self.vector)
-        return replace(result, chunks=tuple(each for each in found if each.score >= min_score)[:max_chunks])
+        return MemorySearchResult(tuple(chunks[:max_chunks]), self.lexical, self.vector, self.embedding)
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"\w+", text.casefold()))

@@ -195,4 +195,12 @@ EXAMPLES: dict[PromptId, Example] = {
         {"violations": [{"path": "$.price", "message": "must be a number"}], "left_out": 2}
     ),
     PromptId.SUBMIT_TOOL_DESCRIPTION: Example(),
+    PromptId.RETRIEVED_CONTEXT_USER: Example(
+        {
+            "chunks": [
+                {"source": "timetable#3", "content": "The ferry to Ven leaves at 9.15 and at 17.40."},
+                {"source": "prices#1", "content": "A return ticket costs 110 crowns."},
+            ]
+        }
+    ),
 }

@@ -28,6 +28,7 @@ from app.capabilities.prompting.prompts.repair import (
     RepairPlanInput,
     RepairToolCallInput,
 )
+from app.capabilities.prompting.prompts.retrieval import QuotedChunk, RetrievedContextInput
 from app.capabilities.prompting.prompts.task_profile import DEFAULT_PROFILE, TaskProfileInput, TaskProfileUpdateInput
 
 
@@ -110,4 +111,5 @@ def prompt_inputs(text: str) -> dict[PromptId, PromptInput]:
         PromptId.STRUCTURED_VIOLATIONS_USER: StructuredViolationsInput.from_pairs([(text, text)]),
         PromptId.STRUCTURED_ANSWER_USER: empty,
         PromptId.SUBMIT_TOOL_DESCRIPTION: empty,
+        PromptId.RETRIEVED_CONTEXT_USER: RetrievedContextInput(chunks=(QuotedChunk(source="a#1", content=text),)),
     }

@@ -42,6 +42,7 @@ from app.domain.journal.outcomes import (
     RaceDecided,
     RecordedStep,
     Refused,
+    Retrieved,
     StopDecision,
     SuspensionAnswer,
     TimerFired,
@@ -65,6 +66,7 @@ OUTCOME_TAGS: Mapping[type[Outcome], str] = MappingProxyType(
     {
         PlanningInputs: "Plannable",
         Plan: "Planned",
+        Retrieved: "Retrieved",
         Prepared: "Prepared",
         InferenceSetup: "Offered",
         AttemptSucceeded: "Replied",

@@ -6,7 +6,8 @@ Theory of operation
 2. A placeholder is filled from the input. A field is data; except for numbers, it is put between tags of its own. A
    property is our own text if that depends on the input, and never contains the input's text.
 3. The tags end in a mark, a word that no quoted text contains, so quoted text cannot end its quotation. A template
-   that quotes has the placeholder `{data_rule}`, which names the mark and says that marked text is data.
+   that quotes has the placeholder `{data_rule}`, which names the mark and says that marked text is data. Who renders
+   a prompt may give the mark: what looks like one of its tags is then escaped in the text, as is the mark itself.
 4. All placeholders are filled in one pass, so braces in data are braces. Characters that control or hide text are
    escaped as in JSON, lines end with a newline, and nothing else is changed.
 
@@ -60,6 +61,7 @@ class PromptId(StrEnum):
     STRUCTURED_ANSWER_USER = "STRUCTURED_ANSWER_USER"
     STRUCTURED_VIOLATIONS_USER = "STRUCTURED_VIOLATIONS_USER"
     SUBMIT_TOOL_DESCRIPTION = "SUBMIT_TOOL_DESCRIPTION"
+    RETRIEVED_CONTEXT_USER = "RETRIEVED_CONTEXT_USER"
 
 
 class PromptInput(BaseModel):
@@ -112,14 +114,18 @@ class PromptDefinition:
         if bool(quoted) != (DATA_RULE in self._places()):
             raise ValueError(f"{self.prompt_id} must say {{{DATA_RULE}}} where it quotes, and only there")
 
-    def render(self, input_data: BaseModel) -> str:
-        """Return the prompt for that input; equal inputs give equal prompts.
+    def render(self, input_data: BaseModel, mark: str | None = None) -> str:
+        """Return the prompt for that input; equal inputs and marks give equal prompts.
 
-        Raises: pydantic.ValidationError if the input is not the prompt's input and cannot be read as it.
+        Without a `mark`, which is 8 hex digits, quoted text is marked by a word that it does not contain. Raises:
+        pydantic.ValidationError if the input is not the prompt's input and cannot be read as it.
         """
         given = self.input_model.model_validate(input_data)
         texts = {name: _text(getattr(given, name)) for name in self._quoted()}
-        mark = unused_mark(texts.values())
+        if mark is None:
+            mark = unused_mark(texts.values())
+        else:
+            texts = {name: escape_tags(text, mark) for name, text in texts.items()}
         filled = {name: f"<{name}-{mark}>\n{text}\n</{name}-{mark}>" for name, text in texts.items()}
         filled[DATA_RULE] = _RULE.replace("{mark}", mark)
         return _PLACE.sub(lambda place: filled.get(place[1]) or str(getattr(given, place[1])), self.template)
@@ -158,6 +164,12 @@ def unused_mark(texts: Collection[str], size: int = 4) -> str:
     return next(word for word in words if not any(word in text for text in texts))
 
 
+def escape_tags(text: str, mark: str) -> str:
+    r"""Return the text with `<` as `\u003c` where it looks like the begin of a marked tag, and no mark in it."""
+    text = _TAG.sub(lambda found: _escaped(found[0]), text)
+    return re.sub(mark, lambda found: "".join(map(_escaped, found[0])), text, flags=re.IGNORECASE)
+
+
 def _text(value: Any) -> str:
     return escape_control_characters(value if isinstance(value, str) else _JSON.encode(value))
 
@@ -167,6 +179,8 @@ def _members(value: BaseModel) -> dict[str, Any]:
 
 
 _JSON: Final = json.JSONEncoder(ensure_ascii=False, default=_members)
+_TAG: Final = re.compile(r"[<\uff1c\ufe64\u2039\u3008](?=[\s/\\]{0,8}[\w-]{0,64}-[0-9a-fA-F]{8}\b)")
+"""What looks like the begin of a marked tag, other brackets that a model may read as such included."""
 _HARMFUL: Final = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
 )

@@ -21,6 +21,7 @@ from app.capabilities.prompting.prompts import (
     planning,
     recursion,
     repair,
+    retrieval,
     task_profile,
 )
 
@@ -35,6 +36,7 @@ FAMILIES: Final = (
     repair.PROMPTS,
     answer.PROMPTS,
     output_format.PROMPTS,
+    retrieval.PROMPTS,
 )
 """All shipped prompts, by family."""
 # fmt: off
@@ -96,12 +98,12 @@ class PromptRegistry:
         changed = {each: replace(self.definition(each), template=text) for each, text in texts.items()}
         return PromptRegistry({**self._definitions, **changed}.values())
 
-    def get_prompt(self, prompt_id: PromptId, input_data: BaseModel) -> str:
-        """Return the prompt's text for that input.
+    def get_prompt(self, prompt_id: PromptId, input_data: BaseModel, mark: str | None = None) -> str:
+        """Return the prompt's text for that input; a `mark` marks the quoted text.
 
         Raises: pydantic.ValidationError if the input is not the prompt's.
         """
-        return self.definition(prompt_id).render(input_data)
+        return self.definition(prompt_id).render(input_data, mark)
 
     def system_prompt_of(self, prompt_id: PromptId, input_data: PromptInput) -> str | None:
         """Return the system prompt that goes with a user prompt of that input; None if there is none.

@@ -18,9 +18,6 @@ MAX_REPLICAS: Final = 100
 MAX_PASSES: Final = 100
 """Upper bounds of the configurable limits."""
 MAX_SKILLS: Final = 1_000
-MAX_CHUNKS: Final = 50
-DEFAULT_CHUNKS: Final = 5
-"""Number of chunks of documents that one search returns."""
 _ID: Final = StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,128}$")
 RequestIdText = Annotated[RequestId, _ID]
 SessionIdText = Annotated[SessionId, _ID]

@@ -8,8 +8,6 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from app.domain.contract.constrained_types import (
-    DEFAULT_CHUNKS,
-    MAX_CHUNKS,
     MAX_MESSAGES,
     MAX_REPLICAS,
     MAX_SKILLS,
@@ -27,6 +25,7 @@ from app.domain.contract.constrained_types import (
 from app.domain.contract.messages import Message, conversation_errors
 from app.domain.contract.rules import MAX_RULES, Rule, RuleName
 from app.domain.lifecycle import Mode
+from app.domain.memory import DEFAULT_CHUNKS, MAX_CHUNKS
 
 
 class _Inbound(BaseModel):

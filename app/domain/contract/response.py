@@ -190,6 +190,18 @@ class Suspension(_Outbound):
     expires_at: datetime = Field(description="Time of expiry.")
 
 
+def _is_empty(values: Sequence[object]) -> bool:
+    return not values
+
+
+class Source(_Outbound):
+    """Part of a document that the answer was given to read."""
+
+    source: str = Field(description="Id of the part: `DOCUMENT_ID#NUMBER`, as the model saw it.")
+    document_id: str = Field(description="Id of the document.")
+    score: UnitInterval = Field(description="How well it fits the query.")
+
+
 class ResponseMetadata(_Outbound):
     """Details of how the answer was produced."""
 
@@ -208,6 +220,11 @@ class ResponseMetadata(_Outbound):
         default_factory=list,
         description="Warnings: `usage_implausible` if a provider reported token counts that cannot be true, which an"
         " estimate replaced.",
+    )
+    sources: list[Source] = Field(
+        default_factory=list,
+        exclude_if=_is_empty,
+        description="Parts of documents that were retrieved and read, best first; absent if there are none.",
     )
     client: dict[str, str] = Field(default_factory=dict, description="Metadata of the request.")
 

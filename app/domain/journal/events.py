@@ -20,6 +20,7 @@ from app.domain.fallback import Event as FsmEvent
 from app.domain.fallback import State as FsmState
 from app.domain.ids import RequestId, SessionId, SpanId, SuspensionId, ToolCallId, TraceId
 from app.domain.lifecycle import State
+from app.domain.memory import LegState
 
 INIT_ANCHOR = "init"
 END_ANCHOR = "end"
@@ -331,6 +332,29 @@ class FlowStep:
 
 
 @dataclass(frozen=True)
+class RetrievalStart:
+    """Start of a search of the memory, for at most `top_k` chunks of documents."""
+
+    type: ClassVar[str] = "retrieval.start"
+    top_k: int
+
+
+@dataclass(frozen=True)
+class RetrievalEnd:
+    """End of a search of the memory: how many chunks were found, and the state of each of its two legs.
+
+    A leg is `skipped` if there was nothing to search, or no room in the context for what it could find.
+    """
+
+    type: ClassVar[str] = "retrieval.end"
+    top_k: int
+    found: int
+    lexical: LegState
+    vector: LegState
+    duration_ms: float
+
+
+@dataclass(frozen=True)
 class ExecutionSuspended:
     """Suspension of the execution: nothing can run until the open suspensions are answered."""
 
@@ -399,6 +423,8 @@ Event: TypeAlias = (
     | PassEnd
     | NodeStart
     | FlowStep
+    | RetrievalStart
+    | RetrievalEnd
     | ExecutionSuspended
     | ExecutionResumed
     | TerminalEvent
@@ -468,6 +494,8 @@ EVENT_TYPES: tuple[type[Any], ...] = (
     PassEnd,
     NodeStart,
     FlowStep,
+    RetrievalStart,
+    RetrievalEnd,
     ExecutionSuspended,
     ExecutionResumed,
     ExecutionCompleted,

@@ -18,6 +18,7 @@ from app.domain.contract.response import NO_USAGE, TokenUsage, ValidationResult
 from app.domain.failures import Code, Failure, failure
 from app.domain.journal.step_key import StepKey
 from app.domain.lifecycle import Mode
+from app.domain.memory import EmbeddingCharge, FoundChunk, LegState
 from app.domain.model_call import AttemptFailureReason, Reply
 from app.domain.token_prices import TokenPrices
 from app.domain.tool_policy import CallVerdict
@@ -49,6 +50,23 @@ class Prepared:
     prior_message_count: int = 0
     left_out: tuple[str, ...] = ()
     context: ContextReport | None = None
+
+
+@dataclass(frozen=True)
+class Retrieved:
+    """Outcome: the memory was searched for this `query`. `chunks` are those that were found, best first.
+
+    Both legs are `skipped` if nothing was searched, because nothing is asked or the context has no room. `flagged` are
+    the sources of chunks that a guard refused.
+    """
+
+    query: str
+    chunks: tuple[FoundChunk, ...]
+    lexical: LegState
+    vector: LegState
+    duration_ms: float
+    embedding: EmbeddingCharge | None = None
+    flagged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -303,6 +321,7 @@ class StopDecision:
 Outcome: TypeAlias = (
     PlanningInputs
     | Plan
+    | Retrieved
     | Prepared
     | InferenceSetup
     | AttemptSucceeded

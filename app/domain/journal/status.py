@@ -16,6 +16,7 @@ from app.domain.journal.events import (
     InferenceStart,
     LifecycleTransition,
     NodeStart,
+    RetrievalStart,
     StepEnd,
     StepStart,
     StoredEvent,
@@ -138,4 +139,4 @@ _CODES: Mapping[str, Code] = MappingProxyType(
 """Code of a failed attempt or of a rejected answer, by the reason of the transition that follows it."""
 _RESTING = (ExecutionSuspended, ExecutionCompleted, ExecutionFailed, ExecutionCancelled)
 _MAY_FAIL = (ToolEnd, StepEnd, VoteCast, VoteDecided)
-_STARTS = frozenset({InferenceStart, ToolStart, StepStart, NodeStart, FlowStep})
+_STARTS = frozenset({InferenceStart, ToolStart, StepStart, NodeStart, FlowStep, RetrievalStart})

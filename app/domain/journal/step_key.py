@@ -4,6 +4,7 @@ A key alternates ordinals (from 0) and branch numbers: `2/1/0` is the first effe
 Inferences and tool calls are compositions: their attempts are `k/0`, `k/1`, …, and the wait after attempt i is
 `k/i/0`. The plan, the result of PREPARE and the decision to stop have named keys. The decision that some branches of a
 gather are enough, or that the time limit of a branch has passed, is recorded under the key of the step it belongs to.
+What PREPARE has to wait for comes before it, under the key `prepare/r` for the search of the memory.
 A worker's validation of the answer of step k is `k/validation`; it takes no ordinal. The decisions of policy about tool
 call k are `k/decision/0`, `k/decision/1`, ….
 """
@@ -100,5 +101,6 @@ ROOT = StepKey("")
 """Parent of the top-level steps; no step is recorded under it."""
 PLAN_KEY = StepKey("plan")
 PREPARE_KEY = StepKey("prepare")
+RETRIEVAL_KEY = StepKey("prepare/r")
 STOP_KEY = StepKey("stop")
 LIMIT_KEY = StepKey("limit")

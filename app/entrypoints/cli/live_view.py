@@ -77,6 +77,11 @@ def _scores(event: events.PassEnd) -> list[tuple[str, float | None]]:
     return [("completeness", event.completeness), ("coherence", event.coherence)]
 
 
+def _retrieval(event: events.RetrievalEnd) -> str:
+    legs = f"lexical {event.lexical}, vector {event.vector}"
+    return f"{event.found} of {event.top_k} chunks  {legs}  {event.duration_ms:.1f} ms"
+
+
 def _terminal(event: events.TerminalEvent) -> str:
     usage = event.response.token_usage
     return f"{event.response.state}  {usage.total_tokens} tokens{' (estimated)' if usage.estimated else ''}"
@@ -109,6 +114,8 @@ _STYLES: Mapping[type[Any], _EventStyle] = MappingProxyType(
         events.PassEnd: _EventStyle("bold cyan", _pass),
         events.NodeStart: _EventStyle("bold cyan", lambda event: "runs"),
         events.FlowStep: _EventStyle("bold cyan", lambda event: f"{event.node}  {event.outcome}"),
+        events.RetrievalStart: _EventStyle("blue", lambda event: f"up to {event.top_k} chunks"),
+        events.RetrievalEnd: _EventStyle("blue", _retrieval),
         events.ExecutionSuspended: _EventStyle("yellow", lambda event: f"{len(event.suspensions)} open suspensions"),
         events.ExecutionResumed: _EventStyle("yellow", lambda event: f"{event.tool_id} answered by {event.resumed_by}"),
         events.ExecutionCompleted: _EventStyle("green", _terminal),

@@ -13,6 +13,7 @@ from app.capabilities.tools.registry import ToolRegistry
 from app.domain.journal.header import ExecutionHeader
 from app.ports.events import EventFeed
 from app.ports.journal import Journal
+from app.ports.memory import MemorySearch
 from app.ports.model import TokenEstimator
 from app.ports.runtime import Clock, Entropy, ThreadPool
 from app.ports.storage import SessionStore
@@ -44,6 +45,7 @@ class Environment:
     quotas: Quotas
     usage: UsageMeter
     agents: AgentCatalogue = NO_AGENTS
+    memory: MemorySearch | None = None
     suspension_seconds: float = 7 * 24 * 3600
     stream_tool_content: bool = True
     """False if event streams show no arguments and results of tool calls."""

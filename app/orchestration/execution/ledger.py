@@ -36,11 +36,12 @@ from app.domain.journal.outcomes import (
     Candidate,
     InferenceSetup,
     RecordedStep,
+    Retrieved,
     ToolCallSuspended,
     ToolEnded,
     usage_of,
 )
-from app.domain.journal.step_key import StepKey
+from app.domain.journal.step_key import RETRIEVAL_KEY, StepKey
 from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
 from app.domain.token_prices import FREE, TokenPrices
 from app.domain.tools import ArgumentViolation
@@ -64,6 +65,26 @@ _FINAL_ANSWER_READS = 4096
 _LARGEST_RESERVED_SHARE = 0.25
 
 
+class UpstreamTime:
+    """Milliseconds of the attempts at inferences, and of the delays between them."""
+
+    __slots__ = ("attempts", "delays")
+
+    def __init__(self) -> None:
+        self.attempts: list[float] = []
+        self.delays: list[float] = []
+
+    @property
+    def attempts_ms(self) -> float:
+        """Milliseconds that attempts took."""
+        return fsum(self.attempts)
+
+    @property
+    def delays_ms(self) -> float:
+        """Milliseconds of delays between attempts."""
+        return fsum(self.delays)
+
+
 class Ledger:
     """Sums over the recorded attempts of one execution. Every attempt is charged to the `budget`, if there is one.
 
@@ -78,9 +99,10 @@ class Ledger:
         self.last_at = 0.0
         self.fallback_attempts = 0
         self.flags: set[str] = set()
+        self.upstream = UpstreamTime()
+        self.retrievals: dict[StepKey, Retrieved] = {}
+        """What searches of the memory found, by their steps."""
         self._costs: list[float] = []
-        self._upstream_ms: list[float] = []
-        self._waited_ms: list[float] = []
         self._attempts: list[_Attempt] = []
         self._excluded: tuple[StepKey, ...] = ()
 
@@ -90,22 +112,21 @@ class Ledger:
         return fsum(self._costs)
 
     @property
-    def upstream_ms(self) -> float:
-        """Milliseconds that attempts took."""
-        return fsum(self._upstream_ms)
-
-    @property
-    def waited_ms(self) -> float:
-        """Milliseconds of delays between attempts."""
-        return fsum(self._waited_ms)
-
-    @property
     def partial_text(self) -> str | None:
         """The text of the last attempt if it did not become a reply."""
         last = _last(self._shown())
         if last is None or isinstance(last.outcome, AttemptSucceeded):
             return None
         return last.outcome.partial or None
+
+    @property
+    def has_untrusted_text(self) -> bool:
+        """True if a tool, or a search that is a step of a plan, has returned text that is not trusted.
+
+        What PREPARE has found is in the messages with which the execution begins, if it is used.
+        """
+        retrieved = any(found.chunks for key, found in self.retrievals.items() if key != RETRIEVAL_KEY)
+        return retrieved or self.tool_calls.has_untrusted_result
 
     @property
     def was_over_budget(self) -> bool:
@@ -144,7 +165,7 @@ class Ledger:
         outcome = step.outcome
         assert isinstance(outcome, AttemptSucceeded | AttemptFailed | AttemptCancelled)  # noqa: S101 - of an attempt
         self.last_at = max(self.last_at, step.at)
-        self._upstream_ms.append(outcome.duration_ms)
+        self.upstream.attempts.append(outcome.duration_ms)
         is_unsent = isinstance(outcome, AttemptFailed) and outcome.reason in _UNSENT
         self.fallback_attempts += is_fallback and not is_unsent
         key = StepKey(step.key)
@@ -167,7 +188,7 @@ class Ledger:
     def record_delay(self, step: RecordedStep, seconds: float) -> None:
         """Add a delay between two attempts."""
         self.last_at = max(self.last_at, step.at)
-        self._waited_ms.append(seconds * 1000)
+        self.upstream.delays.append(seconds * 1000)
 
     def record_tool_attempt(
         self, step: RecordedStep, state: "ToolCallState", *, round_key: StepKey, is_unsafe: bool
@@ -175,6 +196,20 @@ class Ledger:
         """Add an attempt at a tool call."""
         self.last_at = max(self.last_at, step.at)
         self.tool_calls.record_attempt(step, state, round_key=round_key, is_unsafe=is_unsafe)
+
+    def record_retrieval(self, step: RecordedStep, found: Retrieved) -> None:
+        """Add a search of the memory, with what the embedding of its query took."""
+        self.last_at = max(self.last_at, step.at)
+        self.retrievals[StepKey(step.key)] = found
+        charge = found.embedding
+        if charge is None:
+            return
+        self.usage += TokenUsage(input_tokens=charge.tokens, total_tokens=charge.tokens)
+        if charge.cost:
+            self.is_priced = True
+            self._costs.append(charge.cost)
+        if self.budget is not None:
+            self.budget.charge_share(step.key, BudgetShare(charge.tokens, charge.cost))
 
     def _shown(self) -> "Sequence[_Attempt]":
         if not self._excluded:
@@ -403,7 +438,11 @@ class Budget:
     def charge(self, key: str, usage: TokenUsage, prices: TokenPrices | None) -> None:
         """Replace the share of an attempt that ended with what it took."""
         self._running.pop(key, None)
-        self._used[key] = BudgetShare(usage.total_tokens, (prices or FREE).cost_of(usage))
+        self.charge_share(key, BudgetShare(usage.total_tokens, (prices or FREE).cost_of(usage)))
+
+    def charge_share(self, key: str, share: BudgetShare) -> None:
+        """Add what a step took, once."""
+        self._used[key] = share
 
     def _limits(self, read: int, prices: TokenPrices) -> Iterator[_Limit]:
         taken, reserve = _sum({**self._used, **self._running}), self._reserve
@@ -453,6 +492,8 @@ def _recorded_shares(steps: Mapping[StepKey, RecordedStep]) -> Iterator[tuple[st
         if isinstance(step.outcome, AttemptSucceeded | AttemptFailed | AttemptCancelled):
             usage = usage_of(step.outcome)
             yield key, BudgetShare(usage.total_tokens, (recorded_prices(steps, step) or FREE).cost_of(usage))
+        elif isinstance(step.outcome, Retrieved) and step.outcome.embedding is not None:
+            yield key, BudgetShare(step.outcome.embedding.tokens, step.outcome.embedding.cost)
 
 
 def recorded_prices(steps: Mapping[StepKey, RecordedStep], attempt: RecordedStep) -> TokenPrices | None:

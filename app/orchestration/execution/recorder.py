@@ -17,6 +17,7 @@ from app.domain.journal.events import (
     InferenceStart,
     LifecycleTransition,
     NodeStart,
+    RetrievalStart,
     StoredEvent,
     ToolStart,
     UnnumberedEvent,
@@ -29,7 +30,7 @@ from app.ports.journal import ExecutionHistory, Journal
 from app.ports.runtime import Clock, Timeline
 
 _STATES_AT_REST = frozenset({State.INIT, State.SUSPENDED})
-StartEvent: TypeAlias = InferenceStart | ToolStart | NodeStart
+StartEvent: TypeAlias = InferenceStart | ToolStart | NodeStart | RetrievalStart
 MIN_REMAINING_SECONDS = 30.0
 """Least running time of an execution that is continued."""
 

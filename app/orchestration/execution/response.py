@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from app.domain.contract.constrained_types import ConfidenceSource
 from app.domain.contract.messages import Message
 from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import (
@@ -31,6 +32,7 @@ from app.domain.model_call import Reply
 from app.domain.pattern_result import PatternResult
 from app.orchestration.execution.execution import Execution
 from app.orchestration.execution.progress import RunProgress
+from app.orchestration.execution.retrieval.sources import RetrievedTexts, coverage, retrieved_texts, sources_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,9 @@ def build_response(
     """Return the response. It shows what was done, however the run ended."""
     header, ledger, state = execution.header, execution.ledger, termination.state
     result = termination.result or progress.partial_result
-    tool_calls, last_reply, last_speaker = ledger.tool_calls.made(), ledger.last_reply, ledger.last_speaker
+    tool_calls = ledger.tool_calls.made()
+    retrieved = retrieved_texts(ledger, progress.prepared)
+    confidence, confidence_source = _confidence(result, retrieved)
     return SystemResponse(
         request_id=header.request_id,
         session_id=header.request.session_id,
@@ -82,8 +86,8 @@ def build_response(
         content=ledger.partial_text if result is None else result.content,
         structured_output=None if result is None else result.structured_output,
         tool_calls_made=tool_calls,
-        confidence=None if result is None else result.confidence,
-        confidence_source=None if result is None else result.confidence_source,
+        confidence=confidence,
+        confidence_source=confidence_source,
         validation_result=None if result is None else result.validation,
         token_usage=ledger.usage,
         cost=Cost(amount=ledger.cost, currency=header.currency) if ledger.is_priced else None,
@@ -92,7 +96,7 @@ def build_response(
         final_answer=None if result is None else result.final_answer,
         messages=[] if header.revision == 1 else list(termination.new_messages),
         suspensions=list(suspensions),
-        metadata=_metadata(execution, progress, state, last_reply=last_reply, last_speaker=last_speaker),
+        metadata=_metadata(execution, progress, termination, retrieved),
         error=None if termination.failure is None else SystemError.of(termination.failure),
     )
 
@@ -139,16 +143,22 @@ def _final_plan(plan: PlanReport, state: State) -> PlanReport:
     return plan.model_copy(update={"steps": steps})
 
 
+def _confidence(
+    result: PatternResult | None, retrieved: Sequence[RetrievedTexts]
+) -> tuple[float | None, ConfidenceSource | None]:
+    """Return the confidence in a result: its own, or else how well what was asked is covered by what was retrieved."""
+    if result is None or result.confidence is not None:
+        return (None, None) if result is None else (result.confidence, result.confidence_source)
+    covered = coverage(retrieved)
+    return (None, None) if covered is None else (covered, ConfidenceSource.RETRIEVAL)
+
+
 def _metadata(
-    execution: Execution,
-    progress: RunProgress,
-    state: State,
-    *,
-    last_reply: tuple[Reply, Candidate] | None,
-    last_speaker: tuple[str, str] | None,
+    execution: Execution, progress: RunProgress, termination: Termination, retrieved: Sequence[RetrievedTexts]
 ) -> ResponseMetadata:
     header, ledger, prepared = execution.header, execution.ledger, progress.prepared
-    provider, model = last_speaker or (None, None)
+    last_reply, state = ledger.last_reply, termination.state
+    provider, model = ledger.last_speaker or (None, None)
     return ResponseMetadata(
         provider=provider,
         model=model,
@@ -160,6 +170,7 @@ def _metadata(
         kept_by=None if last_reply is None else last_reply[1].way,
         durability=_durability(execution, state),
         flags=sorted(ledger.flags),
+        sources=sources_of(retrieved),
         client=header.request.metadata,
     )
 

@@ -1,24 +1,30 @@
 """PREPARE: the session's turn and the stages that find out what an execution begins with.
 
-No stage waits for anything yet, so the effect is instant: its events are stored together with the INIT event. A stage
-that waits, as retrieval will, is awaited like the others; then PREPARE has to stop being instant.
+No stage waits, so the effect is instant: its events are stored together with the INIT event. What has to be waited for
+is an effect of its own before it, under a key below that of PREPARE: the search of the memory, if the request asks for
+it. Its outcome is recorded, and the stages read it from there. Without it nothing is added to the record.
 """
 
 from collections.abc import Sequence
 
 from app.domain.contract.messages import Message
+from app.domain.contract.request import SystemRequest
 from app.domain.failures import Failure
+from app.domain.fingerprints import fence_mark
 from app.domain.journal.events import ContextAssembled, CorrelationContext, Event, StageEnd
-from app.domain.journal.outcomes import Outcome, Prepared, Refused
-from app.domain.journal.step_key import PREPARE_KEY
+from app.domain.journal.outcomes import Outcome, Prepared, Refused, Retrieved
+from app.domain.journal.step_key import PREPARE_KEY, RETRIEVAL_KEY
+from app.domain.memory import FoundChunk
 from app.orchestration.execution.effect import Effect
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.execution import Execution
 from app.orchestration.execution.pattern import Pattern
+from app.orchestration.execution.retrieval.search import Retrieval, RetrievalQuery
 from app.orchestration.execution.session_turn import SessionTurn
 from app.orchestration.execution.tool_calls.call_permission import caller_of
 from app.orchestration.pipeline.stages import (
     PREPARE_STAGES,
+    STAGES_BEFORE_RETRIEVAL,
     Preparation,
     StageTimer,
     build_conversation,
@@ -36,6 +42,8 @@ class Preparer:
         self._timer = timer
         session_id = execution.header.request.session_id
         self.turn = None if session_id is None else SessionTurn(execution, session_id)
+        self.found: tuple[FoundChunk, ...] = ()
+        """The chunks of documents that were found for the request, best first."""
 
     async def acquire_turn(self) -> Sequence[Message]:
         """Wait for the session's turn and return the conversation that a planner reads, which runs before PREPARE."""
@@ -63,6 +71,17 @@ class Preparer:
             context=preparation.context,
         )
 
+    async def has_room(self) -> bool:
+        """Return True if the context has room for retrieved chunks beside all that comes before them."""
+        preparation = self._preparation(self._execution.environment)
+        try:
+            for stage in STAGES_BEFORE_RETRIEVAL:
+                preparation = await stage.apply(preparation)
+        except Failure:
+            # PREPARE will meet the same failure, and reports it.
+            return False
+        return preparation.room > 0
+
     def _preparation(self, environment: Environment) -> Preparation:
         header = self._execution.header
         return Preparation(
@@ -76,6 +95,8 @@ class Preparer:
             permissions=header.permissions,
             instructions=header.instructions,
             caller=caller_of(header),
+            found=self.found,
+            fence_mark=fence_mark(header.execution_id),
         )
 
     def _earlier_messages(self) -> SessionHistory:
@@ -117,3 +138,19 @@ class PrepareEffect(Effect):
         report = outcome.context
         in_session = self.correlation.session_id is not None or outcome.prior_message_count > 0
         return in_session or (report is not None and bool(report.skills or report.excluded or report.chunks))
+
+
+async def retrieve_context(execution: Execution, preparer: Preparer | None) -> None:
+    """Search the memory for what the request asks, unless that is recorded, and give the preparer what was found."""
+    has_room = None if preparer is None else preparer.has_room
+    query = _query_of(execution.header.request)
+    search = Retrieval(execution, RETRIEVAL_KEY, execution.correlation, query, has_room)
+    step = await execution.perform(search)
+    if preparer is not None and isinstance(step.outcome, Retrieved):
+        preparer.found = step.outcome.chunks
+
+
+def _query_of(request: SystemRequest) -> RetrievalQuery:
+    """Return the search for the text of the request's last user message."""
+    asked = next((message.text for message in reversed(request.messages) if message.role == "user"), "")
+    return RetrievalQuery(asked, request.context.max_chunks, request.context.min_score)

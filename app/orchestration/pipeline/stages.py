@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from app.capabilities.context.assembly import ContextPieces, assemble
+from app.capabilities.context.retrieved import retrieved_context
 from app.capabilities.models.context_window import Window, context_exceeded, largest_window, measure
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain.access.principal import ALL, Permission, Permissions, Principal
@@ -29,6 +30,7 @@ from app.domain.failures import AccessFailure, Code
 from app.domain.ids import TenantId
 from app.domain.journal.header import EffectiveLimits
 from app.domain.journal.outcomes import StageTrace
+from app.domain.memory import FoundChunk
 from app.domain.tool_policy import ToolCaller
 from app.domain.tools import ToolDefinition
 from app.orchestration.execution.environment import Environment
@@ -92,6 +94,10 @@ class Preparation(NamedTuple):
     redacted: Mapping[str, int] = MappingProxyType({})
     """Number of values of the history that were replaced, by kind."""
     skills: SelectedSkills = NO_SKILLS
+    found: tuple[FoundChunk, ...] = ()
+    """The chunks that were found for the request, best first."""
+    fence_mark: str = ""
+    """The mark of the fences around untrusted text."""
     retrieved: RetrievedContext = NOTHING_RETRIEVED
     messages: tuple[Message, ...] = ()
     """The assembled context."""
@@ -183,6 +189,8 @@ async def _context_guard(preparation: Preparation) -> Preparation:
 
     Raises: InferenceFailure (INFERENCE_CONTEXT_EXCEEDED) with every term of the equation.
     """
+    if preparation.found:
+        preparation = preparation._replace(retrieved=_fitting_chunks(preparation))
     messages, skills = assemble(preparation.whole_pieces), preparation.skills
     window = preparation.window
     terms = measure(messages, preparation.offered, window.counter, window.limit)
@@ -199,6 +207,12 @@ async def _context_guard(preparation: Preparation) -> Preparation:
     return preparation._replace(messages=messages, context=report)
 
 
+def _fitting_chunks(preparation: Preparation) -> RetrievedContext:
+    """Return the found chunks with the message of those that fit beside all else."""
+    prompts, counter = preparation.environment.prompts, preparation.window.counter
+    return retrieved_context(preparation.found, preparation.room, prompts, counter, preparation.fence_mark)
+
+
 AUTH_RESOLVE: Final = Stage("AuthResolve", _auth_resolve)
 """Runs in the facade, before INIT, so that a refused caller leaves no execution behind; INIT records its time."""
 HISTORY_SANITIZE: Final = Stage("HistorySanitize", _history_sanitize)
@@ -206,6 +220,8 @@ CONTEXT_GUARD: Final = Stage("ContextGuard", _context_guard)
 TOOL_SPLIT: Final = Stage("ToolSplit", _tool_split)
 PREPARE_STAGES: Final[Sequence[Stage[Preparation]]] = (TOOL_SPLIT, HISTORY_SANITIZE, CONTEXT_GUARD)
 """Stages of PREPARE in the order in which they run."""
+STAGES_BEFORE_RETRIEVAL: Final = PREPARE_STAGES[:-1]
+"""Stages that find what comes before retrieved context; the last one chooses the chunks that fit beside it."""
 _SEED_ORDER: Final = tuple(stage.name for stage in (AUTH_RESOLVE, HISTORY_SANITIZE, CONTEXT_GUARD, TOOL_SPLIT))
 UNTIMED_AUTH_RESOLVE: Final = StageTrace(AUTH_RESOLVE.name, 0.0, "ok")
 """AuthResolve of an execution that an earlier release has queued: its header does not hold how long it took."""

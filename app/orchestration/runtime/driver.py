@@ -28,7 +28,7 @@ from app.orchestration.execution.reserve import withhold_time
 from app.orchestration.execution.response import Termination, build_response, minimal_failure, terminal_event
 from app.orchestration.execution.session_turn import SessionTurn
 from app.orchestration.patterns.agent_patterns import AGENT_PATTERNS
-from app.orchestration.pipeline.prepare import PrepareEffect, Preparer
+from app.orchestration.pipeline.prepare import PrepareEffect, Preparer, retrieve_context
 from app.orchestration.pipeline.stages import AUTH_RESOLVE, StageTimer
 from app.orchestration.planning.synthesis import answer_without_model
 from app.orchestration.runtime.salvage import LIMIT_REACHED, reached_limit, salvage
@@ -138,6 +138,8 @@ async def _prepare(
     execution: Execution, progress: RunProgress, context: RunContext, preparer: Preparer | None
 ) -> RunContext:
     """Perform PREPARE and return the context behind it. Raises: the failure of the stage that refused the request."""
+    if execution.header.request.context.retrieve:
+        await retrieve_context(execution, preparer)
     step = await execution.perform(PrepareEffect(execution.correlation, preparer))
     assert isinstance(step.outcome, Prepared | Refused)  # noqa: S101 - the only outcomes of PREPARE
     if isinstance(step.outcome, Refused):
@@ -249,7 +251,7 @@ def _summed_stages(execution: Execution, progress: RunProgress, termination: Ter
     execute_ms = max(0.0, ledger.last_at - progress.prepared_at) * 1000
     return [
         StageEnd("Execute", execute_ms, outcome),
-        StageEnd("FailoverDecide", ledger.upstream_ms + ledger.waited_ms, outcome),
+        StageEnd("FailoverDecide", ledger.upstream.attempts_ms + ledger.upstream.delays_ms, outcome),
     ]
 
 

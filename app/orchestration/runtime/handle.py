@@ -48,7 +48,7 @@ class ExecutionHandle:
     @property
     def upstream_ms(self) -> float:
         """Return the milliseconds that all provider attempts took together."""
-        return self._execution.ledger.upstream_ms
+        return self._execution.ledger.upstream.attempts_ms
 
     def add_done_callback(self, callback: Callable[[], None]) -> None:
         """Call back once when the execution has ended or was suspended; at once if it already has."""

@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field, JsonValue
 from app.domain.contract.messages import Message
 from app.domain.contract.response import Cost, Json, TokenUsage, public_message
 from app.domain.failures import Failure
-from app.domain.journal.events import Event, InferenceStart, NodeStart, StoredEvent, ToolStart
+from app.domain.journal.events import Event, InferenceStart, NodeStart, RetrievalStart, StoredEvent, ToolStart
 from app.domain.journal.outcomes import (
     AgentCallStarted,
     AgentStarted,
@@ -35,6 +35,7 @@ from app.domain.journal.outcomes import (
     RaceDecided,
     RecordedStep,
     Refused,
+    Retrieved,
     StopDecision,
     SuspensionAnswer,
     TimerFired,
@@ -59,9 +60,10 @@ class StepView(BaseModel):
 
     key: str = Field(description="The step's key in the journal.")
     kind: str = Field(
-        description="`prepare`, `planning`, `plan`, `inference` (tools and candidates), `attempt` (at an inference), "
-        "`tool_call`, `node` and `agent` (of a flow: its function; its system prompt and model), `validation` (of an "
-        "answer, by a worker), `wait`, `answer` (to a suspension), `decision`, `refusal`, or `stop`."
+        description="`retrieval` (a search of the memory), `prepare`, `planning`, `plan`, `inference` (tools and "
+        "candidates), `attempt` (at an inference), `tool_call`, `node` and `agent` (of a flow: its function; its "
+        "system prompt and model), `validation` (of an answer, by a worker), `wait`, `answer` (to a suspension), "
+        "`decision`, `refusal`, or `stop`."
     )
     from_step: int | None = Field(description="The `from_step` of a fork that runs it again; null before the first.")
     step_name: str | None = Field(description="The plan step, or the node of a flow, that it belongs to.")
@@ -81,7 +83,7 @@ def step_views(history: ExecutionHistory, patterns: Mapping[Mode, Pattern]) -> l
     starts: dict[str, StoredEvent] = {}
     for stored in history.events:
         first_events.setdefault(stored.anchor, stored)
-        if isinstance(stored.event, InferenceStart | ToolStart | NodeStart):
+        if isinstance(stored.event, InferenceStart | ToolStart | NodeStart | RetrievalStart):
             starts[stored.anchor] = stored
     return [
         _view(history, step, starts.get(key), first_events.get(key), requests.get(key))
@@ -151,7 +153,13 @@ def _duration_ms(history: ExecutionHistory, step: RecordedStep) -> float | None:
     """Return the duration of what took time; None for what was only looked up or decided."""
     match step.outcome:
         case (
-            AttemptSucceeded() | AttemptFailed() | AttemptCancelled() | ToolEnded() | ToolCallSuspended() | NodeEnded()
+            AttemptSucceeded()
+            | AttemptFailed()
+            | AttemptCancelled()
+            | ToolEnded()
+            | ToolCallSuspended()
+            | NodeEnded()
+            | Retrieved()
         ):
             return step.outcome.duration_ms
         case Prepared() | Refused():
@@ -172,6 +180,12 @@ def _prepared(outcome: Prepared) -> Json:
     found = {"tools": list(outcome.tools), "truncated_history": outcome.truncated_history}
     context = {} if outcome.context is None else {"context": asdict(outcome.context)}
     return {"messages": _messages(outcome.messages), **found, **context}
+
+
+def _retrieved(outcome: Retrieved) -> Json:
+    chunks = [{"source": each.source, "score": each.score, "content": each.text} for each in outcome.chunks]
+    legs = {"lexical": outcome.lexical, "vector": outcome.vector}
+    return {"chunks": chunks, **legs, "flagged": list(outcome.flagged)}
 
 
 def _setup(outcome: InferenceSetup) -> Json:
@@ -229,6 +243,7 @@ OUTCOMES: Mapping[type[Outcome], tuple[str, Callable[[Any], Json]]] = MappingPro
             },
         ),
         Plan: ("plan", _plan),
+        Retrieved: ("retrieval", _retrieved),
         Prepared: ("prepare", _prepared),
         InferenceSetup: ("inference", _setup),
         AttemptSucceeded: ("attempt", _reply),
@@ -250,6 +265,6 @@ OUTCOMES: Mapping[type[Outcome], tuple[str, Callable[[Any], Json]]] = MappingPro
 )
 """The kind of the step that each outcome makes, and the function that shows it."""
 _STARTED: Mapping[type[Event], str] = MappingProxyType(
-    {InferenceStart: "attempt", ToolStart: "tool_call", NodeStart: "node"}
+    {InferenceStart: "attempt", ToolStart: "tool_call", NodeStart: "node", RetrievalStart: "retrieval"}
 )
 """The kind of a step that began with such an event."""

@@ -40,6 +40,8 @@ CONTRACT = {
     "pass.end": "pass converged completeness coherence consistent reasons ttl_remaining",
     "node.start": "node",
     "flow.step": "node outcome",
+    "retrieval.start": "top_k",
+    "retrieval.end": "top_k found lexical vector duration_ms",
     "execution.suspended": "suspensions response",
     "execution.resumed": "suspension_id kind tool_id resumed_by",
     "execution.completed": "response",

@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 
 from app.domain.failures import Code, RequestFailure
-from app.domain.journal.step_key import PREPARE_KEY
+from app.domain.journal.step_key import PREPARE_KEY, RETRIEVAL_KEY
 from app.domain.lifecycle import State
 from app.domain.tools import SideEffects
 from app.orchestration.execution.execution import Execution
 from app.orchestration.runtime.fork import ForkRequest, fork_execution, inherited_steps
 from app.ports.journal import ExecutionHistory
 from tests.support.harness import Harness, chat_request, make_harness, replay_offline, response_of, scripted_engine
+from tests.support.memory import FixedMemory
 from tests.support.send_tool import SEND, sending
 from tests.support.tools import FakeTool
 from tests.support.virtual_time import VirtualClock
@@ -129,4 +130,19 @@ async def test_a_fork_of_a_fork_inherits_the_inherited_steps(clock: VirtualClock
     execution, history = await fork(here, first, 2, name="fork of the fork", messages=ADDED)
     assert response_of(execution).content == "and again"
     assert tool.run_count == 1
+    assert replay_offline(history) == len(history.steps)
+
+
+async def test_a_fork_inherits_what_was_retrieved_and_does_not_search_again(clock: VirtualClock) -> None:
+    memory = FixedMemory({"lamp": "The lamp is green."})
+    engine = scripted_engine(clock, "a", ACT, {"text": "green"}, {"text": "still green"})
+    here = make_harness(clock, engine, tools=[unsafe()])
+    here.environment = replace(here.environment, memory=memory)
+    _, origin = await here.run(chat_request("Which lamp?", context={"retrieve": True}))
+    memory.documents.clear()
+    execution, history = await fork(here, origin, 0, messages=ADDED)
+    assert [step.key for step in inherited_steps(origin, 0)] == [RETRIEVAL_KEY, PREPARE_KEY]
+    assert execution.header.inherited_messages == ()
+    assert len(memory.searches) == 1
+    assert [source.source for source in response_of(execution).metadata.sources] == ["lamp#1"]
     assert replay_offline(history) == len(history.steps)

@@ -97,11 +97,11 @@ class CallPermissions:
 
     def _decide(self, environment: Environment, state: ToolCallState, offered: OfferedTool) -> CallDecided:
         """Return what policy says now. Arguments that do not fit the tool are refused without a question."""
-        registry, call, calls = environment.tool_registry, state.call, self._execution.ledger.tool_calls
+        registry, call, ledger = environment.tool_registry, state.call, self._execution.ledger
         header = self._execution.header
         about = CallCircumstances(
-            is_untrusted=self._is_untrusted or header.fork is not None or calls.has_untrusted_result,
-            is_repeated=calls.has_granted(state),
+            is_untrusted=self._is_untrusted or header.fork is not None or ledger.has_untrusted_text,
+            is_repeated=ledger.tool_calls.has_granted(state),
             is_replica=self.settings.replica is not None,
         )
         verdict = registry.policy.decide(offered, call.arguments, caller_of(header, self.settings.correlation), about)

@@ -1,0 +1,1 @@
+"""Retrieval: searches of the memory as effects, and the sources that an answer has read."""
