@@ -18,6 +18,14 @@ from app.domain.journal.status import ExecutionStatus
 from app.domain.lifecycle import TERMINAL, Mode, State
 from app.domain.suspensions import ABOUT_CALLS
 from app.orchestration.execution.environment import Environment
+from app.orchestration.redaction import (
+    RedactedSubscription,
+    redact_handle,
+    redacted_events,
+    redacted_response,
+    redacted_suspensions,
+    sees_all,
+)
 from app.orchestration.rights import require
 from app.orchestration.runtime.agent_trace import AgentTrace, agent_trace
 from app.orchestration.runtime.driver import pattern_for, require_current_version
@@ -143,9 +151,9 @@ class Executions:
         """Return the execution with its status."""
         history = await self._running_history(principal.readable, request_id)
         if history is not None:
-            return _view(history.header, status_of(history), [])
+            return _shown(_view(history.header, status_of(history), []), principal)
         stored = await self._stored(principal.readable, request_id)
-        return _view(stored, await self._status(stored), await self._open_suspensions(stored))
+        return _shown(_view(stored, await self._status(stored), await self._open_suspensions(stored)), principal)
 
     async def require(self, scope: AccessScope, request_id: RequestId) -> None:
         """Raise RequestFailure (REQUEST_NOT_FOUND) if there is no such execution in the scope."""
@@ -158,7 +166,7 @@ class Executions:
         """Return a page of executions."""
         page = await self._store.executions(principal.readable, selected, after=after, limit=limit)
         views = [_view(each, await self._status(each), await self._open_suspensions(each)) for each in page.items]
-        return ExecutionPage(views, page.next)
+        return ExecutionPage([_shown(view, principal) for view in views], page.next)
 
     async def read(self, principal: Principal, request_id: RequestId, *, after: int = 0) -> Subscription:
         """Return a subscription to the events after that number, across suspensions, until the execution ends.
@@ -166,6 +174,10 @@ class Executions:
         It has `ended` already if no events are left. While the service is stopping, a subscription to an execution that
         does not run here ends after the stored events.
         """
+        subscription = await self._subscription(principal, request_id, after)
+        return subscription if sees_all(principal) else RedactedSubscription(subscription)
+
+    async def _subscription(self, principal: Principal, request_id: RequestId, after: int) -> Subscription:
         local = self._launcher.local.find(principal.readable, request_id)
         if local is not None:
             live = self._environment.event_feed.subscribe(local.execution_id, past_suspension=True)
@@ -183,7 +195,8 @@ class Executions:
     async def events(self, principal: Principal, request_id: RequestId) -> list[StoredEvent]:
         """Return all stored events."""
         stored = await self._stored(principal.readable, request_id)
-        return await self._events(stored.tenant, stored.execution_id, 0)
+        events = await self._events(stored.tenant, stored.execution_id, 0)
+        return events if sees_all(principal) else redacted_events(events)
 
     async def trace(self, principal: Principal, request_id: RequestId) -> AgentTrace:
         """Return the trace that the events so far add up to.
@@ -271,7 +284,7 @@ class Executions:
             history = await self._answered(stored, history, step, receipt)
             handle = self._launcher.start(history, claimed=True, subscribe=subscribe and is_own)
             if is_own:
-                return handle
+                return handle if sees_all(principal) else redact_handle(handle)
         return AnswerAccepted()
 
     async def _answerable(
@@ -344,6 +357,8 @@ class Executions:
         view = await self.show(principal, stored.request_id)
         after = stored.last_sequence_number
         events = self._event_tailer.tail(stored, after, past_suspension=False) if subscribe else None
+        if events is not None and not sees_all(principal):
+            events = RedactedSubscription(events)
         return ResumeAccepted(view, events)
 
     async def _verify_replayable(self, history: ExecutionHistory) -> None:
@@ -422,6 +437,14 @@ def _view(
         suspensions=list(suspensions),
         response=status.response,
     )
+
+
+def _shown(view: ExecutionView, principal: Principal) -> ExecutionView:
+    """Return the view as the principal sees it."""
+    if sees_all(principal):
+        return view
+    response = None if view.response is None else redacted_response(view.response)
+    return view.model_copy(update={"suspensions": redacted_suspensions(view.suspensions), "response": response})
 
 
 def summary_of(view: ExecutionView) -> ExecutionSummary:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import NamedTuple
 
 from app.capabilities.answer_contract import AnswerContract
+from app.capabilities.context.history import inherited_history
 from app.capabilities.limits.quotas import PolicyStatus
 from app.domain.access.principal import Permissions, Principal
 from app.domain.agents import RequestedAgent
@@ -51,10 +52,10 @@ from app.orchestration.pipeline.stages import (
     StageTimer,
     allowed_tools,
     build_conversation,
-    inherited_history,
 )
 from app.orchestration.quote import QuoteCalculator
 from app.orchestration.records import Records, SuspensionView
+from app.orchestration.redaction import redact_handle, sees_all
 from app.orchestration.rights import require_models_and_tools
 from app.orchestration.runtime.agent_trace import AgentTrace
 from app.orchestration.runtime.fork import ForkRequest, continuation, fork_execution, merge_overrides
@@ -225,7 +226,7 @@ class Facade:
         if isinstance(slot, IdempotencyHit):
             return await self._earlier_execution(principal, slot)
         history = ExecutionHistory(header, {}, ())
-        return self._launcher.start(history, subscribe=options.subscribe, slot=slot)
+        return self._shown(self._launcher.start(history, subscribe=options.subscribe, slot=slot), principal)
 
     async def fork(
         self, request_id: RequestId, fork: ForkRequest, principal: Principal, options: CallOptions = DEFAULT_OPTIONS
@@ -245,7 +246,7 @@ class Facade:
         slot = await open_within_limits(self._environment, header, steps=steps)
         assert not isinstance(slot, IdempotencyHit)  # noqa: S101 - a fork claims no key
         history = ExecutionHistory(header, {step.key: step for step in steps}, ())
-        return self._launcher.start(history, subscribe=options.subscribe, slot=slot)
+        return self._shown(self._launcher.start(history, subscribe=options.subscribe, slot=slot), principal)
 
     async def quote(self, request: SystemRequest, principal: Principal) -> Quote:
         """Return the most that the request can take. Raises: Failure for a request that `execute` would refuse."""
@@ -262,6 +263,11 @@ class Facade:
     def new_id(self) -> str:
         """Return a new UUIDv7."""
         return self._environment.entropy.uuid7()
+
+    @staticmethod
+    def _shown(handle: ExecutionHandle, principal: Principal) -> ExecutionHandle:
+        """Return the handle as the principal sees it."""
+        return handle if sees_all(principal) else redact_handle(handle)
 
     async def _authenticated(self, principal: Principal, options: CallOptions) -> tuple[Principal, CallOptions]:
         """Return the principal that may send messages, and the options with the time that AuthResolve took in all.
@@ -358,6 +364,7 @@ class Facade:
                 principal.tenant,
                 agent,
                 offered=tools,
+                permissions=permissions,
                 instructions=instructions,
             )
             messages = build_conversation(preparation).messages

@@ -18,6 +18,13 @@ from app.domain.lifecycle import Mode
 from app.orchestration.execution.environment import Environment
 from app.orchestration.flow.served_flow import ServedFlow
 from app.orchestration.flow.snapshot import FlowSnapshot
+from app.orchestration.redaction import (
+    redacted_request,
+    redacted_snapshot,
+    redacted_step,
+    redacted_suspensions,
+    sees_all,
+)
 from app.orchestration.runtime.flow_snapshot import flow_snapshot
 from app.orchestration.runtime.fork import whole_request
 from app.orchestration.runtime.launcher import Launcher
@@ -82,12 +89,15 @@ class Records:
         header = (
             await self._header(await self.stored(principal.readable, request_id)) if history is None else history.header
         )
-        return whole_request(header)
+        request = whole_request(header)
+        return request if sees_all(principal) else redacted_request(request)
 
     async def steps(self, principal: Principal, request_id: RequestId) -> list[StepView]:
         """Return the steps that are recorded so far."""
         history = await self._history(principal.readable, request_id)
-        return await self._environment.thread_pool.run(partial(step_views, history, self._patterns))
+        work = partial(step_views, history, self._patterns)
+        steps = await self._environment.thread_pool.run(work)
+        return steps if sees_all(principal) else [redacted_step(step) for step in steps]
 
     async def snapshot(self, principal: Principal, request_id: RequestId) -> FlowSnapshot:
         """Return where an execution of mode flow stands.
@@ -98,7 +108,8 @@ class Records:
         history = await self._history(principal.readable, request_id)
         if history.header.mode is not Mode.FLOW:
             raise RequestFailure(Code.REQUEST_NOT_FOUND, "only a flow has a snapshot", condition="path")
-        return await self._environment.thread_pool.run(partial(flow_snapshot, history, self._flows))
+        snapshot = await self._environment.thread_pool.run(partial(flow_snapshot, history, self._flows))
+        return snapshot if sees_all(principal) else redacted_snapshot(snapshot)
 
     async def transcript(self, principal: Principal, request_id: RequestId) -> tuple[ExecutionHeader, Transcript]:
         """Return the header of a completed execution and the conversation that it ended with.
@@ -131,7 +142,7 @@ class Records:
             others = OtherUsers.CALLS
         page = await self._records.suspensions(principal.own, selected, others, after=after, limit=limit)
         views = [_suspension_view(each, is_whole=principal.readable.user in {None, each.user}) for each in page.items]
-        return SuspensionPage(views, page.next)
+        return SuspensionPage(views if sees_all(principal) else redacted_suspensions(views), page.next)
 
     async def stored(self, scope: AccessScope, request_id: RequestId) -> StoredExecution:
         """Return the stored execution; one in memory that has just ended is written first."""

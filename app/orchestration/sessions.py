@@ -16,6 +16,7 @@ from app.domain.field_errors import invalid_fields
 from app.domain.ids import SessionId
 from app.orchestration.execution.branch_settings import merge_hints
 from app.orchestration.execution.environment import Environment
+from app.orchestration.redaction import redacted_messages, sees_all
 from app.orchestration.rights import denied, require
 from app.ports.storage import StoredSession
 
@@ -128,7 +129,8 @@ class Sessions:
         session = await self._existing(principal.readable, session_id)
         found = await self._environment.conversations.messages(principal.readable, session_id, after=after, limit=limit)
         last = after + len(found)
-        return MessagePage(found, last if found and last < session.message_count else None)
+        shown = found if sees_all(principal) else redacted_messages(found)
+        return MessagePage(shown, last if found and last < session.message_count else None)
 
     async def _existing(self, scope: AccessScope, session_id: SessionId) -> StoredSession:
         session = await self._environment.conversations.session(scope, session_id)

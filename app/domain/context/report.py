@@ -32,10 +32,14 @@ class ContextTerms:
 
 @dataclass(frozen=True)
 class HistoryCut:
-    """Part of the earlier conversation that is not in the context. `summarised` of the messages are in a summary."""
+    """Messages of the earlier conversation that are not in the context; `summarised` of them are in a summary.
+
+    `repaired` counts tool results that were dropped without a call or added for a call that had none.
+    """
 
     messages: int = 0
     summarised: int = 0
+    repaired: int = 0
 
 
 NOTHING_CUT: Final = HistoryCut()

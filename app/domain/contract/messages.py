@@ -93,8 +93,8 @@ class Origin(StrEnum):
 
     `trusted` is a result of a tool, or in earlier records an answer, that followed from no untrusted text; `model` is
     such an answer. `client` is a client's record of a conversation, `tool` what followed from untrusted results,
-    `retrieved` from documents. A `summary` of turns is an `untrusted_summary` if one of them was untrusted. `internal`
-    are the service's own remarks on an unusable answer, `skill` are texts of the configuration.
+    `retrieved` from documents. A `summary` of turns is an `untrusted_summary` if one of them was untrusted. `skill`
+    is a text of the configuration.
     """
 
     TRUSTED = "trusted"
@@ -104,7 +104,6 @@ class Origin(StrEnum):
     RETRIEVED = "retrieved"
     SUMMARY = "summary"
     UNTRUSTED_SUMMARY = "untrusted_summary"
-    INTERNAL = "internal"
     SKILL = "skill"
 
     @property
@@ -113,7 +112,7 @@ class Origin(StrEnum):
         return self in _TRUSTED
 
 
-_TRUSTED = frozenset({Origin.TRUSTED, Origin.MODEL, Origin.SUMMARY, Origin.INTERNAL, Origin.SKILL})
+_TRUSTED = frozenset({Origin.TRUSTED, Origin.MODEL, Origin.SUMMARY, Origin.SKILL})
 
 
 class TracedMessage(Message):

@@ -7,6 +7,7 @@ it. Its outcome is recorded, and the stages read it from there. Without it nothi
 
 from collections.abc import Sequence
 
+from app.capabilities.context.history import inherited_history
 from app.domain.contract.messages import Message
 from app.domain.contract.request import SystemRequest
 from app.domain.failures import Failure
@@ -28,7 +29,6 @@ from app.orchestration.pipeline.stages import (
     Preparation,
     StageTimer,
     build_conversation,
-    inherited_history,
 )
 from app.ports.storage import NO_HISTORY, SessionHistory
 

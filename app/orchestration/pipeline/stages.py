@@ -4,19 +4,15 @@ A stage takes a value and returns it changed, or raises the Failure that refuses
 timed where it runs. HistorySanitize and ContextGuard count the tokens of the tools that are offered, so ToolSplit runs
 before them; the record lists the stages in the order of the seed, which is the order that clients know. The two stages
 that follow, Execute and FailoverDecide, are sums over the whole execution and are reported by the driver.
-
-HistorySanitize cuts only the history of a session, and only where a turn begins: at a user message that follows a
-message of another role. So a tool result is never separated from its call. A system message applies to its own turn:
-the prompt is the one in the request, else the one that the session began with.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
 from types import MappingProxyType
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from app.capabilities.context.assembly import ContextPieces, assemble
+from app.capabilities.context.history import HistoryLimits, SanitizedHistory, sanitize_history, without_history
 from app.capabilities.context.retrieved import retrieved_context
 from app.capabilities.models.context_window import Window, context_exceeded, largest_window, measure
 from app.capabilities.tools.registry import ToolRegistry
@@ -35,7 +31,6 @@ from app.domain.tool_policy import ToolCaller
 from app.domain.tools import ToolDefinition
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.pattern import Pattern
-from app.ports.model import TokenCounter
 from app.ports.runtime import Clock
 from app.ports.storage import SessionHistory
 
@@ -135,28 +130,6 @@ class Preparation(NamedTuple):
         return replace(self.pieces, skills=self.skills.messages, retrieved=self.retrieved.message)
 
 
-@dataclass(frozen=True, slots=True)
-class SanitizedHistory:
-    """The conversation that an execution begins with, and what was left out of the session."""
-
-    pieces: ContextPieces
-    cut: HistoryCut = NOTHING_CUT
-
-    @property
-    def messages(self) -> tuple[Message, ...]:
-        """The messages in order."""
-        return assemble(self.pieces)
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryLimits:
-    """Upper bounds for the part of a session that is used: messages, tokens, and tokens of the whole conversation."""
-
-    messages: int
-    tokens: int
-    conversation_tokens: int
-
-
 async def _auth_resolve(principal: Principal) -> Principal:
     """Return the principal that the execution runs for. Raises: AccessFailure (ACCESS_DENIED)."""
     if not principal.permissions.allows(Permission.SEND_MESSAGES):
@@ -181,7 +154,7 @@ async def _tool_split(preparation: Preparation) -> Preparation:
 async def _history_sanitize(preparation: Preparation) -> Preparation:
     """Put as much of the session's history before the request's messages as the limits allow."""
     history = build_conversation(preparation)
-    return preparation._replace(pieces=history.pieces, cut=history.cut)
+    return preparation._replace(pieces=history.pieces, cut=history.cut, redacted=history.redacted)
 
 
 async def _context_guard(preparation: Preparation) -> Preparation:
@@ -254,22 +227,20 @@ def build_conversation(preparation: Preparation) -> SanitizedHistory:
     own, session = _with_instructions(preparation), preparation.session
     agents_own = () if preparation.agent is None else preparation.agent.messages
     if session.message_count == 0:
-        return SanitizedHistory(_without_history(own, agents_own))
+        return SanitizedHistory(_with_prompt(agents_own, without_history(own).pieces))
     limits, window = preparation.limits, preparation.window
     counter = window.counter
     tokens = window.limit - counter.tools(preparation.offered)
     tokens -= sum(map(counter.message, agents_own))
-    history_limits = HistoryLimits(limits.history_messages, limits.history_tokens, tokens)
+    redacts = not preparation.permissions.allows(Permission.VIEW_FULL_HISTORY)
+    history_limits = HistoryLimits(limits.history_messages, limits.history_tokens, tokens, redacts)
     history = sanitize_history(own, session, history_limits, counter)
-    if not agents_own:
-        return history
-    return replace(history, pieces=replace(history.pieces, system=(*agents_own, *history.pieces.system)))
+    return replace(history, pieces=_with_prompt(agents_own, history.pieces))
 
 
-def _without_history(own: Sequence[Message], agents_own: Sequence[Message] = ()) -> ContextPieces:
-    """Return the pieces of a request alone."""
-    prompt = system_prompt(own)
-    return ContextPieces(system=(*agents_own, *prompt), request=tuple(own[len(prompt) :]))
+def _with_prompt(agents_own: Sequence[Message], pieces: ContextPieces) -> ContextPieces:
+    """Return the pieces with the prompt of the agent before the others."""
+    return replace(pieces, system=(*agents_own, *pieces.system)) if agents_own else pieces
 
 
 def _with_instructions(preparation: Preparation) -> Sequence[Message]:
@@ -280,37 +251,3 @@ def _with_instructions(preparation: Preparation) -> Sequence[Message]:
     own_prompt = system_prompt(own)
     prompt = own_prompt or tuple(preparation.session.system_messages)
     return (*prompt, Message(role="system", content=preparation.instructions), *own[len(own_prompt) :])
-
-
-def sanitize_history(
-    own: Sequence[Message], session: SessionHistory, limits: HistoryLimits, counter: TokenCounter
-) -> SanitizedHistory:
-    """Return the request's `own` messages, whole, after as many of the session's latest turns as fit."""
-    if session.message_count == 0:
-        return SanitizedHistory(_without_history(own))
-    own_prompt = system_prompt(own)
-    prompt, rest = own_prompt or tuple(session.system_messages), own[len(own_prompt) :]
-    earlier = [message for message in session.recent_messages if not _is_system(message)]
-    tokens = min(limits.tokens, limits.conversation_tokens - sum(map(counter.message, (*prompt, *rest))))
-    sizes = list(accumulate(map(counter.message, reversed(earlier))))[::-1]
-    fitting = (at for at in _turn_starts(earlier) if len(earlier) - at <= limits.messages and sizes[at] <= tokens)
-    used = earlier[next(fitting, len(earlier)) :]
-    not_loaded = session.message_count - len(session.recent_messages) - len(session.system_messages)
-    cut = HistoryCut(max(0, not_loaded) + len(earlier) - len(used))
-    return SanitizedHistory(ContextPieces(prompt, history=tuple(used), request=tuple(rest)), cut)
-
-
-def inherited_history(messages: Sequence[Message]) -> SessionHistory:
-    """Return the inherited messages as the history that the conversation begins with."""
-    return SessionHistory(len(messages), messages, system_prompt(messages))
-
-
-def _is_system(message: Message) -> bool:
-    return message.role == "system"
-
-
-def _turn_starts(messages: Sequence[Message]) -> Iterator[int]:
-    """Yield the indexes at which a turn begins, oldest first."""
-    for index, message in enumerate(messages):
-        if message.role == "user" and (index == 0 or messages[index - 1].role != "user"):
-            yield index

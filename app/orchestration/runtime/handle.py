@@ -31,13 +31,23 @@ class ExecutionHandle:
         self.outlives_client = _outlives_client(execution.header)
         """True if the execution continues when the connection that started it is closed."""
         self._execution = execution
+        self._shown: Callable[[SystemResponse], SystemResponse] | None = None
         self._is_done = False
         self._callbacks: list[Callable[[], None]] = []
 
     @property
     def response(self) -> SystemResponse | None:
         """Return the response; None until the execution has ended or was suspended."""
-        return self._execution.response
+        response = self._execution.response
+        return response if response is None or self._shown is None else self._shown(response)
+
+    def show_as(
+        self, response: Callable[[SystemResponse], SystemResponse], events: Callable[[Subscription], Subscription]
+    ) -> None:
+        """Show the response and the events as these functions return them."""
+        self._shown = response
+        if self.subscription is not None:
+            self.subscription = events(self.subscription)
 
     @property
     def is_suspended(self) -> bool:

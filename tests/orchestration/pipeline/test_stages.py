@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.bootstrap.service import PATTERNS
+from app.capabilities.context.history import HistoryLimits, SanitizedHistory, sanitize_history
 from app.capabilities.models.tokens import UNCORRECTED
 from app.domain.access.principal import LOCAL, Permissions
 from app.domain.contract.messages import Message, ToolCall, conversation_errors
@@ -22,12 +23,9 @@ from app.orchestration.pipeline.stages import (
     HISTORY_SANITIZE,
     PREPARE_STAGES,
     UNTIMED_AUTH_RESOLVE,
-    HistoryLimits,
     Preparation,
-    SanitizedHistory,
     Stage,
     StageTimer,
-    sanitize_history,
 )
 from app.ports.storage import SessionHistory
 from tests.support.harness import LIMITS, Harness, chat_request, make_harness, scripted_engine

@@ -1,0 +1,145 @@
+"""Redaction: a principal without the full history sees no secret of it, and neither does a model on its behalf."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import orjson
+import pytest
+
+from app.bootstrap.service import Service, open_service
+from app.domain.access.principal import LOCAL, Permissions
+from app.domain.contract.request import SystemRequest
+from app.entrypoints.http.sse import FrameEncoder
+from app.orchestration.facade import CallOptions, ExecutionHandle
+from app.ports.storage import ExecutionFilter, SuspensionFilter
+from app.settings import Settings
+
+SECRETS = {
+    "email": "ada@canary.example",
+    "password": "hunter2canary",
+    "card": "4111 1111 1111 1111",
+    "authorization": "QmVhcmVyY2FuYXJ5",
+}
+INTRODUCTION = "I am ada@canary.example, password: hunter2canary, card 4111 1111 1111 1111, Bearer QmVhcmVyY2FuYXJ5"
+ASK = f'Use ask_person: "Is {INTRODUCTION} right?"'
+NARROW = replace(LOCAL, permissions=Permissions.of(("can_send_messages", "model:*", "tool:*")))
+TABLES = {
+    "storage": {"url": "sqlite://"},
+    "telemetry": {"log_level": "error"},
+    "engines": {"rehearsal": {"model": "rehearsal://"}},
+}
+
+
+@asynccontextmanager
+async def service() -> AsyncIterator[Service]:
+    async with open_service(Settings.model_validate(TABLES)) as opened:
+        yield opened
+
+
+def request(text: str, **fields: Any) -> SystemRequest:
+    return SystemRequest.model_validate({"messages": [{"role": "user", "content": text}], "session_id": "s", **fields})
+
+
+async def finished(handle: object) -> ExecutionHandle:
+    assert isinstance(handle, ExecutionHandle)
+    with anyio.fail_after(60):
+        await handle.wait()
+    return handle
+
+
+async def prepared(here: Service, request_id: str) -> Mapping[str, Any]:
+    """Return what the model was first asked, as it is stored."""
+    [step] = [each for each in await here.facade.records.steps(LOCAL, request_id) if each.key == "prepare"]
+    assert isinstance(step.outcome, dict)
+    return step.outcome
+
+
+def leaked(shown: object) -> set[str]:
+    """Return the kinds of the secrets in what was shown, apart from the text of an answer."""
+    return {kind for kind, secret in SECRETS.items() if secret in orjson.dumps(_without_answer(shown)).decode()}
+
+
+def _without_answer(shown: Any) -> Any:
+    if isinstance(shown, dict):
+        return {name: _without_answer(each) for name, each in shown.items() if name != "content" or "role" in shown}
+    return [_without_answer(each) for each in shown] if isinstance(shown, list) else shown
+
+
+async def test_the_same_conversation_is_given_to_a_model_as_its_principal_may_see_it() -> None:
+    async with service() as here:
+        await finished(await here.facade.execute(request(INTRODUCTION, request_id="first"), LOCAL))
+        own = "And write to bob@canary.example"
+        await finished(await here.facade.execute(request(own, request_id="narrow"), NARROW))
+        await finished(await here.facade.execute(request("Hello", request_id="whole"), LOCAL))
+        narrow, whole = await prepared(here, "narrow"), await prepared(here, "whole")
+        assert leaked(narrow) == set()
+        assert narrow["messages"][-1]["content"] == own
+        # The question and the answer, which repeats it.
+        assert narrow["context"]["redacted"] == dict.fromkeys(SECRETS, 2)
+        assert leaked(whole) == set(SECRETS)
+        assert whole["context"]["redacted"] == {}
+        stored = await here.facade.sessions.messages(LOCAL, "s", after=0, limit=10)
+        assert leaked([message.model_dump() for message in stored.messages]) == set(SECRETS)
+        for request_id in ("narrow", "whole"):
+            assert (await here.facade.executions.replay(LOCAL, request_id)).identical
+
+
+async def test_a_transcript_is_redacted_before_it_goes_on() -> None:
+    async with service() as here:
+        await finished(await here.facade.execute(request(INTRODUCTION, request_id="first"), LOCAL))
+        after = request("Go on", request_id="next", session_id=None, after="first")
+        await finished(await here.facade.execute(after, NARROW))
+        found = await prepared(here, "next")
+        assert leaked(found) == set()
+        assert found["context"]["redacted"] == dict.fromkeys(SECRETS, 2)
+
+
+async def shown_to(here: Service, principal: Any) -> dict[str, object]:
+    """Return what each read of the suspended execution shows to the principal."""
+    facade = here.facade
+    page = await facade.executions.page(principal, ExecutionFilter(), after=None, limit=10)
+    questions = await facade.records.suspensions(principal, SuspensionFilter(), after=None, limit=10)
+    stored = await facade.executions.events(principal, "q")
+    subscription = await facade.executions.read(principal, "q")
+    with anyio.fail_after(60):
+        frames = FrameEncoder().encode(await subscription.next()).decode()
+    subscription.close()
+    return {
+        "show": (await facade.executions.show(principal, "q")).model_dump(mode="json"),
+        "page": [each.model_dump(mode="json") for each in page.executions],
+        "suspensions": [each.model_dump(mode="json") for each in questions.suspensions],
+        "input": (await facade.records.input(principal, "q")).model_dump(mode="json"),
+        "steps": [each.model_dump(mode="json") for each in await facade.records.steps(principal, "q")],
+        "events": [orjson.loads(orjson.dumps(each.event, default=lambda it: it.model_dump())) for each in stored],
+        "stream": [orjson.loads(line[6:]) for line in frames.splitlines() if line.startswith("data: ")],
+        "messages": [
+            each.model_dump() for each in (await facade.sessions.messages(principal, "s", after=0, limit=10)).messages
+        ],
+    }
+
+
+async def test_no_read_shows_a_secret_to_a_principal_without_the_full_history() -> None:
+    async with service() as here:
+        await finished(await here.facade.execute(request(INTRODUCTION), LOCAL))
+        await finished(await here.facade.execute(request(ASK, request_id="q"), LOCAL))
+        whole, narrow = await shown_to(here, LOCAL), await shown_to(here, NARROW)
+        assert {name for name, shown in whole.items() if leaked(shown) != set(SECRETS)} == set()
+        assert {name: leaked(shown) for name, shown in narrow.items() if leaked(shown)} == {}
+
+
+@pytest.mark.parametrize("subscribe", [False, True])
+async def test_an_execution_shows_its_caller_the_answer_but_no_secret_of_its_calls(subscribe: bool) -> None:
+    async with service() as here:
+        options = CallOptions(subscribe=subscribe)
+        handle = await finished(await here.facade.execute(request(ASK, request_id="q"), NARROW, options))
+        assert handle.response is not None
+        [question] = handle.response.suspensions
+        assert "[redacted:email]" in str(question.value)
+        assert leaked(handle.response.model_dump(mode="json")) == set()
+        if handle.subscription is not None:
+            frames = FrameEncoder().encode(await handle.subscription.next()).decode()
+            assert leaked(frames) == set()
+            assert "[redacted:password]" in frames
