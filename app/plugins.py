@@ -1,7 +1,7 @@
 """Stable interface for modules that extend the service; nothing else is promised to them.
 
-Tools, rules, plan steps and flows are functions: `tool`, `rule`, `step` and `flow` declare them. No module of the
-service imports this one. `scripted_engine` plays the model in unit tests of flows.
+Tools, rules, step types of plans, planners and flows are functions: `tool`, `rule`, `step`, `planner` and `flow`
+declare them. No module of the service imports this one. `scripted_engine` plays the model in unit tests of flows.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,8 @@ from app.adapters.engines.scripted import CAPABILITIES, ScriptedEngine
 from app.adapters.system import SystemClock
 from app.capabilities.output.rules.rule_set import rule
 from app.capabilities.tools.definition import tool
+from app.capabilities.tools.planner_function import PlanningTask, planner
+from app.capabilities.tools.step_function import step
 from app.domain.contract.rules import AnswerContent
 from app.domain.tools import Availability, SideEffects, ToolDefinition, ToolInfo
 from app.orchestration.flow import (
@@ -24,7 +26,6 @@ from app.orchestration.flow import (
     RunOut,
     flow,
 )
-from app.orchestration.patterns.steps import step
 from app.ports.model import EngineProfile
 from app.ports.tool import ToolContext, ToolError, ToolOutcomeUnknown
 
@@ -38,6 +39,7 @@ __all__ = [
     "FlowRuntime",
     "FlowSnapshot",
     "FlowSuspension",
+    "PlanningTask",
     "RunOut",
     "SideEffects",
     "ToolContext",
@@ -46,6 +48,7 @@ __all__ = [
     "ToolInfo",
     "ToolOutcomeUnknown",
     "flow",
+    "planner",
     "rule",
     "scripted_engine",
     "step",

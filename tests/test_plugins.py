@@ -14,7 +14,7 @@ from tests.support.virtual_time import VirtualClock
 
 
 def test_the_interface_has_what_is_promised() -> None:
-    promised = {"tool", "SideEffects", "ToolError", "rule", "step"}
+    promised = {"tool", "SideEffects", "ToolError", "rule", "step", "planner", "PlanningTask"}
     promised |= {
         "AgentConfig",
         "Context",
@@ -61,11 +61,22 @@ def test_a_rule_is_a_function_that_returns_the_reason_of_a_violation() -> None:
     assert rules.validate(plugins.AnswerContent("Come in.", None)).errors
 
 
-def test_a_rule_never_waits_and_a_step_may() -> None:
+def test_a_rule_never_waits() -> None:
     async def waits(*_: object) -> None: ...
 
     with pytest.raises(TypeError, match="plain function"):
         plugins.rule(waits)  # the wrong kind of function
-    with pytest.raises(TypeError, match="coroutine function"):
-        plugins.step(lambda *_: None)
-    assert plugins.step(waits) is waits
+
+
+async def test_a_step_type_is_a_function_of_its_input_and_its_options() -> None:
+    @plugins.step(side_effects=plugins.SideEffects.NONE, idempotent=True)
+    def shorten(text: str, *, to: int = 3) -> list[str]:
+        """Shorten a text."""
+        return list(text[:to])
+
+    context = plugins.ToolContext("call_1", 1.0, VirtualClock(), SeededEntropy(0), "key")
+    assert await shorten.execute({"input": "large", "to": 2}, context) == '["l", "a"]'
+    assert shorten.planner_text == (
+        'Shorten a text. Input: {"type": "string"}. Further members of the step: {"properties": {"to": {"default": 3, '
+        '"type": "integer"}}, "type": "object"}. Output: {"items": {"type": "string"}, "type": "array"}.'
+    )

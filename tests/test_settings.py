@@ -127,7 +127,8 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
             "suspension_seconds": 604_800,
         },
         "tenants": {},
-        "planner": {"kind": "model", "steps": []},
+        "planner": {"kind": "model", "name": None, "steps": []},
+        "plan": {"modules": []},
         "engines": {
             "rehearsal": {
                 "model": "rehearsal://rehearsal",
@@ -408,8 +409,16 @@ class TestPlanner:
         ("text", "expected"),
         [
             ('[planner]\nkind = "static"', "planner.steps: must be at least 1"),
-            ('[planner]\nkind = "fixed"', "planner.kind: must be 'model' or 'static'"),
+            ('[planner]\nkind = "fixed"', "planner.kind: must be 'model', 'static' or 'module'"),
             (PLANNER.replace("static", "model"), 'planner.steps: has no meaning while planner.kind is "model"'),
+            (
+                '[planner]\nkind = "module"',
+                'planner.name: must name a planner if planner.kind is "module", and only then',
+            ),
+            (
+                '[planner]\nname = "mine"',
+                'planner.name: must name a planner if planner.kind is "module", and only then',
+            ),
             (PLANNER.replace('"infer"', '"zork"'), "planner.steps.0.type: must be one of infer, tool, rerank"),
             (PLANNER.replace('"infer"', '"retrieve"'), "planner.steps.0.type: retrieve is not in this version"),
             (PLANNER.replace('name = "a"\n', ""), "planner.steps.0.name: is required"),

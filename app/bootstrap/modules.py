@@ -1,9 +1,10 @@
-"""Python modules of the configuration: their import, and the tools and rules that they define."""
+"""Python modules of the configuration: their import, and the tools, rules, step types and planners they define."""
 
 import importlib
 import inspect
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -11,7 +12,11 @@ from typing import Any, Final
 from app.capabilities.output.rules.custom import BUILT_IN_RULES
 from app.capabilities.output.rules.rule_set import RuleRegistry, rules_of
 from app.capabilities.tools.definition import FunctionTool
+from app.capabilities.tools.planner_function import PlannerFunction
+from app.capabilities.tools.step_function import StepFunction
 from app.domain.failures import Code, ConfigurationFailure
+from app.domain.journal.outcomes import PLANNER_IDS
+from app.domain.plan.steps import StepType
 from app.domain.tools import ToolDefinition, ToolInfo
 from app.ports.tool import Tool
 
@@ -64,6 +69,42 @@ def load_rules(names: Sequence[str], directory: Path) -> RuleRegistry:
             sources[each.name] = module.__name__
         found += rules
     return BUILT_IN_RULES.with_rules(found)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanModules:
+    """Step types and planners of the modules of `plan.modules`, by name."""
+
+    step_types: Mapping[str, StepFunction] = field(default_factory=dict)
+    planners: Mapping[str, PlannerFunction] = field(default_factory=dict)
+
+
+def load_plan_modules(names: Sequence[str], directory: Path) -> PlanModules:
+    """Import the modules of `plan.modules` and return the step types and planners that they define themselves.
+
+    Raises: ConfigurationFailure (CONFIG_INVALID) for a module that cannot be used, and for two of one name.
+    """
+    key = "plan.modules"
+    sources = {f"step type {name}": "built-in" for name in StepType}
+    sources |= {f"planner {name}": "built-in" for name in PLANNER_IDS}
+    found = list[StepFunction | PlannerFunction]()
+    for module in import_modules(names, key=key, directory=directory):
+        members = [each for each in vars(module).values() if isinstance(each, StepFunction | PlannerFunction)]
+        own = list(dict.fromkeys(each for each in members if each.module == module.__name__))
+        if not own:
+            problem = "defines no step type and no planner; decorate a function with @step or @planner"
+            raise invalid_module(key, module.__name__, problem)
+        for each in own:
+            defined = f"step type {each.step_type}" if isinstance(each, StepFunction) else f"planner {each.name}"
+            if defined in sources:
+                problem = f"defines the {defined}, and so does {sources[defined]}"
+                raise invalid_module(key, module.__name__, problem)
+            sources[defined] = module.__name__
+        found += own
+    return PlanModules(
+        {each.step_type: each for each in found if isinstance(each, StepFunction)},
+        {each.name: each for each in found if isinstance(each, PlannerFunction)},
+    )
 
 
 def invalid_module(key: str, module: str, problem: str) -> ConfigurationFailure:

@@ -58,7 +58,7 @@ from app.bootstrap.flows import (
     with_agents,
 )
 from app.bootstrap.limits import LimitAccounts, LimitReports, open_limits
-from app.bootstrap.modules import load_rules
+from app.bootstrap.modules import PlanModules, load_plan_modules, load_rules
 from app.bootstrap.replicas import MaintenanceJobs, queue_limits, replica_for
 from app.bootstrap.tools import open_mcp, open_registry, tool_sources
 from app.bootstrap.tracing import open_traces
@@ -71,8 +71,10 @@ from app.capabilities.prompting.registry import PromptRegistry, default_registry
 from app.capabilities.tools.agents import AgentCatalogue
 from app.capabilities.tools.arguments import plan_violations
 from app.capabilities.tools.executor import ToolExecutor
+from app.capabilities.tools.planner_function import PlannerFunction
 from app.capabilities.tools.policy import ToolPolicy
 from app.capabilities.tools.registry import ToolRegistry
+from app.domain.contract.request import PlanStep
 from app.domain.failures import Code, ConfigurationFailure, Failure
 from app.domain.ids import ExecutionId, ReplicaId
 from app.domain.lifecycle import Mode
@@ -188,7 +190,7 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
     """Open the service until the context ends. Raises: ConfigurationFailure, StorageFailure."""
     base = Foundation.of(settings)
     clock, metrics, storage, owner = base.clock, base.metrics, settings.storage, ReplicaId(base.entropy.uuid7())
-    patterns = _with_planner(patterns, settings, base.tools, base.rules)
+    patterns = _with_planner(patterns, settings, base)
     callbacks = base.writer_callbacks(lambda *lost: launcher.local.fail_unsaved(*lost))  # noqa: PLW0108 - made below
     async with (
         open_traces(settings, owner, metrics, base.logs) as tracing,
@@ -235,7 +237,7 @@ async def open_history_reader(settings: Settings) -> AsyncIterator[HistoryReader
     """
     base = Foundation.of(settings, is_offline=True)
     flows = served_flows(base.flows, settings.flows, base.logs.log_node_error)
-    patterns = _with_flows(_with_planner(PATTERNS, settings, None), flows)
+    patterns = _with_flows(_with_planner(PATTERNS, settings), flows)
     async with open_read_only(settings.storage.url, base.clock, base.entropy) as database:
         store = DatabaseExecutionStore(database, base.clock, ReplicaId(base.entropy.uuid7()), base.logs)
         yield HistoryReader(store, patterns)
@@ -259,6 +261,7 @@ class Foundation:
     prompts: PromptRegistry
     agents: AgentCatalogue
     rules: RuleRegistry
+    plan_modules: PlanModules
     tools: ToolRegistry
     tool_threads: DaemonThreads
     mcp: "McpSource | None"
@@ -269,14 +272,15 @@ class Foundation:
     def of(cls, settings: Settings, *, is_offline: bool = False) -> Self:
         """Create the parts; from then on, logs of libraries are written by the service's logger, too.
 
-        An offline replay calls no tool, asks no model and reads what rules of modules found, so none of those that are
-        configured has to be there. Raises: ConfigurationFailure for what cannot be used.
+        An offline replay calls no function, asks no model and reads what rules and planners of modules found, so none
+        of those that are configured has to be there. Raises: ConfigurationFailure for what cannot be used.
         """
         flows = load_flows(settings.flows, settings.directory)
         grammars = {} if settings.grammars.directory is None else read_grammars(Path(settings.grammars.directory))
         directory = None if is_offline else settings.prompts.directory
         prompts = default_registry() if directory is None else read_prompts(Path(directory))
         rules = BUILT_IN_RULES if is_offline else load_rules(settings.rules.modules, settings.directory)
+        plan = PlanModules() if is_offline else load_plan_modules(settings.plan.modules, settings.directory)
         clock, threads = SystemClock(), DaemonThreads(settings.tools.threads)
         telemetry = settings.telemetry
         logger = open_logger(telemetry.log_level, clock, log_format=telemetry.log_format)
@@ -289,8 +293,10 @@ class Foundation:
             check_agents(agents, sources, rules, settings.tools.mcp)
         flows = with_agents(flows, agents)
         policy = ToolPolicy(settings.policy.rules())
-        tools = open_registry([*sources, agent_source(agents, sources)], clock, threads, policy)
-        metrics = MetricsSink(models=model_names(settings), tools=tools, currency=telemetry.currency)
+        types = plan.step_types
+        tools = open_registry([*sources, agent_source(agents, sources)], clock, threads, policy, tuple(types.values()))
+        names = model_names(settings)
+        metrics = MetricsSink(models=names, tools=tools, step_types=types, currency=telemetry.currency)
         for warning in settings.warnings:
             logs.log_warning(warning)
         return cls(
@@ -302,6 +308,7 @@ class Foundation:
             prompts=prompts,
             agents=agents,
             rules=rules,
+            plan_modules=plan,
             tools=tools,
             tool_threads=threads,
             mcp=mcp,
@@ -451,30 +458,47 @@ async def _purge(database: Database, clock: Clock, settings: Settings) -> None:
 
 
 def _with_planner(
-    patterns: Mapping[Mode, Pattern],
-    settings: Settings,
-    registry: ToolRegistry | None,
-    rules: RuleRegistry = BUILT_IN_RULES,
+    patterns: Mapping[Mode, Pattern], settings: Settings, base: Foundation | None = None
 ) -> Mapping[Mode, Pattern]:
-    """Return the patterns with the configured static plan, whose tools and rules must be registered, if there is one.
+    """Return the patterns with the configured planner, or with the static plan if there is one.
 
-    Without a registry of tools nothing runs, so rules of modules need not be there.
+    Its tools, rules and step types must be there. Without the foundation nothing runs, so they need not be.
 
     Raises: ConfigurationFailure (CONFIG_INVALID).
     """
     static = settings.planner.steps if settings.planner.kind == "static" else None
-    policy = settings.plan_policy(None if registry is None else registry.names())
-    refusal = None if static is None else refusal_of(static, policy, plain_only=registry is None, rules=rules)
+    if static is not None:
+        _check_static_plan(static, settings, base)
+    planner = None if base is None else _planner(settings.planner.name, base.plan_modules)
+    return {
+        mode: pattern if pattern.plan is None else replace(pattern, static_plan=static, planner=planner)
+        for mode, pattern in patterns.items()
+    }
+
+
+def _planner(name: str | None, modules: PlanModules) -> PlannerFunction | None:
+    """Return the planner of that name. Raises: ConfigurationFailure (CONFIG_INVALID) if no module defines it."""
+    planner = None if name is None else modules.planners.get(name)
+    if planner is None and name is not None:
+        known = ", ".join(modules.planners) or "none"
+        message = f"planner.name: no module of plan.modules defines the planner {name!a:.80}; there is {known}"
+        raise ConfigurationFailure(Code.CONFIG_INVALID, message)
+    return planner
+
+
+def _check_static_plan(steps: Sequence[PlanStep], settings: Settings, base: Foundation | None) -> None:
+    """Raise ConfigurationFailure (CONFIG_INVALID) if the configured plan cannot run."""
+    if base is None:
+        refusal = refusal_of(steps, settings.plan_policy(), plain_only=True)
+    else:
+        policy = settings.plan_policy(base.tools.names(), base.plan_modules.step_types)
+        refusal = refusal_of(steps, policy, rules=base.rules)
     violations = [] if refusal is None else [(each["path"], each["message"]) for each in refusal.details["violations"]]
-    if static is not None and registry is not None and not violations:
-        violations += plan_violations(static, registry)
+    if base is not None and not violations:
+        violations += plan_violations(steps, base.tools)
     if violations:
         errors = (f"planner.{path}: {message}" for path, message in violations)
         raise ConfigurationFailure(Code.CONFIG_INVALID, "; ".join(errors))
-    return {
-        mode: pattern if pattern.plan is None else replace(pattern, static_plan=static)
-        for mode, pattern in patterns.items()
-    }
 
 
 def _with_flows(patterns: Mapping[Mode, Pattern], flows: Mapping[str, ServedFlow]) -> Mapping[Mode, Pattern]:

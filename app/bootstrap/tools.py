@@ -14,7 +14,8 @@ from app.adapters.tools.threads import DaemonThreads
 from app.bootstrap.modules import load_tools
 from app.capabilities.tools.availability import AvailabilityProbes
 from app.capabilities.tools.policy import NO_POLICY, ToolPolicy
-from app.capabilities.tools.registry import ToolList, ToolRegistry
+from app.capabilities.tools.registry import MODULES, ToolList, ToolRegistry
+from app.capabilities.tools.step_function import StepFunction
 from app.domain.failures import Code, ConfigurationFailure
 from app.ports.runtime import Clock
 from app.ports.tool import Tool, ToolSource
@@ -33,14 +34,20 @@ _PROBES_AT_ONCE = 32
 
 
 def open_registry(
-    sources: Sequence[ToolSource], clock: Clock, threads: DaemonThreads, policy: ToolPolicy = NO_POLICY
+    sources: Sequence[ToolSource],
+    clock: Clock,
+    threads: DaemonThreads,
+    policy: ToolPolicy = NO_POLICY,
+    step_functions: Sequence[StepFunction] = (),
 ) -> ToolRegistry:
-    """Return the registry of the built-in tools and of these sources.
+    """Return the registry of the built-in tools, of these sources, and of the functions of step types.
 
     Raises: ConfigurationFailure (CONFIG_INVALID) for two tools of one name, and for a tool that cannot be used.
     """
     probes = AvailabilityProbes(clock, DaemonThreads(_PROBES_AT_ONCE))
-    return ToolRegistry(*BUILTIN_TOOLS, sources=sources, probes=probes, threads=threads, policy=policy)
+    return ToolRegistry(
+        *BUILTIN_TOOLS, sources=sources, probes=probes, threads=threads, policy=policy, step_functions=step_functions
+    )
 
 
 def tool_sources(settings: Settings, flow_tools: Collection[Tool], mcp: ToolSource | None = None) -> list[ToolSource]:
@@ -52,7 +59,7 @@ def tool_sources(settings: Settings, flow_tools: Collection[Tool], mcp: ToolSour
     modules = load_tools(settings.tools.modules, settings.directory)
     known = {id(tool) for tool in (*BUILTIN_TOOLS, *modules)}
     return [
-        ToolList("modules", modules),
+        ToolList(MODULES, modules),
         ToolList("flows", [tool for tool in flow_tools if id(tool) not in known]),
         ToolList("cli", [_program(name, table, settings) for name, table in settings.tools.cli.items()]),
         ToolList("http", [_http_tool(name, table) for name, table in settings.tools.http.items()]),

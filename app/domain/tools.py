@@ -9,6 +9,8 @@ AGENT_PREFIX: Final = "agent:"
 """Beginning of an agent's name in lists of tools: `agent:NAME`."""
 AGENT_TOOL_PREFIX: Final = "agent__"
 """Beginning of the name of the tool that an agent is: `agent__NAME`."""
+STEP_PREFIX: Final = "step:"
+"""Beginning of the name under which a step type of a module runs, as a tool does: `step:NAME`. No tool has a colon."""
 ArgumentViolation: TypeAlias = tuple[str, str]
 """Reason why a call has impossible arguments: the path, such as `arguments.count`, and a message without the value."""
 

@@ -24,9 +24,9 @@ from app.domain.ids import TenantId
 from app.domain.journal.header import EffectiveLimits
 from app.domain.lifecycle import Mode
 from app.domain.model_call import EngineCall
-from app.domain.plan.steps import STEP_SPECS, named_tools
+from app.domain.plan.steps import StepType, named_tools
 from app.domain.tool_policy import ToolCaller
-from app.domain.tools import REPLICA_RULE, ToolDefinition
+from app.domain.tools import REPLICA_RULE, STEP_PREFIX, ToolDefinition
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.ledger import budget_for
 from app.orchestration.execution.pattern import FieldError, Pattern
@@ -126,6 +126,7 @@ class Admission:
             yield FieldError("mode", f"{request.mode} {_NOT_YET}")
         yield from self._above_caps(request)
         yield from self._context_errors(request, pattern)
+        yield from self._unknown_step_types(request)
         own_fields = frozenset() if pattern is None else pattern.own_fields
         for field in _MODE_FIELDS:
             if field not in own_fields and getattr(request, field) is not None:
@@ -175,6 +176,12 @@ class Admission:
             if value is not None and value > cap:
                 yield FieldError(field, f"must be at most {cap:g}")
 
+    def _unknown_step_types(self, request: SystemRequest) -> Iterator[FieldError]:
+        policy, known = (request.plan or _NO_PLAN).policy or _NO_POLICY, (*StepType, *self._registry.step_functions)
+        allowed = policy.allowed_step_types
+        if allowed is not None and not (allowed and frozenset(allowed) <= frozenset(known)):
+            yield FieldError("plan.policy.allowed_step_types", f"must name some of {', '.join(known)}")
+
     def _unknown_options(self, request: SystemRequest) -> Iterator[FieldError]:
         self._catalogue.resolve(request.model)
         if request.hints.options:
@@ -216,7 +223,7 @@ class Admission:
             named += tools_of_steps(request.plan)
         if not named:
             return
-        unknown = [name for name in named if name not in self._registry]
+        unknown = [name for name in named if name not in self._registry and not name.startswith(STEP_PREFIX)]
         if unknown:
             raise ToolFailure(
                 Code.TOOL_NOT_FOUND, "the request names a tool that is not registered", {"tools": unknown}
@@ -293,9 +300,13 @@ def _stored_fields(request: SystemRequest) -> Iterator[FieldError]:
 
 
 def tools_of_steps(plan: PlanOptions) -> list[str]:
-    """Return the tools that the steps of the plan name, without names that no tool could have."""
-    named = (name for step in plan.steps or () if step.type in STEP_SPECS for _, name in named_tools(step))
-    return [name for name in dict.fromkeys(named) if re.fullmatch(TOOL_NAME_PATTERN, name)]
+    """Return the tools that the steps of the plan name, without names that no tool could have, and the functions that
+    run its steps, if their types are not built in.
+    """
+    steps = plan.steps or ()
+    named = (name for step in steps for _, name in named_tools(step))
+    functions = [STEP_PREFIX + step.type for step in steps if step.type not in set(StepType)]
+    return [*(name for name in dict.fromkeys(named) if re.fullmatch(TOOL_NAME_PATTERN, name)), *functions]
 
 
 def _invalid(errors: Sequence[FieldError]) -> RequestFailure:

@@ -44,6 +44,7 @@ from app.orchestration.introspection import (
     FlowView,
     Introspection,
     PromptView,
+    StepTypeView,
     ToolView,
 )
 from app.orchestration.pipeline.stages import (
@@ -101,6 +102,7 @@ __all__ = [
     "ResumeRequest",
     "SessionChanges",
     "SessionView",
+    "StepTypeView",
     "StepView",
     "SuspensionView",
     "ToolView",

@@ -8,11 +8,16 @@ from pydantic import BaseModel, Field, JsonValue
 
 from app.capabilities.models.breaker import BreakerState
 from app.capabilities.prompting.definition import PromptDefinition, PromptId
+from app.capabilities.prompting.prompts.planning import STEP_TYPE_DESCRIPTIONS
 from app.capabilities.prompting.registry import SYSTEM_PROMPTS, default_registry
+from app.capabilities.tools.policy import ToolPolicy
+from app.capabilities.tools.registry import BUILT_IN, MODULES
+from app.capabilities.tools.step_function import StepFunction
 from app.domain.access.principal import Permissions
 from app.domain.agents import ConfiguredAgent
 from app.domain.lifecycle import Mode
-from app.domain.tools import AGENT_TOOL_PREFIX, SideEffects, reference_of
+from app.domain.plan.steps import STEP_SPECS, StepOptions
+from app.domain.tools import AGENT_TOOL_PREFIX, Availability, SideEffects, reference_of
 from app.orchestration.execution.environment import Environment
 from app.orchestration.flow.graph import FlowGraph
 from app.orchestration.flow.nodes import AgentNode
@@ -66,6 +71,27 @@ class ToolView(BaseModel):
     containment: str = Field(description="How a call is contained; empty for a tool that runs in the service itself.")
     original_name: str = Field(description="The name at its MCP server; empty for a tool of another source.")
     available: bool = Field(description="True if the tool can run now.")
+    reason: str = Field(description="The reason if it cannot.")
+
+
+class StepTypeView(BaseModel):
+    """A step type of plans as GET /v1/step-types shows it."""
+
+    name: str = Field(description="The type's name; `type` of a step.")
+    source: str = Field(description="The source: `built-in` or `modules`.")
+    description: str = Field(description="The description that a planner reads.")
+    input_schema: dict[str, JsonValue] = Field(description="JSON Schema of a step's `input`.")
+    options_schema: dict[str, JsonValue] = Field(description="JSON Schema of the object of its further members.")
+    output_schema: dict[str, JsonValue] | None = Field(
+        description="JSON Schema of its output; null for built-in types."
+    )
+    side_effects: SideEffects | None = Field(
+        description="The effect of a step on the outside world; null for built-in types, which act through tools."
+    )
+    idempotent: bool | None = Field(description="True if a second run has no further effect; null for built-in types.")
+    at_most_once: bool = Field(description="True if a step never runs twice unless a person says so.")
+    approval: bool = Field(description="True if a step of itself may wait for a person.")
+    available: bool = Field(description="True if a step of the type can run now.")
     reason: str = Field(description="The reason if it cannot.")
 
 
@@ -187,6 +213,16 @@ class Introspection:
             if permissions.allows_tool(status.info.name)
         ]
 
+    async def step_types(self, permissions: Permissions) -> list[StepTypeView]:
+        """Return the built-in step types, then those of modules that may be used, in the order of their definition."""
+        registry = self._environment.tool_registry
+        functions = [
+            _module_type(each, await registry.availability(each.info().name), registry.policy)
+            for each in registry.step_functions.values()
+            if permissions.allows_tool(each.info().name)
+        ]
+        return [*map(_built_in_type, STEP_SPECS), *functions]
+
     async def ping_engines(self) -> list[EnginePing]:
         """Contact every engine's endpoint, one after the other."""
         return [await self._ping(name) for name in self._environment.catalogue.engines]
@@ -253,6 +289,43 @@ def _prompt_view(definition: PromptDefinition) -> PromptView:
         is_changed=definition.template != default_registry().definition(definition.prompt_id).template,
         input_schema=definition.input_model.model_json_schema(),
         output_schema=None if output is None else output.model_json_schema(),
+    )
+
+
+def _built_in_type(name: str) -> StepTypeView:
+    spec, options = STEP_SPECS[name], StepOptions.model_json_schema()
+    properties = {key: each for key, each in options["properties"].items() if key in spec.options}
+    return StepTypeView(
+        name=name,
+        source=BUILT_IN,
+        description=STEP_TYPE_DESCRIPTIONS[name],
+        input_schema=spec.input_adapter.json_schema(),
+        options_schema={"type": "object", "properties": properties, "$defs": options["$defs"]},
+        output_schema=None,
+        side_effects=None,
+        idempotent=None,
+        at_most_once=False,
+        approval=False,
+        available=True,
+        reason="",
+    )
+
+
+def _module_type(function: StepFunction, status: Availability, policy: ToolPolicy) -> StepTypeView:
+    info = function.info()
+    return StepTypeView(
+        name=function.step_type,
+        source=MODULES,
+        description=info.description,
+        input_schema=dict(function.input_schema),
+        options_schema=dict(function.options_schema),
+        output_schema=dict(function.output_schema),
+        side_effects=info.side_effects,
+        idempotent=info.idempotent,
+        at_most_once=info.unsafe,
+        approval=info.side_effects is SideEffects.EXTERNAL or policy.may_ask(info.name),
+        available=status.available,
+        reason=status.reason,
     )
 
 

@@ -5,11 +5,11 @@ from app.settings.client_key import CLIENT_KEY, client_key
 from app.settings.connection import is_loopback
 from app.settings.known_models import known_model
 from app.settings.loader import load_settings
+from app.settings.planner import PlannerSettings
 from app.settings.schema import (
     EngineSettings,
     FailoverSettings,
     LimitSettings,
-    PlannerSettings,
     Price,
     QueueSettings,
     RouteSettings,

@@ -8,13 +8,15 @@ from app.domain.tool_policy import PolicyRule, PolicyRules
 from app.settings.values import Table
 
 NamePattern = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._@|:-]{0,128}\*?$", min_length=1)]
-ToolPattern = Annotated[str, StringConstraints(pattern=r"^([a-zA-Z0-9_-]{1,64}|[a-zA-Z0-9_-]{0,63}\*)$")]
+ToolPattern = Annotated[str, StringConstraints(pattern=r"^(step:)?([a-zA-Z0-9_-]{1,64}|[a-zA-Z0-9_-]{0,63}\*)$")]
 
 
 class RuleSettings(Table):
     """Rule: the tool it is about, and to what it is limited; a name may end with `*`."""
 
-    tool: ToolPattern = Field(description="Name of the tool; `*` at the end stands for any continuation")
+    tool: ToolPattern = Field(
+        description="Name of the tool, or `step:NAME` for a step type; `*` at the end stands for any continuation"
+    )
     arguments: dict[str, Any] | None = Field(
         None, description="JSON Schema of the arguments; every property that it names is required"
     )

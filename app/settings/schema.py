@@ -7,7 +7,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import orjson
 from pydantic import (
     AfterValidator,
     Field,
@@ -22,11 +21,9 @@ from app.capabilities.models.catalogue import DEFAULT_ROUTE
 from app.domain.access.limits import AccessLimits
 from app.domain.access.principal import ObjectKind
 from app.domain.contract.constrained_types import MAX_MESSAGES, MAX_PASSES, MAX_REPLICAS, MAX_STEPS
-from app.domain.contract.request import PlanStep
 from app.domain.failures import Code, ConfigurationFailure
-from app.domain.plan.plan import validate_plan
 from app.domain.plan.policy import EffectivePlanPolicy
-from app.domain.plan.steps import STEP_SPECS
+from app.domain.plan.steps import STEP_SPECS, StepType
 from app.ports.model import EngineCapabilities
 from app.settings.agents import AgentName, AgentSettings, agent_errors
 from app.settings.auth import AuthSettings, auth_errors
@@ -38,7 +35,8 @@ from app.settings.connection import (
     is_loopback,
 )
 from app.settings.known_models import known_model
-from app.settings.modules import AnswerRuleSettings, ModuleNames
+from app.settings.modules import AnswerRuleSettings, ModuleNames, PlanModuleSettings
+from app.settings.planner import PlannerSettings, planner_errors
 from app.settings.policy import PolicySettings
 from app.settings.telemetry import TelemetrySettings
 from app.settings.tool_sources import ToolSettings
@@ -264,31 +262,6 @@ class TenantSettings(Table):
         return AccessLimits(self.requests, self.tokens, self.cost, self.concurrency)
 
 
-def _is_json(value: Any) -> bool:
-    """Return True for a value that JSON can express; TOML has numbers that it cannot."""
-    try:
-        return bool(orjson.loads(orjson.dumps(value)) == value)
-    except orjson.JSONEncodeError:
-        return False
-
-
-class PlannerSettings(Table):
-    """Source of a plan if the request has none: a model, or always the same `steps`."""
-
-    kind: Literal["model", "static"] = Field(
-        "model", description="`model` asks a model for a plan, `static` always takes `steps`"
-    )
-    steps: Annotated[tuple[PlanStep, ...], Field(strict=False)] = Field((), description="Steps of the static plan")
-
-    @field_validator("steps")
-    @classmethod
-    def _require_json(cls, steps: tuple[PlanStep, ...]) -> tuple[PlanStep, ...]:
-        for index, step in enumerate(steps):
-            if not _is_json(step.model_dump()):
-                raise ValueError(f"must be JSON; steps.{index} is not")
-        return steps
-
-
 class Price(Table):
     """Price of a million tokens, in the configured currency."""
 
@@ -406,6 +379,7 @@ class Settings(Table):
     limits: LimitSettings = Field(default_factory=LimitSettings)
     tenants: Mapping[TenantName, TenantSettings] = Field(default_factory=dict)
     planner: PlannerSettings = Field(default_factory=PlannerSettings)
+    plan: PlanModuleSettings = Field(default_factory=PlanModuleSettings)
     rules: AnswerRuleSettings = Field(default_factory=AnswerRuleSettings)
     flows: FlowSettings = Field(default_factory=FlowSettings)
     tools: ToolSettings = Field(default_factory=ToolSettings)
@@ -444,11 +418,20 @@ class Settings(Table):
         """Return the variables that programs inherit: PATH, LANG and TZ."""
         return self._child_environment
 
-    def plan_policy(self, tools: Iterable[str] | None = None) -> EffectivePlanPolicy:
-        """Return the policy for the configured plan; without `tools` any tool may be called."""
+    def plan_policy(
+        self, tools: Iterable[str] | None = None, module_types: Iterable[str] | None = None
+    ) -> EffectivePlanPolicy:
+        """Return the policy for the configured plan; without `tools` any tool may be called.
+
+        Without `module_types` a step may have any type, if modules define some.
+        """
+        if module_types is None:
+            module_types = {step.type for step in self.planner.steps} - set(StepType) if self.plan.modules else ()
+        others = tuple(module_types)
         return EffectivePlanPolicy(
             max_steps=self.limits.plan_steps,
-            allowed_step_types=frozenset(STEP_SPECS),
+            allowed_step_types=frozenset((*STEP_SPECS, *others)),
+            module_types=others,
             require_linear=False,
             timeout_per_step=None,
             attempts=self.limits.attempts,
@@ -554,12 +537,7 @@ def _route_errors(settings: Settings) -> Iterator[tuple[str, str]]:
 
 
 def _planner_errors(settings: Settings) -> Iterator[tuple[str, str]]:
-    if settings.planner.kind == "static":
-        failure = validate_plan(settings.planner.steps, settings.plan_policy())
-        violations = () if failure is None else failure.details["violations"]
-        yield from ((f"planner.{each['path']}", each["message"]) for each in violations)
-    elif settings.planner.steps:
-        yield "planner.steps", 'has no meaning while planner.kind is "model"'
+    yield from planner_errors(settings.planner, settings.plan_policy())
 
 
 def _agent_errors(settings: Settings) -> Iterator[tuple[str, str]]:

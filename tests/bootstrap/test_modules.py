@@ -1,4 +1,4 @@
-"""Python modules that define tools and rules: what is taken of them, and what stops the start."""
+"""Python modules that define tools, rules, step types and planners: what is taken of them, what stops the start."""
 
 import sys
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.bootstrap.modules import load_rules, load_tools
+from app.bootstrap.modules import load_plan_modules, load_rules, load_tools
 from app.domain.failures import Code, ConfigurationFailure
 
 FUNCTIONS = '''
@@ -44,6 +44,22 @@ from app.plugins import rule
 @rule
 def {name}(answer, options):
     return None
+"""
+
+STEP = """
+from app.plugins import SideEffects, planner, step
+
+@step(side_effects=SideEffects.NONE, idempotent=True)
+{definition}
+    '''Do it.'''
+    return text
+"""
+PLANNER = """
+from app.plugins import planner
+
+@planner
+def {name}(task):
+    return []
 """
 
 
@@ -134,3 +150,56 @@ def test_rules_that_cannot_be_used_stop_the_start_with_their_module(tmp_path: Pa
     with pytest.raises(ConfigurationFailure) as refused:
         load_rules(["acme_first", "acme_second"], tmp_path)
     assert (refused.value.code, refused.value.message) == (Code.CONFIG_INVALID, f"rules.modules: {problem}")
+
+
+def test_a_module_gives_the_step_types_and_planners_that_it_defines_itself(tmp_path: Path) -> None:
+    own = STEP.format(definition="def count(text: str) -> str:") + PLANNER.format(name="first")
+    tmp_path.joinpath("acme_own.py").write_text(own)
+    other = "from acme_own import count, first\n" + PLANNER.format(name="second") + "third = second\n"
+    tmp_path.joinpath("acme_other.py").write_text(other)
+    assert load_plan_modules([], tmp_path).step_types == {}
+    found = load_plan_modules(["acme_own", "acme_other"], tmp_path)
+    assert (list(found.step_types), list(found.planners)) == (["count"], ["first", "second"])
+
+
+@pytest.mark.parametrize(
+    ("second", "problem"),
+    [
+        ("1 / 0", "cannot be imported: ZeroDivisionError: division by zero"),
+        ("from app.plugins import step", "defines no step type and no planner; decorate a function with @step or @pl"),
+        (STEP.format(definition="def taken(text: str) -> str:"), "defines the step type taken, and so does acme_first"),
+        (STEP.format(definition="def infer(text: str) -> str:"), "defines the step type infer, and so does built-in"),
+        (PLANNER.format(name="model"), "defines the planner model, and so does built-in"),
+        (PLANNER.format(name="mine"), "defines the planner mine, and so does acme_first"),
+        (
+            "from app.plugins import planner\n@planner\ndef none():\n    return []",
+            "cannot be imported: TypeError: none must take one argument, the PlanningTask",
+        ),
+        *(
+            (STEP.format(definition=definition), f"cannot be imported: TypeError: odd{problem}")
+            for definition, problem in [
+                ("def odd(text: str):", ": annotate its result, which is the output of the step"),
+                ("def odd(text) -> str:", ": annotate text"),
+                ("def odd(text: str, other: str) -> str:", " must take one input; options follow behind a `*`"),
+                ("def odd(*, text: str) -> str:", " must take one input; options follow behind a `*`"),
+                ("def odd(text: str, *, name: str) -> str:", ": name is a member of every step: depends_on, "),
+                ("def odd(*text: str) -> str:", ": text must be passed by name"),
+            ]
+        ),
+        (STEP.format(definition="def odd(text: object()) -> str:"), "cannot be imported: "),
+        (STEP.format(definition="def odd(text: 'Missing') -> str:"), "cannot be imported: NameError: "),
+        (STEP.format(definition="def straße(text: str) -> str:"), "cannot be imported: TypeError: straße cannot name"),
+        (
+            STEP.format(definition="def odd(text: str) -> str:").replace("Do it.", "Do it. " * 2000),
+            "cannot be imported: TypeError: odd: its description and its schemas must have at most 8000 characters",
+        ),
+    ],
+)
+def test_what_cannot_be_used_of_a_plan_module_stops_the_start(tmp_path: Path, second: str, problem: str) -> None:
+    first = STEP.format(definition="def taken(text: str) -> str:") + PLANNER.format(name="mine")
+    tmp_path.joinpath("acme_first.py").write_text(first)
+    tmp_path.joinpath("acme_second.py").write_text(second)
+    with pytest.raises(ConfigurationFailure) as refused:
+        load_plan_modules(["acme_first", "acme_second"], tmp_path)
+    assert refused.value.code is Code.CONFIG_INVALID
+    assert refused.value.message.startswith(f"plan.modules: acme_second {problem}")

@@ -11,6 +11,7 @@ from anyio.lowlevel import checkpoint
 from app.capabilities.models.format_enforcement import SUBMIT_TOOL
 from app.capabilities.tools.agents import AgentCatalogue
 from app.capabilities.tools.definition import tool
+from app.capabilities.tools.step_function import StepFunction, step
 from app.domain.agents import ConfiguredAgent
 from app.domain.contract.messages import ToolCall
 from app.domain.contract.response import TokenUsage
@@ -113,6 +114,27 @@ class ToolActions:
             return mark
 
         return [look, flaky, write]
+
+    def step_functions(self, dice: Random) -> list[StepFunction]:
+        """Return a step type for each of the tools, which does the same."""
+
+        @step(side_effects=SideEffects.READ, idempotent=True)
+        async def look_step(mark: str, context: ToolContext) -> str:
+            """Looks."""
+            return await look.execute({"mark": mark}, context)
+
+        @step(side_effects=SideEffects.READ, idempotent=True)
+        async def flaky_step(mark: str, context: ToolContext) -> str:
+            """Fails half of the time."""
+            return await flaky.execute({"mark": mark}, context)
+
+        @step(side_effects=SideEffects.WRITE, idempotent=False)
+        async def write_step(mark: str, context: ToolContext) -> str:
+            """Acts on the world."""
+            return await write.execute({"mark": mark}, context)
+
+        look, flaky, write = self.tools(dice)
+        return [look_step, flaky_step, write_step]
 
 
 def chaos_harness(clock: Clock, seed: int, acts: ToolActions, **bounds: Any) -> Harness:

@@ -90,6 +90,11 @@ CONTEXT = ContextReport(
 OUTCOMES: Sequence[Any] = (
     PlanningInputs(({"name": "roll_dice", "description": "Rolls.", "parameters": {"type": "object"}},)),
     PlanningInputs((), (Message(role="user", content="hello"),)),
+    PlanningInputs(
+        (),
+        step_types=({"name": "count", "description": "Counts.", "parameters": {"type": "object"}},),
+        plan=Plan((PlanStep(name="first", type="count", input="two words"),), "by_rules", ""),
+    ),
     Plan((PlanStep(name="ask", type="infer", input="why?"),), "authored", ""),
     Prepared(
         messages=(Message(role="user", content="roll"), REPLY.message("primary")),

@@ -18,6 +18,7 @@ from app.capabilities.prompting.registry import PromptRegistry, default_registry
 from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.policy import ToolPolicy
 from app.capabilities.tools.registry import ToolRegistry
+from app.capabilities.tools.step_function import StepFunction
 from app.domain.access.limits import AccessLimits
 from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import Suspension, SystemResponse
@@ -159,6 +160,7 @@ def make_harness(
     clock: Clock,
     *engines: Engine,
     tools: Sequence[Tool] = (),
+    step_functions: Sequence[StepFunction] = (),
     sources: Sequence[ToolSource] = (),
     rules: PolicyRules = NO_RULES,
     policy: FailoverPolicy = POLICY,
@@ -173,7 +175,7 @@ def make_harness(
     bus = EventBus([log], capacity=10_000, on_fault=fail_on_fault, on_drop=lambda: None)
     journal = InMemoryJournal(clock, bus)
     entropy = SeededEntropy(0)
-    registry = ToolRegistry(*tools, sources=sources, policy=ToolPolicy(rules))
+    registry = ToolRegistry(*tools, sources=sources, policy=ToolPolicy(rules), step_functions=step_functions)
     names = [engine.profile.name for engine in engines]
     world = Environment(
         journal=journal,
@@ -240,7 +242,7 @@ def replay_offline(record: ExecutionHistory, pattern: Any = agent_loop, planning
 def make_pattern(mode: Mode, run: Any, planning: Any = None) -> Pattern:
     """Return the pattern of that mode with other code to run and to plan with."""
 
-    async def plan(context: RunContext, _: object) -> RunContext:
+    async def plan(context: RunContext, *_: object) -> RunContext:
         planned: RunContext = await planning(context)
         return planned
 

@@ -8,8 +8,8 @@ import jsonschema_rs
 
 from app.domain.contract.request import PlanStep
 from app.domain.failures import Code, ConfigurationFailure
-from app.domain.plan.steps import StepType
-from app.domain.tools import ArgumentViolation, ToolDefinition
+from app.domain.plan.steps import StepType, own_options, spec_of
+from app.domain.tools import STEP_PREFIX, ArgumentViolation, ToolDefinition
 
 _MAX_ERRORS: Final = 5
 _MAX_NAME: Final = 64
@@ -38,13 +38,19 @@ class KnowsArguments(Protocol):
 
 
 def plan_violations(steps: Sequence[PlanStep], tools: KnowsArguments) -> Iterator[tuple[str, str]]:
-    """Yield why the tool steps of a plan cannot run, as pairs of path and message, as far as it is known before.
+    """Yield why steps of type `tool` or of a module's type cannot run, as pairs of path and message, as far as it is
+    known before.
 
-    The arguments of a step without an input of its own are the output of an earlier one.
+    The input of a step without one of its own is the output of an earlier one.
     """
     for index, step in enumerate(steps):
         call = step.input
-        if step.type == StepType.TOOL and isinstance(call, dict):
+        if spec_of(step.type).has_own_options:
+            for path, message in tools.violations(STEP_PREFIX + step.type, {**own_options(step), "input": call}):
+                place = path.removeprefix("arguments").removeprefix(".")
+                if call is not None or place.partition(".")[0] != "input":
+                    yield f"steps.{index}.{place}".rstrip("."), message
+        elif step.type == StepType.TOOL and isinstance(call, dict):
             tool, arguments = call.get("name"), call.get("arguments")
             if isinstance(tool, str) and isinstance(arguments, dict):
                 for path, message in tools.violations(tool, arguments):

@@ -9,6 +9,7 @@ it is abandoned. A tool that is not always available is a small class with the f
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, get_type_hints
 
@@ -45,7 +46,7 @@ def tool(
 
     def decorate(function: ToolFunction) -> FunctionTool:
         name = function.__name__
-        description = _first_paragraph(function)
+        description = first_paragraph(function)
         info = ToolInfo(name, "python", description, side_effects, idempotent, requires, timeout)
         return FunctionTool(function, info)
 
@@ -55,17 +56,17 @@ def tool(
 class FunctionTool:
     """A function as a tool; implements `ports.Tool` and is always available."""
 
-    __slots__ = ("_context", "_definition", "_function", "_info", "_parameters", "is_blocking", "module")
+    __slots__ = ("_definition", "_function", "_info", "_signature", "is_blocking", "module")
 
-    def __init__(self, function: ToolFunction, info: ToolInfo) -> None:
+    def __init__(self, function: ToolFunction, info: ToolInfo, signature: "Signature | None" = None) -> None:
         self._function = function
         self.is_blocking = not inspect.iscoroutinefunction(function)
         """True for a plain function, which needs a thread."""
         self.module = function.__module__
         """Name of the module that defines the function."""
         self._info = info
-        self._parameters, self._context = _parameters(function)
-        self._definition = ToolDefinition(info.name, info.description, _schema(self._parameters))
+        self._signature = _signature(function) if signature is None else signature
+        self._definition = ToolDefinition(info.name, info.description, schema_of(self._signature.arguments))
 
     def info(self) -> ToolInfo:
         return self._info
@@ -78,9 +79,9 @@ class FunctionTool:
 
     async def execute(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
         """Call the function with typed values. Raises: ToolArgumentError, and the ToolError of the function itself."""
-        values = self._typed(arguments)
-        if self._context is not None:
-            values[self._context] = context
+        values, signature = self._typed(arguments), self._signature
+        if signature.context is not None:
+            values[signature.context] = context
         if not self.is_blocking or context.threads is None:
             result = self._function(**values)
         else:
@@ -89,11 +90,24 @@ class FunctionTool:
 
     def _typed(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         try:
-            typed = self._parameters.model_validate(arguments)
+            typed = self._signature.arguments.model_validate(arguments)
         except ValidationError as invalid:
             errors = invalid.errors(include_url=False, include_context=False, include_input=False)
             raise ToolArgumentError(tuple((_path(error["loc"]), error["msg"]) for error in errors)) from None
-        return {name: getattr(typed, name) for name in self._parameters.model_fields}
+        names = self._signature.parameters
+        return {names.get(name, name): getattr(typed, name) for name in type(typed).model_fields}
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The arguments of a function as a model, and the name of its context parameter, if it has one.
+
+    `parameters` are the names of the parameters that differ from those of their arguments.
+    """
+
+    arguments: type[BaseModel]
+    context: str | None
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
 
 class _Untitled(GenerateJsonSchema):
@@ -103,14 +117,25 @@ class _Untitled(GenerateJsonSchema):
         return False
 
 
-def _schema(parameters: type[BaseModel]) -> dict[str, Any]:
-    schema = parameters.model_json_schema(schema_generator=_Untitled)
-    del schema["title"]
+def schema_of(arguments: type[BaseModel]) -> dict[str, Any]:
+    """Return the JSON Schema of a model without the titles, which only repeat the names."""
+    schema = arguments.model_json_schema(schema_generator=_Untitled)
+    schema.pop("title", None)
     return schema
 
 
-def _parameters(function: ToolFunction) -> tuple[type[BaseModel], str | None]:
-    """Return a model of the function's arguments, and the name of its context parameter."""
+def model_of(name: str, fields: Mapping[str, tuple[Any, Any]]) -> type[BaseModel]:
+    """Return a model of arguments: the annotation and the default of each, by name. No others are accepted."""
+    given: dict[str, Any] = dict(fields)
+    return create_model(name, __config__=ConfigDict(extra="forbid"), **given)
+
+
+def default_of(parameter: inspect.Parameter) -> Any:
+    """Return the default of a parameter, as a field of a model has it."""
+    return ... if parameter.default is inspect.Parameter.empty else parameter.default
+
+
+def _signature(function: ToolFunction) -> Signature:
     hints = get_type_hints(function, include_extras=True)
     fields: dict[str, Any] = {}
     context = None
@@ -120,15 +145,15 @@ def _parameters(function: ToolFunction) -> tuple[type[BaseModel], str | None]:
         if hints[parameter.name] is ToolContext:
             context = parameter.name
         else:
-            default = ... if parameter.default is inspect.Parameter.empty else parameter.default
-            fields[parameter.name] = (hints[parameter.name], default)
-    return create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields), context
+            fields[parameter.name] = (hints[parameter.name], default_of(parameter))
+    return Signature(model_of(function.__name__, fields), context)
 
 
-def _first_paragraph(function: ToolFunction) -> str:
+def first_paragraph(function: Callable[..., Any], purpose: str = "tells the model what the tool does") -> str:
+    """Return the first paragraph of the docstring in one line. Raises: TypeError, with its `purpose`, without one."""
     paragraph = (inspect.getdoc(function) or "").strip().partition("\n\n")[0]
     if not paragraph:
-        raise TypeError(f"{function.__name__} needs a docstring: it tells the model what the tool does")
+        raise TypeError(f"{function.__name__} needs a docstring: it {purpose}")
     return " ".join(paragraph.split())
 
 

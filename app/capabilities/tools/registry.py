@@ -13,6 +13,7 @@ from app.capabilities.tools.arguments import argument_validator, argument_violat
 from app.capabilities.tools.availability import AvailabilityProbes, tool_availability
 from app.capabilities.tools.definition import FunctionTool
 from app.capabilities.tools.policy import NO_POLICY, ToolPolicy
+from app.capabilities.tools.step_function import StepFunction
 from app.domain.contract.messages import TOOL_NAME_PATTERN
 from app.domain.failures import Code, ConfigurationFailure
 from app.domain.fingerprints import digest
@@ -30,7 +31,9 @@ from app.ports.tool import Tool, ToolSource, ToolThreads
 
 BUILT_IN: Final = "built-in"
 """Name of the source of the tools that the service brings along, which read nothing from outside."""
-_OWN_CODE: Final = frozenset({"modules", "flows"})
+MODULES: Final = "modules"
+"""Name of the source of what the Python modules of the configuration define."""
+_OWN_CODE: Final = frozenset({MODULES, "flows"})
 _NO_THREADS = Availability(False, "calls that never returned hold all threads of tools")
 _AVAILABLE = Availability(available=True)
 
@@ -71,6 +74,8 @@ class ToolRegistry:
     registered are left out of lists. Without `probes` availability is asked in place, each time. A tool that comes late
     and cannot be registered, or whose name is taken, is left out with a reason.
 
+    The functions of step types run as tools do, each under its name `step:NAME`. They are in no list and no offer.
+
     Raises: ConfigurationFailure (CONFIG_INVALID) for a name that is taken or not allowed, and for parameters that are
     no self-contained JSON Schema.
     """
@@ -82,6 +87,7 @@ class ToolRegistry:
         probes: AvailabilityProbes | None = None,
         threads: ToolThreads | None = None,
         policy: ToolPolicy = NO_POLICY,
+        step_functions: Sequence[StepFunction] = (),
     ) -> None:
         self.policy = policy
         """The policy of calls."""
@@ -95,10 +101,13 @@ class ToolRegistry:
         self._left_out: Sequence[ToolStatus] = ()
         self._without_agents: Sequence[str] = ()
         self._always_available: frozenset[str] = frozenset()
+        self.step_functions: Mapping[str, StepFunction] = {each.step_type: each for each in step_functions}
+        """The functions of the step types of modules, by type."""
+        self._steps = {each.info().name: _entry(each, MODULES, policy) for each in step_functions}
         self._load(is_start=True)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._current()
+        return name in self._current() or name in self._steps
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._current())
@@ -122,7 +131,7 @@ class ToolRegistry:
 
     def get(self, name: str) -> Tool | None:
         """Return the tool of that name, available or not; None if there is none."""
-        entry = self._current().get(name)
+        entry = self._find(name)
         return None if entry is None else entry.tool
 
     def definitions(self, names: Iterable[str]) -> list[ToolDefinition]:
@@ -136,7 +145,7 @@ class ToolRegistry:
 
     def offer_of(self, name: str) -> tuple[OfferedTool, ...]:
         """Return the tool of that name, available or not, as it is called without an inference that offered it."""
-        entry = self._current().get(name)
+        entry = self._find(name)
         return () if entry is None else (entry.offer,)
 
     def may_replicate(self, name: str) -> bool:
@@ -149,7 +158,7 @@ class ToolRegistry:
 
     def violations(self, name: str, arguments: Mapping[str, Any]) -> tuple[ArgumentViolation, ...]:
         """Return the first reasons why the arguments do not fit the tool; none for a tool that is not registered."""
-        entry = self._current().get(name)
+        entry = self._find(name)
         return () if entry is None else argument_violations(entry.validator, arguments)
 
     def is_current(self, names: Collection[str]) -> bool:
@@ -164,7 +173,7 @@ class ToolRegistry:
 
     async def availability(self, name: str) -> Availability:
         """Return the current availability of a tool."""
-        entry = self._current().get(name)
+        entry = self._find(name)
         if entry is None:
             return Availability(False, "it is not installed here")
         if name in self._always_available:
@@ -182,6 +191,9 @@ class ToolRegistry:
             info = entry.tool.info()
             found.append(ToolStatus(info, entry.definition, entry.source, status.available, status.reason))
         return [*found, *self._left_out]
+
+    def _find(self, name: str) -> _Entry | None:
+        return self._current().get(name) or self._steps.get(name)
 
     def _current(self) -> dict[str, _Entry]:
         for source, seen in zip(self._live, self._seen, strict=True):
@@ -241,7 +253,7 @@ class ToolRegistry:
 def _entry(tool: Tool, source: str, policy: ToolPolicy) -> _Entry:
     """Return a tool with everything that is derived from it once. Raises: ConfigurationFailure (CONFIG_INVALID)."""
     info, definition = tool.info(), tool.definition()
-    if re.fullmatch(TOOL_NAME_PATTERN, info.name) is None:
+    if re.fullmatch(TOOL_NAME_PATTERN, info.name) is None and not isinstance(tool, StepFunction):
         message = f"{info.name!a:.80} cannot name a tool: use {TOOL_NAME_PATTERN}"
         raise ConfigurationFailure(Code.CONFIG_INVALID, message)
     if definition.name != info.name:

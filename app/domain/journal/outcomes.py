@@ -6,7 +6,7 @@ Outcomes and everything in them have no slots, since orjson writes a dataclass t
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from pydantic import JsonValue
 
@@ -69,15 +69,10 @@ class Retrieved:
     flagged: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class PlanningInputs:
-    """Outcome: the inputs of the planner. Each tool has a name, a description and parameters.
-
-    `history` is the conversation if it began before the request.
-    """
-
-    tools: tuple[Mapping[str, Any], ...]
-    history: tuple[ModelMessage | TracedMessage | Message, ...] = ()
+MODEL_PLANNERS: Final = frozenset({"model", "subplan"})
+"""The `planner_id` of plans that a model made."""
+PLANNER_IDS: Final = MODEL_PLANNERS | {"authored", "static"}
+"""Every `planner_id` that no planner of a module may have."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +82,20 @@ class Plan:
     steps: tuple[PlanStep, ...]
     planner_id: str
     rationale: str
+
+
+@dataclass(frozen=True)
+class PlanningInputs:
+    """Outcome: the inputs of the planner. Each tool has a name, a description and parameters.
+
+    So has each of the `step_types` of modules. `history` is the conversation if it began before the request. `plan` is
+    that of a planner of a module, if one is configured.
+    """
+
+    tools: tuple[Mapping[str, Any], ...]
+    history: tuple[ModelMessage | TracedMessage | Message, ...] = ()
+    step_types: tuple[Mapping[str, Any], ...] = ()
+    plan: Plan | None = None
 
 
 @dataclass(frozen=True)

@@ -17,20 +17,22 @@ from app.domain.failures import Code, OrchestrationFailure
 from app.domain.plan.graph import predecessors, topological_order
 from app.domain.plan.policy import EffectivePlanPolicy, policy_violations
 from app.domain.plan.steps import (
-    STEP_SPECS,
     InferInput,
     InputType,
     StepInput,
     StepOptions,
     StepSpec,
-    step_options,
+    shared_options,
+    spec_of,
 )
 from app.domain.tools import ArgumentViolation
 
 
 def parse_options(step: PlanStep) -> StepOptions:
-    """Return the options of a valid step: everything but its name, type, input and `depends_on`."""
-    return StepOptions.model_validate(step_options(step))
+    """Return the options of a valid step: everything but its name, type, input and `depends_on`, and but
+    what only its type of a module has.
+    """
+    return StepOptions.model_validate(shared_options(step))
 
 
 def output_contract_of(step: PlanStep, step_input: StepInput = None) -> OutputContract | None:
@@ -39,7 +41,7 @@ def output_contract_of(step: PlanStep, step_input: StepInput = None) -> OutputCo
     The schema of its input (`step_input`, or its own input if that is not known yet) takes precedence over its options.
     """
     own = parse_options(step)
-    inner = step.input.get("schema") if isinstance(step.input, dict) and STEP_SPECS[step.type].calls_model else None
+    inner = step.input.get("schema") if isinstance(step.input, dict) and spec_of(step.type).calls_model else None
     known = step_input.schema_ if isinstance(step_input, InferInput) else inner
     schema = own.schema_ if known is None else known
     if schema is None and not own.rules:
@@ -52,7 +54,7 @@ def resolve_input(step: PlanStep, outputs: Mapping[str, JsonValue], request: str
 
     Raises: OrchestrationFailure (ORCHESTRATION_STEP_MISMATCH).
     """
-    spec, given = STEP_SPECS[step.type], list[JsonValue]()
+    spec, given = spec_of(step.type), list[JsonValue]()
     if step.input is not None:
         given += [step.input]
     elif not outputs:
@@ -71,7 +73,7 @@ def resolve_input(step: PlanStep, outputs: Mapping[str, JsonValue], request: str
 
 def step_mismatch(step: PlanStep, violations: Sequence[Mapping[str, str]] = ()) -> OrchestrationFailure:
     """Return the failure of a step whose input has the wrong type."""
-    expected = STEP_SPECS[step.type].expected
+    expected = spec_of(step.type).expected
     details = {"step": step.name, "expected": expected, **({"violations": list(violations)} if violations else {})}
     return OrchestrationFailure(
         Code.ORCHESTRATION_STEP_MISMATCH,
@@ -98,7 +100,7 @@ def validate_plan(steps: Sequence[PlanStep], policy: EffectivePlanPolicy) -> Orc
     mismatches = type_mismatches(steps)
     if mismatches:
         violations = [
-            (f"steps.{index}.input", f"must be {STEP_SPECS[steps[index].type].expected}") for index in mismatches
+            (f"steps.{index}.input", f"must be {spec_of(steps[index].type).expected}") for index in mismatches
         ]
         return step_mismatch(steps[mismatches[0]], _details(violations)["violations"])
     return None
@@ -118,7 +120,7 @@ def type_mismatches(steps: Sequence[PlanStep]) -> list[int]:
     """Return the indexes of the steps, in a plan without violations, whose input will have the wrong type."""
     mismatches = []
     for index, given in infer_input_types(steps).items():
-        step, spec = steps[index], STEP_SPECS[steps[index].type]
+        step, spec = steps[index], spec_of(steps[index].type)
         if not (spec.accepts(given) if step.input is None else _matches(spec, step.input)):
             mismatches.append(index)
     return sorted(mismatches)
@@ -130,7 +132,7 @@ def infer_input_types(steps: Sequence[PlanStep]) -> dict[int, InputType]:
     for index in topological_order(steps):
         step = steps[index]
         given[index] = _input_type(step, {steps[each].name: gives[each] for each in before[index]})
-        gives[index] = STEP_SPECS[step.type].output_type(step, given[index])
+        gives[index] = spec_of(step.type).output_type(step, given[index])
     return given
 
 

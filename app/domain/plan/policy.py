@@ -3,7 +3,7 @@
 The messages of violations must not change: the model that makes a plan reads them, so they are part of fingerprints.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -13,7 +13,15 @@ from pydantic import JsonValue, ValidationError
 from app.domain.contract.request import PlanPolicy, PlanStep, RedundancyOptions
 from app.domain.journal.header import EffectiveLimits
 from app.domain.plan.graph import non_linear_steps, predecessors, topological_order
-from app.domain.plan.steps import STEP_SPECS, StepOptions, StepType, has_schema, named_tools, step_options
+from app.domain.plan.steps import (
+    STEP_SPECS,
+    StepOptions,
+    StepType,
+    has_schema,
+    named_tools,
+    shared_options,
+    spec_of,
+)
 
 MAX_VIOLATIONS: Final = 64
 """Maximum number of reported violations."""
@@ -26,7 +34,8 @@ class EffectivePlanPolicy:
     """Policy of a plan: the configured limits, narrowed by the request; None means no limit. Times are in seconds.
 
     `attempts`, `replicas` and `timeout` limit one step; `tools` are the names of the tools that it may call. Without
-    `subplans` the plan is written as if there were no steps of that type.
+    `subplans` the plan is written as if there were no steps of that type. `module_types` are those of modules that it
+    may know.
     """
 
     max_steps: int
@@ -38,11 +47,13 @@ class EffectivePlanPolicy:
     timeout: float | None = None
     tools: frozenset[str] | None = None
     subplans: bool = True
+    module_types: tuple[str, ...] = ()
 
     @property
     def step_types(self) -> Sequence[str]:
-        """The types of steps that the plan may know, in the order of their table."""
-        return [name for name in STEP_SPECS if self.subplans or name != StepType.SUBPLAN]
+        """The types of steps that the plan may know, in the order of their table, then those of modules."""
+        built_in = [name for name in STEP_SPECS if self.subplans or name != StepType.SUBPLAN]
+        return [*built_in, *self.module_types]
 
     @classmethod
     def from_request(
@@ -52,13 +63,14 @@ class EffectivePlanPolicy:
         tools: frozenset[str] | None = None,
         *,
         subplans: bool = True,
+        module_types: Iterable[str] = (),
     ) -> "EffectivePlanPolicy":
         """Return the policy of a request, within the effective limits."""
-        requested = requested or PlanPolicy()
+        requested, others = requested or PlanPolicy(), tuple(module_types)
         return cls(
             max_steps=min(requested.max_steps or limits.plan_steps, limits.plan_steps),
             allowed_step_types=frozenset(
-                STEP_SPECS if requested.allowed_step_types is None else requested.allowed_step_types
+                (*STEP_SPECS, *others) if requested.allowed_step_types is None else requested.allowed_step_types
             ),
             require_linear=requested.require_linear,
             timeout_per_step=requested.timeout_per_step,
@@ -67,6 +79,7 @@ class EffectivePlanPolicy:
             timeout=limits.timeout,
             tools=tools,
             subplans=subplans,
+            module_types=others,
         )
 
 
@@ -116,7 +129,7 @@ def _type_violation(name: str, policy: EffectivePlanPolicy) -> str | None:
 
 
 def _option_violations(step: PlanStep, policy: EffectivePlanPolicy) -> Iterator[tuple[str, str]]:
-    spec, given = STEP_SPECS[step.type], step_options(step)
+    spec, given = spec_of(step.type), shared_options(step)
     unknown = sorted(given.keys() - spec.options)
     yield from (("", f"{key[:64]!a} is no key of a step of type {step.type}") for key in unknown)
     for key in sorted(_invalid_options({key: given[key] for key in given.keys() & spec.options})):

@@ -1,4 +1,7 @@
-"""Types of plan steps: one row per type with its options, its input and its output."""
+"""Types of plan steps: one row per built-in type with its options, its input and its output.
+
+A type of a module has none: any value may be its input, and its definition, a JSON Schema, says what fits.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -118,6 +121,7 @@ class StepSpec:
     `expected` describes the input that `input_adapter` accepts. `accepts` tells whether an input of that type may
     match, and `output_type` returns the type of the output for it. At least one of `required_options` must be set. A
     type that `calls_model` also finds options in its input, and receives an object that is not a conversation as text.
+    A type of a module `has_own_options` beside these, which its definition describes.
     """
 
     options: frozenset[str]
@@ -127,6 +131,7 @@ class StepSpec:
     output_type: Callable[[PlanStep, InputType], InputType]
     required_options: frozenset[str] = frozenset()
     calls_model: bool = False
+    has_own_options: bool = False
 
 
 def _takes_question(kind: InputType) -> bool:
@@ -157,6 +162,18 @@ def step_options(step: PlanStep) -> Mapping[str, JsonValue]:
     return {key: value for key, value in (step.model_extra or {}).items() if value is not None}
 
 
+def shared_options(step: PlanStep) -> Mapping[str, JsonValue]:
+    """Return the options of the step without those that only its type of a module has."""
+    given, spec = step_options(step), spec_of(step.type)
+    return {key: given[key] for key in given.keys() & spec.options} if spec.has_own_options else given
+
+
+def own_options(step: PlanStep) -> Mapping[str, JsonValue]:
+    """Return the options that only its type of a module has."""
+    shared = shared_options(step)
+    return {key: value for key, value in step_options(step).items() if key not in shared}
+
+
 def has_schema(step: PlanStep) -> bool:
     """Return True if a step that calls a model has a schema, in its options or its input."""
     inner = step.input.get("schema") if isinstance(step.input, dict) else None
@@ -166,8 +183,8 @@ def has_schema(step: PlanStep) -> bool:
 def named_tools(step: PlanStep) -> Iterator[tuple[str, str]]:
     """Yield the names of tools in a step of a known type, each with its path in the step."""
     inner = step.input if isinstance(step.input, dict) else {}
-    named = [(".tools", step_options(step).get("tools"))]
-    named += [(".input.tools", inner.get("tools"))] if STEP_SPECS[step.type].calls_model else []
+    named = [(".tools", shared_options(step).get("tools"))]
+    named += [(".input.tools", inner.get("tools"))] if spec_of(step.type).calls_model else []
     named += [(".input.name", [inner.get("name")])] if step.type == StepType.TOOL else []
     for path, names in named:
         if isinstance(names, list):
@@ -202,4 +219,17 @@ STEP_SPECS: Mapping[str, StepSpec] = MappingProxyType({
         accepts=_takes_question, output_type=lambda step, given: "value", calls_model=True),
 })
 # fmt: on
-"""Types of steps that this version runs."""
+"""The built-in types of steps."""
+_MODULE_SPEC: Final = StepSpec(
+    options=frozenset({"timeout"}),
+    input_adapter=TypeAdapter(JsonValue),
+    expected="what its type describes",
+    accepts=lambda kind: True,
+    output_type=lambda step, given: "value",
+    has_own_options=True,
+)
+
+
+def spec_of(step_type: str) -> StepSpec:
+    """Return the facts about a type; all types of modules have the same."""
+    return STEP_SPECS.get(step_type, _MODULE_SPEC)

@@ -1,4 +1,4 @@
-"""Checks of a configuration: the database, the grammars, the prompts, the tools and the engines that it names."""
+"""Checks of a configuration: the database, the grammars, the prompts, the tools, the step types and the engines."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -56,6 +56,12 @@ async def _checks(
         for tool in await service.facade.introspection.tools(LOCAL.permissions):
             status, category = ("ok", None) if tool.available else ("unavailable", Category.TOOL)
             yield CheckResult(f"tool {tool.name}", status, tool.reason, category)
+        for each in await service.facade.introspection.step_types(LOCAL.permissions):
+            if each.source == "modules":
+                status, category = ("ok", None) if each.available else ("unavailable", Category.TOOL)
+                yield CheckResult(f"step type {each.name}", status, each.reason, category)
+        if settings.planner.name is not None:  # a service whose planner is not there does not open
+            yield CheckResult(f"planner {settings.planner.name}", "ok")
         for engine in await service.facade.introspection.ping_engines():
             status, category = ("ok", None) if engine.ok else ("unreachable", Category.INFERENCE)
             yield CheckResult(f"engine {engine.name}", status, engine.detail, category)

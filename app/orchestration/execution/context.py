@@ -38,7 +38,7 @@ from app.domain.journal.step_key import PREPARE_KEY, ROOT, StepKey
 from app.domain.lifecycle import Mode, State
 from app.domain.model_call import Reply, ResponseFormat
 from app.domain.pattern_result import PatternResult
-from app.domain.tools import OfferedTool
+from app.domain.tools import STEP_PREFIX, OfferedTool
 from app.orchestration.execution.attempt import InferenceRequest
 from app.orchestration.execution.branch_settings import DEFAULT_REDUNDANCY, AgentPattern, BranchSettings
 from app.orchestration.execution.branches import EarlyStop, TimeLimit, Waiting
@@ -146,8 +146,10 @@ class RunContext:
 
     async def call_tool(self, name: str, arguments: Mapping[str, JsonValue]) -> ToolResult:
         """Call a tool that no model asked for. A failed or refused call is a result, too."""
+        return await self._call(name, arguments, is_allowed=self.settings.allows_tool(name))
+
+    async def _call(self, name: str, arguments: Mapping[str, JsonValue], *, is_allowed: bool) -> ToolResult:
         key = self._position.next_key()
-        is_allowed = self.settings.allows_tool(name)
 
         async def offer(environment: Environment) -> Outcome:
             return InferenceSetup(environment.tool_registry.offer_of(name) if is_allowed else (), ())
@@ -453,6 +455,13 @@ async def perform(
     step = await position.execution.perform(effect)
     position.move_to(effect.key, step.at)
     return step
+
+
+async def call_step(context: RunContext, step_type: str, arguments: Mapping[str, JsonValue]) -> ToolResult:
+    """Call the function of a module's step type, as a tool that only the rights of the principal limit."""
+    name = STEP_PREFIX + step_type
+    inner = context.with_settings(replace(context.settings, tools=(name,)))
+    return await inner._call(name, arguments, is_allowed=context.settings.permissions.allows_tool(name))
 
 
 async def settle(context: RunContext, branches: Sequence[Branch[T]]) -> list[SettledBranch[T]]:

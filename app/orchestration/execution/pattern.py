@@ -24,6 +24,7 @@ from pydantic import JsonValue
 
 from app.capabilities.models.catalogue import EngineCatalogue, requested_models
 from app.capabilities.prompting.supervisor import max_inferences
+from app.capabilities.tools.planner_function import PlannerFunction
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain import fallback, lifecycle
 from app.domain.contract.request import PlanStep, SystemRequest
@@ -164,7 +165,7 @@ class BoundInputs:
 
 
 RunPattern: TypeAlias = Callable[[RunContext], Awaitable[PatternResult | str]]
-MakePlan: TypeAlias = Callable[[RunContext, Sequence[PlanStep] | None], Awaitable[RunContext]]
+MakePlan: TypeAlias = Callable[[RunContext, Sequence[PlanStep] | None, PlannerFunction | None], Awaitable[RunContext]]
 Admit: TypeAlias = Callable[[SystemRequest, EffectiveLimits, EngineCatalogue], Iterator[FieldError]]
 
 
@@ -203,9 +204,14 @@ class Pattern:
     admit: Admit = admit_everything
     """Yields the errors of the request that only this mode knows."""
     plan: MakePlan | None = None
-    """Makes the plan, or takes the static one, in the state PLAN, before PREPARE; None for a mode without a plan."""
+    """Makes the plan, lets the configured planner make it, or takes the static one, in the state PLAN, before PREPARE.
+
+    None for a mode without a plan.
+    """
     static_plan: Sequence[PlanStep] | None = None
     """The configured plan that every request without a plan of its own runs."""
+    planner: PlannerFunction | None = None
+    """The configured planner that makes the plan of every request without one."""
     own_fields: frozenset[str] = frozenset()
     """Request fields that only some modes accept, of which this one is."""
     required_output: tuple[str, ...] = ()

@@ -1,33 +1,22 @@
-"""Admission and upper bound of mode `plan`.
+"""Upper bound of mode `plan`.
 
 A step whose input is not known beforehand, or may bring an output format or tools from the step before it, counts as
 the worst of its type. A plan that cannot run is refused before its first step, so its bound is zero.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
 
-from app.capabilities.models.catalogue import EngineCatalogue
-from app.domain.contract.request import PlanOptions, PlanStep, RedundancyOptions, SystemRequest
-from app.domain.journal.header import EffectiveLimits
+from app.domain.contract.request import PlanOptions, PlanStep, RedundancyOptions
 from app.domain.plan.graph import non_linear_steps
 from app.domain.plan.plan import infer_input_types, output_contract_of, parse_options, resolve_input, validate_plan
 from app.domain.plan.policy import EffectivePlanPolicy
 from app.domain.plan.steps import InferInput, InputType, RedundantInput, StepType, ToolInput
-from app.orchestration.execution.pattern import BoundInputs, FieldError, UpperBound, in_parallel, in_sequence
+from app.domain.tools import STEP_PREFIX
+from app.orchestration.execution.pattern import BoundInputs, UpperBound, in_parallel, in_sequence
 from app.orchestration.patterns.agent_loop import text_bound
 from app.orchestration.patterns.redundant_loop import replicas_bound
 from app.orchestration.patterns.specialized_loop import answers_bound
-
-
-def admit(request: SystemRequest, _limits: EffectiveLimits, _catalogue: EngineCatalogue) -> Iterator[FieldError]:
-    """Yield the planning options that this version does not have."""
-    plan = request.plan
-    if plan is None:
-        return
-    allowed = None if plan.policy is None else plan.policy.allowed_step_types
-    if allowed is not None and not (allowed and frozenset(allowed) <= frozenset(StepType)):
-        yield FieldError("plan.policy.allowed_step_types", f"must name some of {', '.join(StepType)}")
 
 
 def upper_bound(inputs: BoundInputs) -> UpperBound:
@@ -56,7 +45,7 @@ def supplied_steps(inputs: BoundInputs) -> Sequence[PlanStep] | None:
 def bound_policy(inputs: BoundInputs) -> EffectivePlanPolicy:
     """Return the policy of the request's plan."""
     options = inputs.request.plan or PlanOptions()
-    return EffectivePlanPolicy.from_request(options.policy, inputs.limits)
+    return EffectivePlanPolicy.from_request(options.policy, inputs.limits, module_types=inputs.registry.step_functions)
 
 
 def worst_steps(
@@ -101,7 +90,7 @@ def _step_bound(inputs: BoundInputs, step: PlanStep, given: InputType) -> UpperB
         case StepType.TOOL if isinstance(value, ToolInput):
             return _call_bound(inputs, {value.name}.intersection(inputs.tools))
         case _:
-            return UpperBound()
+            return _call_bound(inputs, _functions(inputs, step.type))
 
 
 def _worst(inputs: BoundInputs, step_type: str) -> UpperBound:
@@ -117,11 +106,16 @@ def _worst(inputs: BoundInputs, step_type: str) -> UpperBound:
         case StepType.SUBPLAN:
             return inputs.inferences(inputs.inferences_per_ask)
         case _:
-            return UpperBound()
+            return _call_bound(inputs, _functions(inputs, step_type))
 
 
 def _call_bound(inputs: BoundInputs, tools: Collection[str]) -> UpperBound:
     return UpperBound(tool_calls=inputs.tool_attempts(tools))
+
+
+def _functions(inputs: BoundInputs, step_type: str) -> Collection[str]:
+    """Return the name of the function that runs a type of a module; nothing for a built-in type."""
+    return (STEP_PREFIX + step_type,) if step_type in inputs.registry.step_functions else ()
 
 
 def _may_bring_more(given: InputType) -> bool:

@@ -16,7 +16,7 @@ from app.domain.pattern_result import PatternResult
 from app.domain.plan.graph import topological_order
 from app.orchestration.execution.context import RunContext
 from app.orchestration.execution.pattern import Pattern
-from app.orchestration.patterns.plan_bound import admit, upper_bound
+from app.orchestration.patterns.plan_bound import upper_bound
 from app.orchestration.patterns.plan_run import PlanProgress, run_steps
 from app.orchestration.patterns.steps import STEP_PATTERNS, StepPattern, as_answer
 from app.orchestration.patterns.validated_answer import compiled_contract, validate_answer
@@ -82,7 +82,6 @@ PATTERN = Pattern(
     plan_executor,
     VERSION,
     upper_bound,
-    admit=admit,
     own_fields=frozenset({"plan"}),
     offers_all_tools=True,
     starts_with_request=False,

@@ -14,14 +14,14 @@ from pydantic import JsonValue
 from app.domain.contract.request import PlanStep
 from app.domain.contract.response import PlanReport, PlanTrace, StepReport, StepStatus, SystemError
 from app.domain.failures import Cancellation, Failure
-from app.domain.journal.outcomes import Plan
+from app.domain.journal.outcomes import MODEL_PLANNERS, Plan
 from app.domain.pattern_result import PatternResult
 from app.domain.plan.graph import predecessors
 from app.domain.plan.plan import parse_options, resolve_input
 from app.domain.plan.policy import EffectivePlanPolicy
 from app.domain.plan.refinement import HAS_RUN, runnable_steps
 from app.orchestration.execution.context import RunContext
-from app.orchestration.patterns.steps import StepPattern
+from app.orchestration.patterns.steps import StepPattern, run_module_step
 
 
 def initial_report(plan: Plan, planned_at: float) -> PlanReport:
@@ -54,8 +54,8 @@ class PlanProgress:
 
     @property
     def is_made_by_model(self) -> bool:
-        """True unless a person wrote the plan, in the request or in the configuration."""
-        return self.report.trace.planner_id not in {"authored", "static"}
+        """True unless a person or a module wrote the plan, in the request or in the configuration."""
+        return self.report.trace.planner_id in MODEL_PLANNERS
 
     @property
     def result(self) -> JsonValue:
@@ -101,7 +101,10 @@ class PlanProgress:
 async def run_steps(
     context: RunContext, progress: PlanProgress, order: Sequence[int], step_patterns: Mapping[str, StepPattern]
 ) -> Mapping[int, Failure]:
-    """Run these steps of the plan, given in topological order, and return the failures by step."""
+    """Run these steps of the plan, given in topological order, and return the failures by step.
+
+    A type without a pattern is one of a module.
+    """
     branch_of = {index: branch for branch, index in enumerate(order)}
     after = {
         branch_of[index]: [branch_of[each] for each in progress.predecessors[index] if each in branch_of]
@@ -125,7 +128,7 @@ async def _run_step(
     context = context.with_settings(replace(context.settings, correlation=replace(correlation, step_name=name)))
     context.start_step(step.type)
     try:
-        output = await _output(context, step, outputs, step_patterns[step.type])
+        output = await _output(context, step, outputs, step_patterns.get(step.type, run_module_step))
     except Failure as failure:
         status = StepStatus.CANCELLED if isinstance(failure, Cancellation) else StepStatus.FAILED
         context.end_step(status, failure.code)

@@ -6,7 +6,6 @@ that runs as a step does what it always does.
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from inspect import iscoroutinefunction
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -16,13 +15,23 @@ from pydantic import BaseModel, JsonValue
 from app.capabilities.answer_contract import LARGE_CONTRACT_CHARACTERS, is_large_contract
 from app.capabilities.models.reranking import MAX_CHARACTERS, rerank
 from app.capabilities.prompting.prompt_call import Prompt
+from app.domain import strict_json
 from app.domain.contract.messages import Message, system_prompt
 from app.domain.contract.request import NamedTool, OutputContract, PlanStep, RedundancyOptions
 from app.domain.contract.rules import AnswerContent
+from app.domain.failures import Code, ToolFailure
 from app.domain.plan.plan import arguments_refused, output_contract_of, parse_options, step_mismatch
-from app.domain.plan.steps import InferInput, RedundantInput, RerankInput, StepInput, StepType, ToolInput
+from app.domain.plan.steps import (
+    InferInput,
+    RedundantInput,
+    RerankInput,
+    StepInput,
+    StepType,
+    ToolInput,
+    own_options,
+)
 from app.orchestration.execution.branch_settings import BranchSettings
-from app.orchestration.execution.context import RunContext
+from app.orchestration.execution.context import RunContext, call_step
 from app.orchestration.patterns.agent_loop import agent_loop
 from app.orchestration.patterns.redundant_loop import redundant_loop
 from app.orchestration.patterns.specialized_loop import specialized_loop
@@ -33,14 +42,6 @@ StepPattern: TypeAlias = Callable[[RunContext, PlanStep, StepInput], Awaitable[J
 _VOTE: Final = frozenset({"n", "voting", "quorum", "min_confidence"})
 
 
-def step(pattern: StepPattern) -> StepPattern:
-    """Declare a coroutine function as the pattern of a step type. Raises: TypeError for a plain function."""
-    if not iscoroutinefunction(pattern):
-        raise TypeError(f"{pattern} must be a coroutine function: `async def`")
-    return pattern
-
-
-@step
 async def infer(context: RunContext, step: PlanStep, step_input: StepInput) -> JsonValue:
     """Return a model's text, or its value if the step has a schema."""
     return await infer_as(context, step, step_input)
@@ -58,7 +59,6 @@ async def infer_as(
     return answer if isinstance(answer, str) else answer.content
 
 
-@step
 async def redundant(context: RunContext, step: PlanStep, step_input: StepInput) -> JsonValue:
     """Return the value that won the vote."""
     options = parse_options(step).model_dump(include=set(_VOTE), exclude_none=True)
@@ -75,7 +75,6 @@ async def redundant(context: RunContext, step: PlanStep, step_input: StepInput) 
     return (await redundant_loop(context.with_settings(settings))).structured_output
 
 
-@step
 async def tool(context: RunContext, step: PlanStep, step_input: StepInput) -> JsonValue:
     """Return the text that the tool returns.
 
@@ -91,7 +90,6 @@ async def tool(context: RunContext, step: PlanStep, step_input: StepInput) -> Js
     return result.content
 
 
-@step
 async def rank(_context: RunContext, step: PlanStep, step_input: StepInput) -> JsonValue:
     """Return the candidates, best first."""
     assert isinstance(step_input, RerankInput)  # noqa: S101 - the input of a rerank step
@@ -106,7 +104,6 @@ async def rank(_context: RunContext, step: PlanStep, step_input: StepInput) -> J
     return [each if isinstance(each, str) else each.model_dump() for each in best]
 
 
-@step
 async def validate(context: RunContext, step: PlanStep, step_input: StepInput) -> JsonValue:
     """Return the value itself. Raises: ConstraintFailure, ValidationFailure if it breaks its format or its rules."""
     assert not isinstance(step_input, BaseModel)  # noqa: S101 - the input of a validate step
@@ -119,6 +116,27 @@ async def validate(context: RunContext, step: PlanStep, step_input: StepInput) -
     return step_input
 
 
+async def run_module_step(context: RunContext, step: PlanStep, step_input: StepInput) -> JsonValue:
+    """Return the output of the function behind a type of a module.
+
+    Raises: ToolFailure if it fails; OrchestrationFailure if the input or an option does not fit it.
+    """
+    assert not isinstance(step_input, BaseModel)  # noqa: S101 - the input of a step of such a type
+    result = await call_step(context, step.type, {**own_options(step), "input": step_input})
+    if result.violations:
+        found = [(path.removeprefix("arguments."), message) for path, message in result.violations]
+        raise step_mismatch(step, [{"path": f"$.{path}", "message": message} for path, message in found])
+    failure = result.failure()
+    if failure is not None:
+        raise failure
+    try:
+        output: JsonValue = strict_json.loads(result.content.encode())
+    except strict_json.StrictJsonError:
+        message = "the output of the step is longer than limits.tool_result_bytes"
+        raise ToolFailure(Code.TOOL_EXECUTION_FAILED, message, condition="not idempotent") from None
+    return output
+
+
 STEP_PATTERNS: Mapping[str, StepPattern] = MappingProxyType(
     {
         StepType.INFER: infer,
@@ -128,7 +146,7 @@ STEP_PATTERNS: Mapping[str, StepPattern] = MappingProxyType(
         StepType.REDUNDANT: redundant,
     }
 )
-"""The code that runs a step of each type."""
+"""The code that runs a step of each built-in type."""
 
 
 def as_answer(value: JsonValue) -> AnswerContent:

@@ -24,7 +24,7 @@ from app.domain.journal.outcomes import Outcome, Plan, PlanningInputs, Refused
 from app.domain.plan.plan import output_contract_of, plan_refused, validate_plan
 from app.domain.plan.policy import EffectivePlanPolicy
 from app.domain.plan.steps import StepType, named_tools, step_options
-from app.domain.tools import REPLICA_RULE, ToolDefinition, agent_of
+from app.domain.tools import REPLICA_RULE, STEP_PREFIX, ToolDefinition, agent_of
 from app.orchestration.execution.context import RunContext
 from app.orchestration.execution.environment import Environment
 from app.ports.validation import AnswerValidator
@@ -52,7 +52,8 @@ def refusal_of(
 
 @dataclass(frozen=True, slots=True)
 class PlanRules:
-    """Rules for a plan that a model makes or changes: the policy, and the tools that were recorded.
+    """Rules for a plan that a model makes or changes: the policy, and the tools and the types of modules that were
+    recorded.
 
     Its steps name built-in rules only; those of the plan that is changed were accepted before.
     """
@@ -61,23 +62,27 @@ class PlanRules:
     tools: Sequence[Mapping[str, Any]]
     revision: int
     accepted: Sequence[PlanStep] = ()
+    module_types: Sequence[Mapping[str, Any]] = ()
 
     @classmethod
     def of(
         cls, context: RunContext, inputs: PlanningInputs, *, max_steps: int | None = None, subplans: bool = True
     ) -> "PlanRules":
         """Return the rules for plans of at most `max_steps`, with or without steps of type `subplan`."""
-        policy = plan_policy(context, [tool["name"] for tool in inputs.tools])
+        types = [each["name"] for each in inputs.step_types]
+        policy = plan_policy(context, [tool["name"] for tool in inputs.tools], types)
         most = policy.max_steps if max_steps is None else min(policy.max_steps, max_steps)
         plan, revision = context.settings.plan, context.settings.revision
         accepted = () if plan is None else plan.steps
-        return cls(replace(policy, max_steps=most, subplans=subplans), inputs.tools, revision, accepted)
+        rules = replace(policy, max_steps=most, subplans=subplans)
+        return cls(rules, inputs.tools, revision, accepted, inputs.step_types)
 
     @property
     def step_types(self) -> Mapping[str, str]:
         """The types that steps may have, with their descriptions."""
+        descriptions = {**STEP_TYPE_DESCRIPTIONS} | {each["name"]: each["description"] for each in self.module_types}
         return {
-            name: STEP_TYPE_DESCRIPTIONS[name]
+            name: descriptions[name]
             for name in self.policy.step_types
             if name in self.policy.allowed_step_types and (name != StepType.TOOL or self.tools)
         }
@@ -89,7 +94,8 @@ class PlanRules:
         """
         refusal = validate_plan(steps, self.policy)
         tools = self.tools if self.revision > 1 else ()
-        validators = ArgumentValidators(ToolDefinition(**tool) for tool in tools)
+        functions = ({**each, "name": STEP_PREFIX + each["name"]} for each in self.module_types)
+        validators = ArgumentValidators(ToolDefinition(**tool) for tool in (*tools, *functions))
         violations = [] if refusal else list(plan_violations(steps, validators))
         if violations:
             raise plan_refused(violations)
@@ -106,7 +112,7 @@ async def checked_plan(context: RunContext, plan: Plan | Refused, environment: E
     """Return the plan, or its refusal. Large schemas and rules are compiled outside of the event loop."""
     if isinstance(plan, Refused):
         return plan
-    policy = plan_policy(context, allowed_tools_of(context, environment))
+    policy = plan_policy(context, allowed_tools_of(context, environment), module_types_of(context, environment))
     replicated = _replicated_tools(plan.steps, context.settings.allowed_tools, environment.tool_registry)
     if replicated:
         return Refused.by(plan_refused(replicated))
@@ -140,10 +146,10 @@ async def _worker_refusal(steps: Sequence[PlanStep], validator: AnswerValidator)
     return None
 
 
-def plan_policy(context: RunContext, tools: Iterable[str]) -> EffectivePlanPolicy:
-    """Return the policy of the request's plan, whose steps may call these tools."""
+def plan_policy(context: RunContext, tools: Iterable[str], module_types: Iterable[str]) -> EffectivePlanPolicy:
+    """Return the policy of the request's plan, whose steps may call these tools and have these types of modules."""
     policy = None if context.request.plan is None else context.request.plan.policy
-    return EffectivePlanPolicy.from_request(policy, context.limits, frozenset(tools))
+    return EffectivePlanPolicy.from_request(policy, context.limits, frozenset(tools), module_types=module_types)
 
 
 def allowed_tools_of(context: RunContext, environment: Environment) -> list[str]:
@@ -156,6 +162,12 @@ def plannable_tools_of(context: RunContext, environment: Environment) -> list[st
     """Return the tools that a model may plan with: agents are tools only where they are named."""
     are_named = context.settings.allowed_tools is not None
     return [name for name in allowed_tools_of(context, environment) if are_named or agent_of(name) is None]
+
+
+def module_types_of(context: RunContext, environment: Environment) -> list[str]:
+    """Return the step types of modules that the rights of the principal allow."""
+    permissions = context.settings.permissions
+    return [each for each in environment.tool_registry.step_functions if permissions.allows_tool(STEP_PREFIX + each)]
 
 
 def _is_large(steps: Sequence[PlanStep]) -> bool:

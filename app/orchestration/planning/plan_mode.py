@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from app.capabilities.tools.planner_function import PlannerFunction
 from app.domain.contract.request import PlanOptions, PlanStep
 from app.domain.pattern_result import PatternResult
 from app.domain.plan.policy import EffectivePlanPolicy
@@ -10,16 +11,18 @@ from app.orchestration.execution.context import RunContext
 from app.orchestration.patterns import plan_executor
 from app.orchestration.patterns.plan_run import PlanProgress
 from app.orchestration.patterns.steps import StepPattern
-from app.orchestration.planning import planner
+from app.orchestration.planning import planner as single_pass
 from app.orchestration.planning.passes.bound import upper_bound
 from app.orchestration.planning.passes.multipass import reason_in_passes, start_passes
 from app.orchestration.planning.subplan import Subplans
 
 
-async def make_plan(context: RunContext, static_plan: Sequence[PlanStep] | None = None) -> RunContext:
-    """Return the context with its plan. Raises: as `planner.make_plan`."""
-    make = start_passes if _has_passes(context) else planner.make_plan
-    return await make(context, static_plan)
+async def make_plan(
+    context: RunContext, static_plan: Sequence[PlanStep] | None = None, planner: PlannerFunction | None = None
+) -> RunContext:
+    """Return the context with its plan. Raises: as `make_plan` of one pass."""
+    make = start_passes if _has_passes(context) else single_pass.make_plan
+    return await make(context, static_plan, planner)
 
 
 async def run_plan(context: RunContext) -> PatternResult:

@@ -1,7 +1,7 @@
 """Planner: makes the plan in the state PLAN and decides whether it may run.
 
-The plan of the request comes first, then the configured one, then that of a model. Every plan must satisfy the policy
-of the request, within the limits in force, and the input types of its steps.
+The plan of the request comes first, then the configured one or that of the configured planner, then that of a model.
+Every plan must satisfy the policy of the request, within the limits in force, and the input types of its steps.
 """
 
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ from functools import partial
 from app.capabilities.prompting.definition import PromptId
 from app.capabilities.prompting.prompt_call import PromptCall
 from app.capabilities.prompting.prompts.planning import PlanGenerationInput, PlanGenerationOutput
+from app.capabilities.tools.planner_function import PlannerFunction
 from app.domain.contract.request import PlanStep
 from app.domain.failures import Code, OrchestrationFailure
 from app.domain.journal.events import PlanCreated
@@ -29,14 +30,16 @@ REFUSALS = frozenset({Code.ORCHESTRATION_PLAN_REFUSED, Code.ORCHESTRATION_STEP_M
 """Codes of a plan that may not run."""
 
 
-async def make_plan(context: RunContext, static_plan: Sequence[PlanStep] | None = None) -> RunContext:
-    """Return the context with its plan: the request's, else the static one, else a model's.
+async def make_plan(
+    context: RunContext, static_plan: Sequence[PlanStep] | None = None, planner: PlannerFunction | None = None
+) -> RunContext:
+    """Return the context with its plan: the request's, else the static one, else the planner's, else a model's.
 
     Raises: OrchestrationFailure (ORCHESTRATION_PLAN_REFUSED, ORCHESTRATION_STEP_MISMATCH) with `details.violations`;
     InferenceFailure; ConstraintFailure if the model's answer is no plan.
     """
     authored = authored_plan(context)
-    return await start_plan(context, await _obtain(context, static_plan) if authored is None else authored)
+    return await start_plan(context, await _obtain(context, static_plan, planner) if authored is None else authored)
 
 
 def authored_plan(context: RunContext) -> Plan | None:
@@ -64,12 +67,16 @@ async def record_check(context: RunContext, plan: Plan | Refused, key: StepKey |
     return checked, planned_at
 
 
-async def _obtain(context: RunContext, static_plan: Sequence[PlanStep] | None) -> Plan | Refused:
-    """Return the static plan or a model's; the last refusal if no plan of the model may run."""
-    inputs = await planning_inputs(context, context.settings.messages, static_plan)
-    if isinstance(inputs, Plan):
+async def _obtain(
+    context: RunContext, static_plan: Sequence[PlanStep] | None, planner: PlannerFunction | None
+) -> Plan | Refused:
+    """Return the static plan, the planner's or a model's; the last refusal if no plan of the model may run."""
+    inputs = await planning_inputs(context, context.settings.messages, static_plan, planner)
+    if isinstance(inputs, Plan | Refused):
         return inputs
     assert isinstance(inputs, PlanningInputs)  # noqa: S101 - the other outcome of the search
+    if inputs.plan is not None:
+        return inputs.plan
     rules = PlanRules.of(context, inputs, subplans=_names_subplans(context))
     if not rules.step_types:
         return Refused.by(nothing_to_plan())

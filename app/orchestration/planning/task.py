@@ -1,16 +1,21 @@
 """Task: what is to be planned and assessed, as the prompts of planning are given it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from app.capabilities.prompting.prompts.planning import HistoryMessage, PlannableTool, ToolSummary
+from app.capabilities.tools.arguments import plan_violations
+from app.capabilities.tools.planner_function import PlannerFunction, PlanningTask
+from app.capabilities.tools.step_function import StepFunction
 from app.domain.contract.messages import Message
 from app.domain.contract.request import PlanStep
-from app.domain.journal.outcomes import Outcome, Plan, PlanningInputs
+from app.domain.failures import OrchestrationFailure
+from app.domain.journal.outcomes import Outcome, Plan, PlanningInputs, Refused
+from app.domain.plan.plan import plan_refused
 from app.orchestration.execution.context import RunContext
 from app.orchestration.execution.environment import Environment
-from app.orchestration.planning.plan_check import plannable_tools_of
+from app.orchestration.planning.plan_check import PlanRules, module_types_of, plannable_tools_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +49,14 @@ class Task:
 
 
 async def planning_inputs(
-    context: RunContext, messages: Sequence[Message] = (), static_plan: Sequence[PlanStep] | None = None
+    context: RunContext,
+    messages: Sequence[Message] = (),
+    static_plan: Sequence[PlanStep] | None = None,
+    planner: PlannerFunction | None = None,
 ) -> Outcome:
-    """Return the tools that a plan may call and these messages, recorded; or the static plan."""
+    """Return the tools that a plan may call, the step types of modules, and these messages, with the plan of the
+    planner, if there is one, all recorded; or the static plan. A planner that fails is refused.
+    """
 
     async def find(environment: Environment) -> Outcome:
         if static_plan is not None:
@@ -55,6 +65,38 @@ async def planning_inputs(
         described = (
             {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)} for tool in tools
         )
-        return PlanningInputs(tuple(described), tuple(messages))
+        functions = environment.tool_registry.step_functions
+        types = [_described(functions[name]) for name in module_types_of(context, environment)]
+        inputs = PlanningInputs(tuple(described), tuple(messages), tuple(types))
+        return inputs if planner is None else await _planned(context, environment, inputs, planner)
 
-    return (await context.record_value(find))[0]
+    return (await context.record_value(find, is_instant=planner is None))[0]
+
+
+def _described(function: StepFunction) -> Mapping[str, Any]:
+    """Return a step type of a module as it is recorded, with what a planner reads about it."""
+    parameters = dict(function.definition().parameters)
+    return {"name": function.step_type, "description": function.planner_text, "parameters": parameters}
+
+
+async def _planned(
+    context: RunContext, environment: Environment, inputs: PlanningInputs, planner: PlannerFunction
+) -> PlanningInputs | Refused:
+    """Return the inputs with the plan that the planner makes of them, or its refusal."""
+    rules, messages = PlanRules.of(context, inputs), inputs.history or tuple(context.request.messages)
+    task = PlanningTask(
+        request=Task.of(messages, inputs).request,
+        messages=messages,
+        tools=inputs.tools,
+        step_types=rules.step_types,
+        max_steps=rules.policy.max_steps,
+        require_linear=rules.policy.require_linear,
+    )
+    try:
+        steps = await planner.plan(task, environment.tool_registry.threads)
+    except OrchestrationFailure as refusal:
+        return Refused.by(refusal)
+    violations = list(plan_violations(steps, environment.tool_registry))
+    if violations:
+        return Refused.by(plan_refused(violations))
+    return replace(inputs, plan=Plan(tuple(steps), planner.name, ""))

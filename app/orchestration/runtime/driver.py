@@ -123,7 +123,7 @@ async def _run_pattern(
     """Run the pattern from PLAN or PREPARE to its result."""
     if pattern.plan is not None:
         execution.transition_to(INIT_ANCHOR, State.PLAN, "accepted")
-        context = await pattern.plan(context, pattern.static_plan)
+        context = await pattern.plan(context, pattern.static_plan, pattern.planner)
     context.transition_to(State.PREPARE, "accepted" if pattern.plan is None else "planned")
     context = await _prepare(execution, progress, context, preparer)
     context.transition_to(State.EXECUTE, "prepared")

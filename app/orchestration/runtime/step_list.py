@@ -239,6 +239,8 @@ OUTCOMES: Mapping[type[Outcome], tuple[str, Callable[[Any], Json]]] = MappingPro
             "planning",
             lambda outcome: {
                 "tools": [tool["name"] for tool in outcome.tools],
+                **({"step_types": [each["name"] for each in outcome.step_types]} if outcome.step_types else {}),
+                **({"plan": _plan(outcome.plan)} if outcome.plan is not None else {}),
                 "history": _messages(outcome.history),
             },
         ),

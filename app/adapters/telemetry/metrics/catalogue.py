@@ -175,7 +175,7 @@ SERIES: Final[tuple[Series, ...]] = (
 
 
 def label_values(
-    models: Iterable[tuple[str, ModelName]], tools: Collection[str], currency: str
+    models: Iterable[tuple[str, ModelName]], tools: Collection[str], currency: str, step_types: Collection[str] = ()
 ) -> Mapping[str, Collection[str]]:
     """Return the values that each label may have, apart from `other_value`; `models` are those of the engines."""
     engines = dict(models)
@@ -197,7 +197,7 @@ def label_values(
         "gen_ai_tool_name": tools,
         "success": frozenset({"true", "false"}),
         "stage": frozenset(STAGES),
-        "step_type": frozenset(StepType),
+        "step_type": frozenset((*StepType, *step_types)),
         "status": frozenset(StepStatus),
         "direction": frozenset({"in", "out"}),
         "currency": frozenset({currency}),

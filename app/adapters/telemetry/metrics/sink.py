@@ -50,13 +50,20 @@ class _Run:
 class MetricsSink:
     """Implementation of the `EventSink` port that counts events; the methods after `publish` count everything else.
 
-    `models` are those of the configured engines by name, `tools` the names that are registered at the time. An
-    execution that another process took over never ends here; its state is dropped once there are more than 20,000
-    running executions.
+    `models` are those of the configured engines by name, `tools` the names that are registered at the time, and
+    `step_types` the types of modules. An execution that another process took over never ends here; its state is dropped
+    once there are more than 20,000 running executions.
     """
 
-    def __init__(self, *, models: Mapping[str, ModelName], tools: Collection[str], currency: str) -> None:
-        self._registry = MetricsRegistry(label_values(models.items(), tools, currency))
+    def __init__(
+        self,
+        *,
+        models: Mapping[str, ModelName],
+        tools: Collection[str],
+        currency: str,
+        step_types: Collection[str] = (),
+    ) -> None:
+        self._registry = MetricsRegistry(label_values(models.items(), tools, currency, step_types))
         self._models = models
         self._currency = currency
         self._runs: dict[str, _Run] = {}

@@ -11,7 +11,7 @@ from app.domain.contract.messages import Role
 from app.domain.contract.request import PlanStep
 
 StepTypeName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,128}$")]
-StepTypeText = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f-\x9f]{1,1000}$")]
+StepTypeText = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f-\x9f]{1,8000}$")]
 
 # fmt: off
 STEP_TYPE_DESCRIPTIONS: Mapping[str, str] = MappingProxyType({

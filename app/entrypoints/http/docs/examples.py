@@ -42,6 +42,7 @@ EXAMPLES: Mapping[str, tuple[OperationExample, ...]] = MappingProxyType(
         "livez": (OperationExample("Check that the process lives"),),
         "readyz": (OperationExample("Check that work is accepted"),),
         "tools": (OperationExample("See what tools there are"),),
+        "stepTypes": (OperationExample("See what step types a plan may have"),),
         "agents": (OperationExample("See what agents there are"),),
         "engines": (OperationExample("See what engines there are"),),
         "flows": (OperationExample("See what flows there are"),),

@@ -1,4 +1,4 @@
-"""Introspection: tools, engines, flows, error codes and state machines."""
+"""Introspection: tools, step types, engines, flows, error codes and state machines."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from app.domain.failures import TAXONOMY, Code, FailureRow, RequestFailure
 from app.entrypoints.http.context import AUTHENTICATED, Context
 from app.entrypoints.http.errors import JSON, WholeResponse
 from app.entrypoints.http.openapi import Collection, failures
-from app.orchestration.facade import AgentView, EngineView, FlowView, PromptView, ToolView
+from app.orchestration.facade import AgentView, EngineView, FlowView, PromptView, StepTypeView, ToolView
 
 router = APIRouter(dependencies=[AUTHENTICATED])
 
@@ -52,6 +52,18 @@ class MachineView(BaseModel):
 async def list_tools(context: Context) -> Response:
     """Return the registered tools that the caller may use."""
     views = await context.facade.introspection.tools(context.principal.permissions)
+    return _collection([view.model_dump(mode="json", by_alias=True) for view in views])
+
+
+@router.get(
+    "/v1/step-types",
+    operation_id="stepTypes",
+    summary="List the step types of plans",
+    response_model=Collection[StepTypeView],
+)
+async def list_step_types(context: Context) -> Response:
+    """Return the built-in step types, and those of modules that the caller may use."""
+    views = await context.facade.introspection.step_types(context.principal.permissions)
     return _collection([view.model_dump(mode="json", by_alias=True) for view in views])
 
 

@@ -29,9 +29,10 @@ from app.capabilities.prompting.prompts.task_profile import (
     TaskProfileOutput,
     TaskProfileUpdateInput,
 )
+from app.capabilities.tools.planner_function import PlannerFunction
 from app.domain.contract.request import PlanOptions, PlanStep
 from app.domain.failures import ConstraintFailure, Failure, InferenceFailure, OrchestrationFailure
-from app.domain.journal.outcomes import Plan, PlanningInputs
+from app.domain.journal.outcomes import Plan, PlanningInputs, Refused
 from app.domain.lifecycle import State
 from app.domain.pattern_result import PatternResult
 from app.domain.plan.refinement import runnable_steps
@@ -60,14 +61,16 @@ GRAVE = frozenset({Severity.MEDIUM, Severity.HIGH, Severity.CRITICAL})
 """Severities for which a plan is refined before its first pass."""
 
 
-async def start_passes(context: RunContext, static_plan: Sequence[PlanStep] | None = None) -> RunContext:
+async def start_passes(
+    context: RunContext, static_plan: Sequence[PlanStep] | None = None, planner: PlannerFunction | None = None
+) -> RunContext:
     """Return the context with a plan and its TTL: phases A and B.
 
     Raises: as `make_plan`; the final answer then stands in the partial result.
     """
     record = PassRecord(context)
     try:
-        return await _start(context, record, static_plan)
+        return await _start(context, record, static_plan, planner)
     except Failure as failure:
         await _answer_failure(context, record, failure, PatternResult(None))
         raise
@@ -101,11 +104,20 @@ async def _answer_failure(context: RunContext, record: PassRecord, failure: Fail
         context.set_partial_result(replace(shown, content=answer.answer_text, final_answer=answer))
 
 
-async def _start(context: RunContext, record: PassRecord, static_plan: Sequence[PlanStep] | None) -> RunContext:
-    inputs = await planning_inputs(context, context.settings.messages)
+async def _start(
+    context: RunContext,
+    record: PassRecord,
+    static_plan: Sequence[PlanStep] | None,
+    planner: PlannerFunction | None,
+) -> RunContext:
+    authored = authored_plan(context)
+    inputs = await planning_inputs(context, context.settings.messages, planner=None if authored else planner)
+    if isinstance(inputs, Refused):
+        raise inputs.failure()
     assert isinstance(inputs, PlanningInputs)  # noqa: S101 - no static plan was given
     task = Task.of(inputs.history or context.request.messages, inputs)
-    supplied = authored_plan(context) or (None if static_plan is None else Plan(tuple(static_plan), "static", ""))
+    static = None if static_plan is None else Plan(tuple(static_plan), "static", "")
+    supplied = authored or static or inputs.plan
     if supplied is not None:
         context = await start_plan(context, supplied)
         record.progress = PlanProgress.at_start(context)
