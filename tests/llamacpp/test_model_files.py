@@ -34,9 +34,9 @@ async def missed(engine: LlamaCppEngine) -> str:
     ("content", "said"),
     [
         (None, "No such file or directory"),
-        (b"", "no model in the GGUF format"),
-        (b"GGU", "no model in the GGUF format"),
-        (b"PK\x03\x04 something else", "no model in the GGUF format"),
+        (b"", "is not a model in the GGUF format"),
+        (b"GGU", "is not a model in the GGUF format"),
+        (b"PK\x03\x04 something else", "is not a model in the GGUF format"),
     ],
 )
 def test_a_file_that_cannot_be_a_model_is_a_configuration_error(tmp_path: Path, content: bytes | None, said: str):
