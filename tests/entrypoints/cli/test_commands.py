@@ -102,6 +102,7 @@ class Offered:
     name: str
     available: bool
     reason: str
+    source: str = "modules"
 
 
 @dataclass
@@ -114,6 +115,7 @@ class StagedService:
     at_end: Callable[[], None] = _nothing
     engines: list[Reach] = field(default_factory=list)
     offered: list[Offered] = field(default_factory=list)
+    types: list[Offered] = field(default_factory=list)
     no_storage: StorageFailure | None = None
     requests: list[SystemRequest] = field(default_factory=list)
     settings: list[Settings] = field(default_factory=list)
@@ -139,6 +141,9 @@ class StagedService:
 
     async def tools(self, _permissions: Permissions) -> list[Offered]:
         return self.offered
+
+    async def step_types(self, _permissions: Permissions) -> list[Offered]:
+        return self.types
 
     async def check_storage(self, settings: Settings) -> str:
         if self.no_storage is not None:
@@ -407,6 +412,21 @@ class TestConfiguration:
         result = StagedService(offered=[Offered("grep", available=False, reason="no sandbox")]).run("check")
         assert result.exit_code == EXIT_CODES[Category.TOOL]
         assert "tool grep  unavailable  no sandbox" in result.stdout
+
+    def test_check_names_the_step_types_and_the_planner_of_modules(self) -> None:
+        Path("portico.toml").write_text('[planner]\nkind = "module"\nname = "mine"\n')
+        types = [
+            Offered("infer", available=True, reason="", source="built-in"),
+            Offered("charge", available=True, reason=""),
+            Offered("slow", available=False, reason="no thread is free"),
+        ]
+        result = StagedService(types=types).run("check")
+        assert result.exit_code == EXIT_CODES[Category.TOOL]
+        assert result.stdout.splitlines()[2:5] == [
+            "step type charge  ok",
+            "step type slow  unavailable  no thread is free",
+            "planner mine  ok",
+        ]
 
     def test_check_fails_when_the_database_cannot_be_opened_and_checks_the_rest(self) -> None:
         refused = StorageFailure(Code.STORAGE_UNAVAILABLE, "storage.url: nothing listens on the port")
