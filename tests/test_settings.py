@@ -149,6 +149,7 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
         },
         "routes": {"default": {"engines": ["rehearsal"], "on_content_failure": "stay"}},
         "agents": {},
+        "guardrails": {},
     }
 
 

@@ -6,7 +6,7 @@ depend on the database: one replica on SQLite, several on PostgreSQL.
 
 import gc
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -57,11 +57,13 @@ from app.bootstrap.flows import (
     tools_of_flows,
     with_agents,
 )
+from app.bootstrap.guards import configured_guards
 from app.bootstrap.limits import LimitAccounts, LimitReports, open_limits
 from app.bootstrap.modules import PlanModules, load_plan_modules, load_rules
 from app.bootstrap.replicas import MaintenanceJobs, queue_limits, replica_for
 from app.bootstrap.tools import open_mcp, open_registry, tool_sources
 from app.bootstrap.tracing import open_traces
+from app.capabilities.guards.catalogue import NO_GUARDS, GuardCatalogue
 from app.capabilities.models.breaker import BreakerState, CircuitBreaker, FailoverPolicy, ProviderHealth
 from app.capabilities.models.catalogue import EngineCatalogue
 from app.capabilities.models.tokens import LearningTokenEstimator
@@ -260,6 +262,7 @@ class Foundation:
     grammars: Mapping[str, str]
     prompts: PromptRegistry
     agents: AgentCatalogue
+    guards: GuardCatalogue
     rules: RuleRegistry
     plan_modules: PlanModules
     tools: ToolRegistry
@@ -295,8 +298,7 @@ class Foundation:
         policy = ToolPolicy(settings.policy.rules())
         types = plan.step_types
         tools = open_registry([*sources, agent_source(agents, sources)], clock, threads, policy, tuple(types.values()))
-        names = model_names(settings)
-        metrics = MetricsSink(models=names, tools=tools, step_types=types, currency=telemetry.currency)
+        metrics = _metrics_sink(settings, tools, types)
         for warning in settings.warnings:
             logs.log_warning(warning)
         return cls(
@@ -307,6 +309,7 @@ class Foundation:
             grammars=grammars,
             prompts=prompts,
             agents=agents,
+            guards=NO_GUARDS if is_offline else configured_guards(settings, rules),
             rules=rules,
             plan_modules=plan,
             tools=tools,
@@ -402,6 +405,7 @@ class Foundation:
             suspension_seconds=settings.limits.suspension_seconds,
             prompts=self.prompts,
             agents=self.agents,
+            guards=self.guards,
             stream_tool_content=settings.telemetry.stream_tool_content,
             quotas=accounts.quotas,
             usage=accounts.usage,
@@ -434,6 +438,12 @@ class Foundation:
     def _on_error(self, place: Literal["sink", "writer"], error: Exception) -> None:
         self.logs.log_fault(error, place)
         self.metrics.count_bug(place)
+
+
+def _metrics_sink(settings: Settings, tools: ToolRegistry, step_types: Collection[str]) -> MetricsSink:
+    """Return the metrics, which know the names of this configuration."""
+    models, currency = model_names(settings), settings.telemetry.currency
+    return MetricsSink(models=models, tools=tools, step_types=step_types, currency=currency, guards=settings.guardrails)
 
 
 def _is_in_state(breaker: CircuitBreaker, state: BreakerState) -> bool:

@@ -58,6 +58,7 @@ class Code(StrEnum):
     CONSTRAINT_ENUM_UNRECOGNIZED = "CONSTRAINT_ENUM_UNRECOGNIZED"
     VALIDATION_RULE_FAILED = "VALIDATION_RULE_FAILED"
     VALIDATION_SEMANTIC_FAILED = "VALIDATION_SEMANTIC_FAILED"
+    VALIDATION_INPUT_REFUSED = "VALIDATION_INPUT_REFUSED"
     ORCHESTRATION_STEP_MISMATCH = "ORCHESTRATION_STEP_MISMATCH"
     ORCHESTRATION_ITERATION_LIMIT = "ORCHESTRATION_ITERATION_LIMIT"
     ORCHESTRATION_NO_CONSENSUS = "ORCHESTRATION_NO_CONSENSUS"
@@ -172,6 +173,8 @@ _ROWS = (
          "Infer again with the violations", _always(502, retryable=True)),
     _row(_C.VALIDATION_SEMANTIC_FAILED, _K.VALIDATION, "A judge found that the answer does not serve its intent",
          "Infer again with the judge's reasons", _always(502, retryable=True)),
+    _row(_C.VALIDATION_INPUT_REFUSED, _K.VALIDATION, "A guard or a rule of the request refused the input",
+         "Change the input; details.guard names the guard", _always(422)),
     _row(_C.ORCHESTRATION_STEP_MISMATCH, _K.ORCHESTRATION, "A plan step received an input of the wrong type",
          "Change the plan", _always(422)),
     _row(_C.ORCHESTRATION_ITERATION_LIMIT, _K.ORCHESTRATION, "More tool rounds or flow steps than are allowed",
@@ -310,7 +313,7 @@ class ConstraintFailure(Failure):
 
 
 class ValidationFailure(Failure):
-    """Failure of an answer that has the required format, but breaks a rule."""
+    """Failure of an answer that has the required format, or of an input, because it breaks a rule."""
 
     category = Category.VALIDATION
 

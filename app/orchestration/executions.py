@@ -11,13 +11,14 @@ from app.domain.access.principal import AccessScope, Permission, Principal
 from app.domain.contract.response import Cost, Suspension, SystemError, SystemResponse
 from app.domain.failures import TAXONOMY, AccessFailure, Code, RequestFailure, StorageFailure, failure
 from app.domain.ids import ExecutionId, RequestId, SessionId, SuspensionId, TenantId
-from app.domain.journal.events import ExecutionResumed, StoredEvent
+from app.domain.journal.events import RESUME_ANCHOR, ExecutionResumed, GuardEnd, StoredEvent, UnnumberedEvent
 from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import RecordedStep
 from app.domain.journal.status import ExecutionStatus
 from app.domain.lifecycle import TERMINAL, Mode, State
 from app.domain.suspensions import ABOUT_CALLS
 from app.orchestration.execution.environment import Environment
+from app.orchestration.guards import check_answer
 from app.orchestration.redaction import (
     RedactedSubscription,
     redact_handle,
@@ -29,12 +30,13 @@ from app.orchestration.redaction import (
 from app.orchestration.rights import require
 from app.orchestration.runtime.agent_trace import AgentTrace, agent_trace
 from app.orchestration.runtime.driver import pattern_for, require_current_version
+from app.orchestration.runtime.fork import whole_request
 from app.orchestration.runtime.handle import CANCELLED_BY_CLIENT, ExecutionHandle
 from app.orchestration.runtime.launcher import Launcher
 from app.orchestration.runtime.lookup import no_such_execution, stored_execution
 from app.orchestration.runtime.recovery import Recovery
 from app.orchestration.runtime.replay import OfflineReplayer, ReplayReport, require_at_rest
-from app.orchestration.runtime.resume import RESUME_ANCHOR, answer_step, select_suspension, status_of
+from app.orchestration.runtime.resume import answer_step, select_suspension, status_of
 from app.orchestration.runtime.subscription import CatchUpSubscription
 from app.ports.events import EventTailer, Subscription
 from app.ports.journal import ExecutionHistory
@@ -254,8 +256,8 @@ class Executions:
         rights of its header.
 
         Raises: RequestFailure (REQUEST_RESUME_UNEXPECTED, REQUEST_RESUME_MISMATCH, REQUEST_INVALID,
-        REQUEST_SHUTTING_DOWN); AccessFailure (ACCESS_DENIED); StorageFailure (STORAGE_SNAPSHOT_INVALID) if today's
-        pattern diverges from the journal. Nothing is changed then.
+        REQUEST_SHUTTING_DOWN); ValidationFailure (VALIDATION_INPUT_REFUSED); AccessFailure (ACCESS_DENIED);
+        StorageFailure (STORAGE_SNAPSHOT_INVALID) if today's pattern diverges from the journal. Nothing is changed then.
         """
         if self._launcher.local.find(principal.own, request_id) is not None:
             raise RequestFailure(Code.REQUEST_RESUME_UNEXPECTED, "the execution is not suspended")
@@ -265,17 +267,24 @@ class Executions:
         self._require_right_to_answer(principal, stored, suspension)
         history = await self._history(stored)
         require_current_version(history.header, self._launcher.patterns)
+        pattern, request = pattern_for(history.header, self._launcher.patterns), whole_request(history.header)
+        guards = await check_answer(self._environment, pattern, request, answer.payload)
         step = answer_step(
             suspension,
             answer.payload,
             at=self._environment.clock.now(),
-            errors=self._answer_errors(history, suspension, answer.payload),
+            errors=pattern.answer_errors(history.header.request, suspension, answer.payload),
+            guards=guards,
         )
         await self._verify_replayable(history)
         resumed = ExecutionResumed(suspension.suspension_id, suspension.kind, suspension.tool_id, principal.user)
-        event = (RESUME_ANCHOR, history.events[0].correlation, resumed)
+        correlation = history.events[0].correlation
+        events: list[UnnumberedEvent] = [
+            (RESUME_ANCHOR, correlation, GuardEnd(each.guard, each.action, each.tripped)) for each in guards
+        ]
+        events.append((RESUME_ANCHOR, correlation, resumed))
         receipt = await self._store.answer(
-            stored.tenant, stored.execution_id, suspension.suspension_id, step, [event], claim=True
+            stored.tenant, stored.execution_id, suspension.suspension_id, step, events, claim=True
         )
         is_own = stored.user == principal.user
         if receipt.open_suspensions and is_own:
@@ -314,13 +323,6 @@ class Executions:
         if stored.user == principal.user and not self._self_approval:
             message = "another user must decide: policy.self_approval is false"
             raise AccessFailure(Code.ACCESS_DENIED, message)
-
-    def _answer_errors(
-        self, history: ExecutionHistory, suspension: Suspension, payload: JsonValue
-    ) -> Sequence[tuple[str, str]]:
-        """Return the errors of an answer that only the pattern of the execution knows."""
-        pattern = pattern_for(history.header, self._launcher.patterns)
-        return pattern.answer_errors(history.header.request, suspension, payload)
 
     async def replay(self, principal: Principal, request_id: RequestId) -> ReplayReport:
         """Replay the execution offline. Raises: as `load_at_rest`."""

@@ -37,6 +37,7 @@ from app.orchestration.executions import (
 )
 from app.orchestration.flow.served_flow import ServedFlow
 from app.orchestration.flow.snapshot import FlowSnapshot
+from app.orchestration.guards import NOTHING_GUARDED, GuardResult, check_request, input_contract, of_input
 from app.orchestration.introspection import (
     AgentView,
     EnginePing,
@@ -253,7 +254,7 @@ class Facade:
     async def quote(self, request: SystemRequest, principal: Principal) -> Quote:
         """Return the most that the request can take. Raises: Failure for a request that `execute` would refuse."""
         principal, _ = await self._authenticated(principal, DEFAULT_OPTIONS)
-        request, limits, _, agent, _ = await self._admit(request, principal)
+        request, limits, _, agent, _, _ = await self._admit(request, principal)
         quote = partial(self._quotes.quote, request, limits, agent, principal.permissions)
         return await self._environment.thread_pool.run(quote)
 
@@ -331,7 +332,11 @@ class Facade:
         pattern = patterns[request.mode]
         if _needs_contract(request.output):
             await self._check_contract(AnswerContract(request.output))
-        admitted = _Admitted(request, limits, transcript, agent, instructions)
+        guards = NOTHING_GUARDED
+        if request.input is not None or self._environment.guards:
+            await self._check_input_contract(request)
+            guards = await check_request(self._environment, pattern, request, instructions)
+        admitted = _Admitted(request, limits, transcript, agent, instructions, guards)
         is_refused_early = pattern.starts_with_request and request.on_limit == "fail"
         if is_refused_early and (limits.tokens is not None or limits.cost is not None):
             await self._check_budget(admitted, principal)
@@ -346,9 +351,18 @@ class Facade:
         else:
             await self._environment.answer_validator.check_contract(contract.output)
 
+    async def _check_input_contract(self, request: SystemRequest) -> None:
+        """Raise RequestFailure for rules of the input that cannot be checked, or are too costly."""
+        contract = input_contract(request)
+        if contract is not None:
+            try:
+                await self._check_contract(contract)
+            except RequestFailure as refusal:
+                raise of_input(refusal) from None
+
     async def _check_budget(self, admitted: "_Admitted", principal: Principal) -> None:
         """Raise OrchestrationFailure if the budget cannot pay for the first inference and the history before it."""
-        request, limits, transcript, agent, instructions = admitted
+        request, limits, transcript, agent, instructions, _ = admitted
         environment, pattern = self._environment, self._launcher.patterns[request.mode]
         registry, permissions = environment.tool_registry, principal.permissions
         tools = registry.definitions(allowed_tools(request, pattern, registry, agent, permissions))
@@ -415,7 +429,7 @@ class Facade:
         return allowed_tools(request, self._launcher.patterns[request.mode], registry, admitted.agent, permissions)
 
     def _header(self, admitted: "_Admitted", principal: Principal, options: CallOptions) -> ExecutionHeader:
-        request, limits, transcript, _, instructions = admitted
+        request, limits, transcript, _, instructions, guards = admitted
         pattern = self._launcher.patterns[request.mode]
         execution_id = ExecutionId(self._environment.entropy.uuid7())
         own_trace = request.trace_id is not None and request.trace_id != options.trace_id
@@ -449,17 +463,20 @@ class Facade:
             key_limits=principal.limits,
             sampled=self._config.sampler(trace_id) if sampled is None else sampled,
             links=tuple(link for link in (transcript.root_span, caller) if link is not None),
+            guards=guards.verdicts,
+            judges=guards.judges,
         )
 
 
 class _Admitted(NamedTuple):
-    """An admitted request, its limits, the transcript that its conversation begins with, its agent and instructions."""
+    """An admitted request, its limits, the transcript before it, its agent, instructions, and what the guards found."""
 
     request: SystemRequest
     limits: EffectiveLimits
     transcript: Transcript
     agent: RequestedAgent | None
     instructions: str | None
+    guards: GuardResult
 
 
 def _caller_span(options: CallOptions) -> SpanLink | None:

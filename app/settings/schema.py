@@ -34,6 +34,7 @@ from app.settings.connection import (
     ReadableFile,
     is_loopback,
 )
+from app.settings.guards import GuardName, GuardSettings, guard_errors
 from app.settings.known_models import known_model
 from app.settings.modules import AnswerRuleSettings, ModuleNames, PlanModuleSettings
 from app.settings.planner import PlannerSettings, planner_errors
@@ -387,6 +388,7 @@ class Settings(Table):
     engines: Mapping[Name, EngineSettings] = Field(default_factory=_rehearsal)
     routes: Mapping[Name, RouteSettings] = Field(default_factory=dict, validate_default=True)
     agents: Mapping[AgentName, AgentSettings] = Field(default_factory=dict)
+    guardrails: Mapping[GuardName, GuardSettings] = Field(default_factory=dict)
     _proxies: ProxyEnvironment = PrivateAttr(default_factory=ProxyEnvironment)
     _warnings: tuple[str, ...] = PrivateAttr(default=())
     _directory: Path = PrivateAttr(default=Path())
@@ -556,4 +558,16 @@ def _agent_errors(settings: Settings) -> Iterator[tuple[str, str]]:
             yield f"{here}.hints.timeout", f"must be at most limits.timeout, which is {settings.limits.timeout:g}"
 
 
-_CONSISTENCY_CHECKS = (_listener_errors, _auth_errors, _engine_errors, _route_errors, _planner_errors, _agent_errors)
+def _guard_errors(settings: Settings) -> Iterator[tuple[str, str]]:
+    yield from guard_errors(settings.guardrails, settings.routes, settings.engines, settings.agents)
+
+
+_CONSISTENCY_CHECKS = (
+    _listener_errors,
+    _auth_errors,
+    _engine_errors,
+    _route_errors,
+    _planner_errors,
+    _agent_errors,
+    _guard_errors,
+)

@@ -30,6 +30,7 @@ CONTRACT = {
     Category.VALIDATION: {
         "VALIDATION_RULE_FAILED": [(502, True)],
         "VALIDATION_SEMANTIC_FAILED": [(502, True)],
+        "VALIDATION_INPUT_REFUSED": [(422, False)],
     },
     Category.ORCHESTRATION: {
         "ORCHESTRATION_STEP_MISMATCH": [(422, False)],

@@ -30,6 +30,7 @@ from app.domain.diagrams import fallback_mermaid, lifecycle_mermaid
 from app.domain.failures import TAXONOMY, FailureRow
 from app.domain.journal.events import EVENT_FIELDS, EVENT_TYPES, WIRE_NAMES
 from app.settings.agents import AgentSettings
+from app.settings.guards import GuardSettings
 from app.settings.schema import EngineSettings, RouteSettings, Settings, TenantSettings
 from app.settings.tool_sources import HttpToolSettings, McpServerSettings, ProgramSettings
 
@@ -273,6 +274,7 @@ def _sections() -> Iterator[tuple[str, type[BaseModel]]]:
         "engines": ("engines.NAME", EngineSettings),
         "routes": ("routes.NAME", RouteSettings),
         "agents": ("agents.NAME", AgentSettings),
+        "guardrails": ("guardrails.NAME", GuardSettings),
         "tenants": ("tenants.NAME", TenantSettings),
     }
     for name, field in Settings.model_fields.items():

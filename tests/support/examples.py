@@ -27,6 +27,7 @@ from app.domain.contract.response import (
     ValidationResult,
 )
 from app.domain.failures import Code, failure
+from app.domain.guards import GuardVerdict
 from app.domain.ids import DocumentId
 from app.domain.journal import events
 from app.domain.journal.events import CorrelationContext, Event, InferenceDelta, LiveDelta, StoredEvent, UnnumberedEvent
@@ -158,7 +159,9 @@ OUTCOMES: Sequence[Any] = (
         ("other#1",),
     ),
     TimerFired(),
-    SuspensionAnswer({"decision": "approve", "list": [1, 2.5, None]}),
+    SuspensionAnswer(
+        {"decision": "approve", "list": [1, 2.5, None]}, (GuardVerdict("no_secrets", "flag", tripped=True),)
+    ),
     Refused(
         Code.TOOL_NOT_FOUND,
         "no such tool",
@@ -289,6 +292,7 @@ EVENTS: Sequence[Event] = (
     events.ContextAssembled(
         CONTEXT.terms, CONTEXT.cut, CONTEXT.redacted, CONTEXT.skills, CONTEXT.excluded, CONTEXT.chunks
     ),
+    events.GuardEnd("no_secrets", "flag", tripped=True),
     events.PassEnd(2, False, 0.75, 0.9, False, ("plan_inconsistent",), 1),
     events.NodeStart("Draft"),
     events.RetrievalStart(5),

@@ -23,6 +23,7 @@ from app.domain.access.limits import AccessLimits
 from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import Suspension, SystemResponse
 from app.domain.journal.events import (
+    RESUME_ANCHOR,
     Event,
     ExecutionResumed,
     ExecutionSuspended,
@@ -41,7 +42,7 @@ from app.orchestration.execution.pattern import Pattern
 from app.orchestration.patterns.agent_loop import VERSION, agent_loop
 from app.orchestration.pipeline.stages import StageTimer
 from app.orchestration.runtime.driver import drive, replay
-from app.orchestration.runtime.resume import RESUME_ANCHOR, answer_step
+from app.orchestration.runtime.resume import answer_step
 from app.ports.journal import ExecutionHistory
 from app.ports.model import Engine, EngineProfile
 from app.ports.runtime import Clock

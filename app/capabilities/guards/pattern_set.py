@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 MAX_PATTERN_BYTES: Final = 4096
 """Maximum length of a pattern in UTF-8."""
 _MAX_MEMORY: Final = 8 * 1024 * 1024
+_TOO_LARGE: Final = "the patterns are too large together"
 _SENTINEL: Final = "\U0010fffd\U0010fffe"
 """Text of noncharacters, which the last pattern of every set matches."""
 
@@ -37,12 +38,15 @@ class PatternSet:
     def __init__(self, patterns: Sequence[str]) -> None:
         self._patterns = tuple(_compiled(index, pattern) for index, pattern in enumerate(patterns))
         self._set = _library().Set.SearchSet(_options())
-        for pattern in (*patterns, _SENTINEL):
-            self._set.Add(pattern)
-        self._set.Compile()
+        try:
+            for pattern in (*patterns, _SENTINEL):
+                self._set.Add(pattern)
+            self._set.Compile()
+        except _library().error:
+            raise ValueError(_TOO_LARGE) from None
         # A set that its memory cannot hold finds nothing instead of failing.
         if len(patterns) not in (self._set.Match(_SENTINEL) or []):
-            raise ValueError("the patterns are too large together")
+            raise ValueError(_TOO_LARGE)
 
     def matched(self, text: str) -> list[int]:
         """Return the indexes of the patterns that match somewhere in the text, in their order."""

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import Final, NamedTuple, TypeAlias, get_args
 
 from app.capabilities.guards.pattern_set import PatternMatch, PatternSet, encodable
+from app.domain.guards import SensitiveKind
 
-SensitiveKind = Literal["authorization", "token", "password", "secret", "api_key", "email", "card"]
 KINDS: Final[tuple[SensitiveKind, ...]] = get_args(SensitiveKind)
 MAX_KEY_LENGTH: Final = 256
 """Longest key that is looked at as a whole; of a longer one the end counts."""

@@ -82,6 +82,17 @@ class OutputContract(_Inbound):
     )
 
 
+class InputContract(_Inbound):
+    """Requirements of the input."""
+
+    rules: list[RuleName | Rule] = Field(
+        [],
+        max_length=MAX_RULES,
+        description="Rules for the text of the last user message, by name or inline, checked before anything is sent; "
+        "a path reads the text as JSON.",
+    )
+
+
 class ContextOptions(_Inbound):
     """Additional context next to the messages."""
 
@@ -198,6 +209,7 @@ class SystemRequest(_Inbound):
     model: Name | None = Field(None, description="Route or engine name from GET /v1/engines, never a URL.")
     hints: ExecutionHints = Field(default_factory=lambda: _NO_HINTS, description="Tuning.")
     output: OutputContract = Field(default_factory=lambda: _NO_CONTRACT, description="Required format of the answer.")
+    input: InputContract | None = Field(None, description="Requirements of the input.")
     tools: list[ToolReference] | None = Field(
         None,
         max_length=128,

@@ -51,10 +51,15 @@ class Length(_Rule):
 
 
 class Regex(_Rule):
-    """Rule: a text contains a match of a pattern, found in linear time: no look-around, no back references."""
+    """Rule: a text contains a match of a pattern, or with `negate` none.
+
+    It is searched for in linear time: no look-around, no back references.
+    """
 
     type: Literal["regex"] = Field(description="Type of the rule.")
     pattern: str = Field(min_length=1, max_length=4096, description="Pattern; ^ and $ anchor it to the ends.")
+    # Rules without it are stored, compared and measured as before there was one.
+    negate: bool = Field(False, description="True if the text must not match.", exclude_if=lambda negate: not negate)
 
 
 class Compare(_Rule):

@@ -18,6 +18,7 @@ from app.domain.contract.response import StepStatus, Suspension, SuspensionKind,
 from app.domain.failures import Code
 from app.domain.fallback import Event as FsmEvent
 from app.domain.fallback import State as FsmState
+from app.domain.guards import GuardAction
 from app.domain.ids import RequestId, SessionId, SpanId, SuspensionId, ToolCallId, TraceId
 from app.domain.lifecycle import State
 from app.domain.memory import LegState
@@ -25,6 +26,8 @@ from app.domain.memory import LegState
 INIT_ANCHOR = "init"
 END_ANCHOR = "end"
 """Anchors of the first and the last events, which belong to no step."""
+RESUME_ANCHOR = "resume"
+"""Anchor of the events of a resume, which belong to no step and not to the pattern."""
 MAX_TOOL_CONTENT = 64 * 1024
 """Characters of the content of a call that a live event shows."""
 FinishReason = Literal["stop", "tool", "length", "content_filter", "cancelled", "error"]
@@ -108,6 +111,16 @@ class ContextAssembled:
     skills: tuple[UsedSkill, ...]
     excluded: tuple[ExcludedSkill, ...]
     chunks: tuple[ContextChunk, ...]
+
+
+@dataclass(frozen=True)
+class GuardEnd:
+    """End of a guard: the action that it takes if it trips, and if it did."""
+
+    type: ClassVar[str] = "guard.end"
+    guard: str
+    action: GuardAction
+    tripped: bool
 
 
 @dataclass(frozen=True)
@@ -408,6 +421,7 @@ Event: TypeAlias = (
     | FallbackTransition
     | StageEnd
     | ContextAssembled
+    | GuardEnd
     | InferenceStart
     | InferenceRetracted
     | InferenceEnd
@@ -477,6 +491,7 @@ EVENT_TYPES: tuple[type[Any], ...] = (
     FallbackTransition,
     StageEnd,
     ContextAssembled,
+    GuardEnd,
     InferenceStart,
     InferenceDelta,
     InferenceRetracted,

@@ -11,6 +11,7 @@ from app.domain.contract.messages import Message, ModelMessage, TracedMessage
 from app.domain.contract.request import Limits, SystemRequest
 from app.domain.contract.response import Durability
 from app.domain.fingerprints import span_id
+from app.domain.guards import GuardVerdict, RequestedJudge
 from app.domain.ids import ExecutionId, KeyId, RequestId, SpanId, TenantId, TraceId, UserId
 from app.domain.journal.fork import Fork
 from app.domain.lifecycle import Mode
@@ -116,6 +117,10 @@ class ExecutionHeader:
     auth_resolve_ms: float | None = None
     sampled: bool = False
     links: tuple[SpanLink, ...] = ()
+    guards: tuple[GuardVerdict, ...] = ()
+    """What the guards found in the request at its admission."""
+    judges: tuple[RequestedJudge, ...] = ()
+    """The judges that the execution asks about its input."""
 
     @property
     def scope(self) -> AccessScope:

@@ -16,6 +16,7 @@ from app.domain.contract.messages import Message, ModelMessage, TracedMessage
 from app.domain.contract.request import ExecutionHints, Limits, OutputContract, PlanStep
 from app.domain.contract.response import NO_USAGE, TokenUsage, ValidationResult
 from app.domain.failures import Code, Failure, failure
+from app.domain.guards import GuardVerdict
 from app.domain.journal.step_key import StepKey
 from app.domain.lifecycle import Mode
 from app.domain.memory import EmbeddingCharge, FoundChunk, LegState
@@ -258,9 +259,10 @@ class TimerFired:
 
 @dataclass(frozen=True)
 class SuspensionAnswer:
-    """Outcome: a suspension was answered."""
+    """Outcome: a suspension was answered; `guards` is what the guards found in the answer."""
 
     payload: JsonValue
+    guards: tuple[GuardVerdict, ...] = ()
 
 
 @dataclass(frozen=True)

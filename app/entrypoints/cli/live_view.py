@@ -57,6 +57,10 @@ def _ballot(event: events.VoteCast) -> str:
     return f"replica {event.replica}  {event.error_code or event.status}"
 
 
+def _guard(event: events.GuardEnd) -> str:
+    return f"{event.guard}  {f'tripped: {event.action}' if event.tripped else 'passed'}"
+
+
 def _vote(event: events.VoteDecided) -> str:
     outcome = event.error_code or f"{event.votes} votes of {event.replicas}"
     return f"{outcome}{'  stopped early' if event.stopped_early else ''}"
@@ -99,6 +103,7 @@ _STYLES: Mapping[type[Any], _EventStyle] = MappingProxyType(
         events.FallbackTransition: _EventStyle("yellow", _fallback),
         events.StageEnd: _EventStyle("dim", _stage),
         events.ContextAssembled: _EventStyle("dim", _context),
+        events.GuardEnd: _EventStyle("yellow", _guard),
         events.InferenceStart: _EventStyle("blue", _inference_start),
         events.InferenceRetracted: _EventStyle("yellow", lambda event: f"{event.segment}: its text is void"),
         events.InferenceEnd: _EventStyle("blue", _inference_end),

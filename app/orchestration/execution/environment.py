@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from app.capabilities.guards.catalogue import NO_GUARDS, GuardCatalogue
 from app.capabilities.limits.quotas import Quota, Quotas
 from app.capabilities.limits.usage_meter import UsageMeter
 from app.capabilities.models.breaker import ProviderHealth
@@ -46,6 +47,7 @@ class Environment:
     usage: UsageMeter
     agents: AgentCatalogue = NO_AGENTS
     memory: MemorySearch | None = None
+    guards: GuardCatalogue = NO_GUARDS
     suspension_seconds: float = 7 * 24 * 3600
     stream_tool_content: bool = True
     """False if event streams show no arguments and results of tool calls."""

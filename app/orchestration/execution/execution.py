@@ -20,7 +20,7 @@ Task groups, scopes and timeouts of the orchestration occur in this file and in 
 BranchStopped never cross a task group: `gather` turns them into values and raises them again once all branches ended.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import NoReturn, TypeVar
@@ -34,7 +34,7 @@ from app.domain.contract.response import SystemResponse
 from app.domain.failures import Code, Failure
 from app.domain.journal.events import END_ANCHOR, CorrelationContext, Event, LifecycleTransition, LiveDelta
 from app.domain.journal.header import ExecutionHeader
-from app.domain.journal.outcomes import AttemptCancelled, RaceDecided, RecordedStep, StopDecision
+from app.domain.journal.outcomes import AttemptCancelled, RaceDecided, RecordedStep, StopDecision, SuspensionAnswer
 from app.domain.journal.step_key import StepKey
 from app.domain.lifecycle import Lifecycle, State
 from app.orchestration.execution.branches import Branches, Deadline
@@ -76,6 +76,7 @@ class Execution:
         is_unlimited = header.bounds.tokens is None and header.bounds.cost is None
         answered_by = () if is_unlimited else _final_answer_engines(header, environment)
         self.ledger = Ledger(budget_for(header.bounds, history, answered_by), history)
+        self.ledger.flags.update(_flags_of(header, history))
         self.recorder = Recorder(header.execution_id, journal, history, clock)
         model_calls = 1 if environment is None else environment.concurrent_inferences
         self.branches = Branches(self.recorder, self.ledger, clock, model_calls)
@@ -356,3 +357,12 @@ def _final_answer_engines(header: ExecutionHeader, environment: Environment | No
     if environment is None or not header.has_reserve or not (model is None or environment.catalogue.has(model)):
         return ()
     return [engine.profile for engine in environment.catalogue.resolve(model)]
+
+
+def _flags_of(header: ExecutionHeader, history: ExecutionHistory | None) -> Iterator[str]:
+    """Yield the names of the guards that tripped on the request, and on answers to suspensions."""
+    verdicts = [*header.guards]
+    for step in () if history is None else history.steps.values():
+        if isinstance(step.outcome, SuspensionAnswer):
+            verdicts += step.outcome.guards
+    yield from (each.guard for each in verdicts if each.tripped)

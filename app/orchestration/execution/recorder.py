@@ -9,6 +9,7 @@ from app.domain.failures import Code, Failure, OrchestrationFailure
 from app.domain.fingerprints import digest
 from app.domain.ids import ExecutionId
 from app.domain.journal.events import (
+    RESUME_ANCHOR,
     CorrelationContext,
     Event,
     ExecutionResumed,
@@ -261,7 +262,7 @@ class ReplayCursor:
         transitions = (item.event for item in events if isinstance(item.event, LifecycleTransition))
         self.ends_suspended = was_left_suspended((each.from_state, each.to_state) for each in transitions)
         for item in events:
-            if not _is_suspension_event(item.event):
+            if item.anchor != RESUME_ANCHOR and not _is_suspension_event(item.event):
                 self._events[item.anchor].append(item.event)
 
 

@@ -13,7 +13,7 @@ import anyio
 
 from app.domain.contract.response import StepStatus
 from app.domain.failures import Cancellation, Code, Failure, OrchestrationFailure, StorageFailure
-from app.domain.journal.events import INIT_ANCHOR, LifecycleTransition, StageEnd
+from app.domain.journal.events import INIT_ANCHOR, GuardEnd, LifecycleTransition, StageEnd
 from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import Prepared, Refused
 from app.domain.lifecycle import Mode, State
@@ -110,11 +110,12 @@ async def run_to_end(
 
 
 def _record_init(execution: Execution) -> None:
-    """Record the first transition, and behind it the stage that came before the execution."""
+    """Record the first transition, and behind it the stage and the guards that came before the execution."""
     accepted = LifecycleTransition(None, State.INIT, execution.lifecycle.attempt, "accepted")
     duration_ms = execution.header.auth_resolve_ms
     stages = () if duration_ms is None else (StageEnd(AUTH_RESOLVE.name, duration_ms, "ok"),)
-    execution.recorder.record(INIT_ANCHOR, execution.correlation, accepted, *stages)
+    guards = (GuardEnd(each.guard, each.action, each.tripped) for each in execution.header.guards)
+    execution.recorder.record(INIT_ANCHOR, execution.correlation, accepted, *stages, *guards)
 
 
 async def _run_pattern(

@@ -12,8 +12,9 @@ from pydantic import JsonValue
 from app.domain.contract.response import Suspension
 from app.domain.failures import Code, RequestFailure
 from app.domain.fingerprints import question_digest
+from app.domain.guards import GuardVerdict
 from app.domain.ids import SuspensionId
-from app.domain.journal.events import ExecutionSuspended, LifecycleTransition
+from app.domain.journal.events import RESUME_ANCHOR, ExecutionSuspended, LifecycleTransition
 from app.domain.journal.outcomes import RecordedStep, SuspensionAnswer
 from app.domain.journal.status import ExecutionStatus
 from app.domain.journal.step_key import StepKey
@@ -21,9 +22,6 @@ from app.domain.lifecycle import Lifecycle, State
 from app.domain.suspensions import payload_errors
 from app.orchestration.execution.execution import Execution
 from app.ports.journal import ExecutionHistory
-
-RESUME_ANCHOR = "resume"
-"""Anchor of the events of a resume, which belong to no step."""
 
 
 def select_suspension(
@@ -44,7 +42,12 @@ def select_suspension(
 
 
 def answer_step(
-    suspension: Suspension, payload: JsonValue, *, at: float, errors: Sequence[tuple[str, str]] = ()
+    suspension: Suspension,
+    payload: JsonValue,
+    *,
+    at: float,
+    errors: Sequence[tuple[str, str]] = (),
+    guards: tuple[GuardVerdict, ...] = (),
 ) -> RecordedStep:
     """Return the answer as the recorded step of its suspension; `errors` are those that only its pattern knows.
 
@@ -56,7 +59,8 @@ def answer_step(
         summary = "; ".join(f"{field}: {message}" for field, message in errors)
         raise RequestFailure(Code.REQUEST_INVALID, summary, details)
     key, kind, tool_id = StepKey(suspension.suspension_id), suspension.kind, suspension.tool_id
-    return RecordedStep(key, question_digest(key, kind, tool_id, suspension.value), SuspensionAnswer(payload), at)
+    answer = SuspensionAnswer(payload, guards)
+    return RecordedStep(key, question_digest(key, kind, tool_id, suspension.value), answer, at)
 
 
 def status_of(history: ExecutionHistory) -> ExecutionStatus:

@@ -49,6 +49,7 @@ DEFAULTS: dict[str, Any] = {
         "rules": [],
         "semantic": False,
     },
+    "input": None,
     "tools": None,
     "context": {"retrieve": False, "max_chunks": None, "min_score": None, "skills": None},
     "plan": None,
@@ -91,6 +92,10 @@ RULES: dict[str, tuple[list[Any], list[Any]]] = {
         ["any", "", {"name": ""}, {"name": "a b"}, {}, {"name": "a", "type": "function"}, 1],
     ),
     "hints.options": ([{}, {"top_k": 4, "x": [None, {"y": "z"}]}], [None, [], "top_k"]),
+    "input": (
+        [None, {}, {"rules": ["not_empty", {"type": "regex", "pattern": "a", "negate": True}]}],
+        [[], {"rules": None}, {"rules": [{"type": "regex", "pattern": "a", "negate": 1}]}, {"schema": {}}],
+    ),
     "output.schema": ([{"type": "object"}, None], [[], "object", True]),
     "output.grammar": (['root ::= "a"', "json", None], [1, []]),
     "output.repair_allowed": ([True, False], ["true", 1, None]),

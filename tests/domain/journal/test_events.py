@@ -21,6 +21,7 @@ CONTRACT = {
     "fallback.transition": "from_state to_state fsm_event provider model retry_count reason segment",
     "stage.end": "stage duration_ms outcome",
     "context.assembled": "terms cut redacted skills excluded chunks",
+    "guard.end": "guard action tripped",
     "inference.start": "segment message_count tool_defs_count schema_present grammar_present "
     "temperature provider model replica",
     "inference.delta": "segment offset text reasoning value",

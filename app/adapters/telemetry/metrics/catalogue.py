@@ -17,6 +17,7 @@ from app.domain import fallback, lifecycle
 from app.domain.access.limits import LimitKind
 from app.domain.contract.response import StepStatus
 from app.domain.failures import Code
+from app.domain.guards import INPUT_RULES, GuardAction
 from app.domain.journal.events import FinishReason
 from app.domain.plan.steps import StepType
 
@@ -104,6 +105,9 @@ SERIES: Final[tuple[Series, ...]] = (
     Series("portico_tool_threads_abandoned", "gauge", (),
            "Threads of blocking tool functions that were given up and have not returned",
            "If it does not go back to 0, a tool hangs: give its own calls a timeout, then restart"),
+    Series("portico_guards_total", "counter", ("guard", "action", "tripped"),
+           "Guards of executions that ended; a request that one refuses at once counts as refused",
+           "If a guard trips more often, look at what its clients send, or at its patterns"),
     Series("portico_steps_total", "counter", ("step_type", "status", "code"),
            "Plan step attempts that ended",
            "If failures of one type rise, look the `code` up in [errors](errors.md)"),
@@ -175,7 +179,11 @@ SERIES: Final[tuple[Series, ...]] = (
 
 
 def label_values(
-    models: Iterable[tuple[str, ModelName]], tools: Collection[str], currency: str, step_types: Collection[str] = ()
+    models: Iterable[tuple[str, ModelName]],
+    tools: Collection[str],
+    currency: str,
+    step_types: Collection[str] = (),
+    guards: Collection[str] = (),
 ) -> Mapping[str, Collection[str]]:
     """Return the values that each label may have, apart from `other_value`; `models` are those of the engines."""
     engines = dict(models)
@@ -196,6 +204,9 @@ def label_values(
         "tool": tools,
         "gen_ai_tool_name": tools,
         "success": frozenset({"true", "false"}),
+        "guard": frozenset({*guards, INPUT_RULES}),
+        "action": frozenset(get_args(GuardAction)),
+        "tripped": frozenset({"true", "false"}),
         "stage": frozenset(STAGES),
         "step_type": frozenset((*StepType, *step_types)),
         "status": frozenset(StepStatus),

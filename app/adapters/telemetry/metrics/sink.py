@@ -50,9 +50,9 @@ class _Run:
 class MetricsSink:
     """Implementation of the `EventSink` port that counts events; the methods after `publish` count everything else.
 
-    `models` are those of the configured engines by name, `tools` the names that are registered at the time, and
-    `step_types` the types of modules. An execution that another process took over never ends here; its state is dropped
-    once there are more than 20,000 running executions.
+    `models` are those of the configured engines by name, `tools` the names that are registered at the time, `guards`
+    the configured names, and `step_types` the types of modules. An execution that another process took over never ends
+    here; its state is dropped once there are more than 20,000 running executions.
     """
 
     def __init__(
@@ -62,14 +62,16 @@ class MetricsSink:
         tools: Collection[str],
         currency: str,
         step_types: Collection[str] = (),
+        guards: Collection[str] = (),
     ) -> None:
-        self._registry = MetricsRegistry(label_values(models.items(), tools, currency, step_types))
+        self._registry = MetricsRegistry(label_values(models.items(), tools, currency, step_types, guards))
         self._models = models
         self._currency = currency
         self._runs: dict[str, _Run] = {}
         self._handlers: Mapping[type[Any], Callable[[str, float, Any], None]] = {
             events.LifecycleTransition: self._on_transition,
             events.FallbackTransition: self._on_fallback,
+            events.GuardEnd: self._on_guard_end,
             events.InferenceStart: self._on_inference_start,
             events.InferenceDelta: self._on_delta,
             events.InferenceRetracted: self._on_retraction,
@@ -145,6 +147,9 @@ class MetricsSink:
         self._registry.count("portico_lifecycle_transitions_total", event.from_state or NO_VALUE, event.to_state)
         if event.from_state in _STARTING_STATES:
             self._run(execution_id).started_at = at
+
+    def _on_guard_end(self, _execution_id: str, _at: float, event: events.GuardEnd) -> None:
+        self._registry.count("portico_guards_total", event.guard, event.action, str(event.tripped).lower())
 
     def _on_fallback(self, _execution_id: str, _at: float, event: events.FallbackTransition) -> None:
         self._registry.count("portico_fallback_transitions_total", event.from_state, event.to_state, event.fsm_event)

@@ -37,7 +37,7 @@ def value_check(rule: NotEmpty | Length | Regex | Compare | OneOf, answer_value:
         case Length():
             return partial(_length_error, rule)
         case Regex():
-            return partial(_regex_error, rule.pattern)
+            return partial(_regex_error, rule)
         case Compare():
             return _comparison(rule, answer_value)
         case OneOf():
@@ -63,10 +63,12 @@ def _length_error(rule: Length, value: Any) -> str | None:
     return None
 
 
-def _regex_error(text: str, value: Any) -> str | None:
+def _regex_error(rule: Regex, value: Any) -> str | None:
     if not isinstance(value, str):
         return "is no text"
-    return None if cached_pattern(text).occurs_in(value) else "does not match the pattern"
+    if cached_pattern(rule.pattern).occurs_in(value) is not rule.negate:
+        return None
+    return "matches a pattern that it must not" if rule.negate else "does not match the pattern"
 
 
 def _option_error(allowed: frozenset[bytes], value: Any, *, stripped: bool) -> str | None:
