@@ -207,11 +207,11 @@ class Executions:
         """
         history = await self._running_history(principal.readable, request_id)
         if history is not None and history.events:
-            return agent_trace(history.events, history.header.request.agent)
+            return agent_trace(history.events, history.header.request.agent, history.steps.values())
         stored = await self._stored(principal.readable, request_id)
         events = await self._events(stored.tenant, stored.execution_id, 0)
         if events:
-            return agent_trace(events, stored.agent)
+            return agent_trace(events, stored.agent, await self._steps(stored))
         if stored.status.ended:
             raise RequestFailure(Code.REQUEST_NOT_FOUND, "the execution's events were deleted", condition="path")
         raise RequestFailure(Code.REQUEST_IN_PROGRESS, "the execution has no events yet", retry_after=1.0)
@@ -393,6 +393,16 @@ class Executions:
         if stored.status.state is not State.SUSPENDED:
             return ()
         return await self._store.suspensions_of(stored.tenant, stored.execution_id)
+
+    async def _steps(self, stored: StoredExecution) -> Sequence[RecordedStep]:
+        """Return the recorded steps; none if this version cannot read them."""
+        try:
+            history = await self._store.load(stored.tenant, stored.execution_id)
+        except StorageFailure as unreadable:
+            if unreadable.code is not Code.STORAGE_SNAPSHOT_INVALID:
+                raise
+            return ()
+        return () if history is None else tuple(history.steps.values())
 
     async def _history(self, stored: StoredExecution) -> ExecutionHistory:
         history = await self._store.load(stored.tenant, stored.execution_id)

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from datetime import UTC
 from typing import Annotated, Final, Literal
 
-import httpx2
 import orjson
 import typer
 from pydantic import JsonValue
@@ -19,6 +18,7 @@ from app.domain.contract.response import SuspensionKind
 from app.domain.failures import Code, RequestFailure
 from app.entrypoints.cli.approval_client import ApprovalClient, CallKind, OpenCall
 from app.entrypoints.cli.exit_codes import EPILOG, failures_as_exits, printable
+from app.entrypoints.cli.options import DEFAULT_SERVER, UrlOption
 from app.entrypoints.cli.table import write_table
 from app.settings import CLIENT_KEY, client_key
 
@@ -39,26 +39,14 @@ def approval_commands() -> typer.Typer:
     return approvals
 
 
-def _url(text: str) -> str:
-    try:
-        url = httpx2.URL(text)
-    except httpx2.InvalidURL:
-        raise typer.BadParameter("must be a URL such as https://portico.example.com") from None
-    if url.scheme not in {"http", "https"} or not url.host or url.userinfo or url.query or url.fragment:
-        raise typer.BadParameter("must be a URL such as https://portico.example.com, without user, query or fragment")
-    return text
-
-
-UrlOption = Annotated[str, typer.Option("--url", callback=_url, help="URL of the server.")]
 IdsArgument = Annotated[
     list[str], typer.Argument(metavar="ID...", help="Ids of the list; a request id stands for all of its calls.")
 ]
-_SERVER: Final = "http://127.0.0.1:8080"
 
 
 def _list(
     *,
-    url: UrlOption = _SERVER,
+    url: UrlOption = DEFAULT_SERVER,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
     """List the calls that wait for an approval, then those whose outcome is not known."""
@@ -70,7 +58,7 @@ def _list(
         write_table([_COLUMNS, *map(_row, found)])
 
 
-def _approve(ids: IdsArgument, *, url: UrlOption = _SERVER) -> None:
+def _approve(ids: IdsArgument, *, url: UrlOption = DEFAULT_SERVER) -> None:
     """Let calls run."""
     _decide(url, ids, SuspensionKind.APPROVAL, {"decision": "approve"})
 
@@ -79,7 +67,7 @@ def _deny(
     ids: IdsArgument,
     *,
     reason: Annotated[str | None, typer.Option(help="Reason, which the model sees.", show_default=False)] = None,
-    url: UrlOption = _SERVER,
+    url: UrlOption = DEFAULT_SERVER,
 ) -> None:
     """Refuse calls; the executions go on without them."""
     _decide(url, ids, SuspensionKind.APPROVAL, {"decision": "deny", **({} if reason is None else {"reason": reason})})
@@ -95,7 +83,7 @@ def _settle(
     result: Annotated[
         str | None, typer.Option(help="Result of a call that has happened, which the model sees.", show_default=False)
     ] = None,
-    url: UrlOption = _SERVER,
+    url: UrlOption = DEFAULT_SERVER,
 ) -> None:
     """Say what has become of calls whose outcome is not known."""
     if (decision == "happened") != (result is not None):

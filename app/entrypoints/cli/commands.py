@@ -1,4 +1,4 @@
-"""Commands of `portico`: serve, check, execute, replay, flow, keys, tools, approvals, prompts, openapi."""
+"""Commands of `portico`: serve, check, execute, replay, explain, flow, keys, tools, approvals, prompts, openapi."""
 
 import asyncio
 import json
@@ -26,6 +26,7 @@ from app.entrypoints.cli.approvals import approval_commands
 from app.entrypoints.cli.check import CheckStorage, OpenService, run_checks
 from app.entrypoints.cli.execution import ExecuteOptions, OutputOptions, read_request, run_once
 from app.entrypoints.cli.exit_codes import EPILOG, EXIT_CODES, SUSPENDED, failures_as_exits, print_failure
+from app.entrypoints.cli.explain import explain
 from app.entrypoints.cli.flows import check_suspended_flows, flow_diagram, read_flow_request
 from app.entrypoints.cli.keys import OpenKeys, key_commands
 from app.entrypoints.cli.options import ConfigOption
@@ -72,6 +73,7 @@ def command_line() -> typer.Typer:
     portico.add_typer(key_commands(), name="keys")
     portico.add_typer(tool_commands(), name="tools")
     portico.add_typer(approval_commands(), name="approvals")
+    portico.command("explain", epilog=EPILOG)(explain)
     portico.command("openapi")(_openapi)
     return portico
 

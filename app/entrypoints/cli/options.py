@@ -1,10 +1,25 @@
 """Options that several commands have."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
+import httpx2
 import typer
 
 ConfigOption = Annotated[
     Path | None, typer.Option(help="Configuration file. Default: PORTICO_CONFIG, else portico.toml in this directory.")
 ]
+DEFAULT_SERVER: Final = "http://127.0.0.1:8080"
+
+
+def _url(text: str) -> str:
+    try:
+        url = httpx2.URL(text)
+    except httpx2.InvalidURL:
+        raise typer.BadParameter("must be a URL such as https://portico.example.com") from None
+    if url.scheme not in {"http", "https"} or not url.host or url.userinfo or url.query or url.fragment:
+        raise typer.BadParameter("must be a URL such as https://portico.example.com, without user, query or fragment")
+    return text
+
+
+UrlOption = Annotated[str, typer.Option("--url", callback=_url, help="URL of the server.")]

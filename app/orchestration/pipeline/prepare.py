@@ -127,17 +127,12 @@ class PrepareEffect(Effect):
         """Return the ends of the stages, and the context if there is more in it than the request."""
         stages = outcome.stages if isinstance(outcome, Prepared | Refused) else ()
         ends: list[Event] = [StageEnd(stage.stage, stage.duration_ms, stage.outcome) for stage in stages]
-        if isinstance(outcome, Prepared) and outcome.context is not None and self._is_reported(outcome):
-            report = outcome.context
+        report = outcome.context if isinstance(outcome, Prepared) else None
+        has_history = isinstance(outcome, Prepared) and outcome.prior_message_count > 0
+        if report is not None and (has_history or report.skills or report.excluded or report.chunks):
             chosen = (report.skills, report.excluded, report.chunks)
             ends.append(ContextAssembled(report.terms, report.cut, report.redacted, *chosen))
         return ends
-
-    def _is_reported(self, outcome: Prepared) -> bool:
-        """Return True unless the context is the request alone."""
-        report = outcome.context
-        in_session = self.correlation.session_id is not None or outcome.prior_message_count > 0
-        return in_session or (report is not None and bool(report.skills or report.excluded or report.chunks))
 
 
 async def retrieve_context(execution: Execution, preparer: Preparer | None) -> None:

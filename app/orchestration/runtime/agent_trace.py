@@ -1,11 +1,19 @@
 """AgentTrace of the pipeline seed: a summary of one execution, read from its event log."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from pydantic import BaseModel, Field
 
+from app.domain.context.report import (
+    ContextChunk,
+    ContextTerms,
+    ExcludedSkill,
+    HistoryCut,
+    UsedSkill,
+)
 from app.domain.contract.response import SystemError, SystemResponse, TokenUsage
 from app.domain.failures import Code
 from app.domain.ids import RequestId, SessionId, ToolCallId, TraceId
@@ -20,8 +28,9 @@ from app.domain.journal.events import (
     ToolEnd,
     ToolStart,
 )
+from app.domain.journal.outcomes import InferenceSetup, Outcome, Prepared, RecordedStep, Refused
 from app.domain.journal.status import ExecutionStatus
-from app.domain.journal.step_key import attempt_of
+from app.domain.journal.step_key import PREPARE_KEY, StepKey, attempt_of
 from app.domain.lifecycle import State
 
 S = TypeVar("S")
@@ -66,6 +75,45 @@ class TracedToolCall(BaseModel):
     error_code: Code | None = Field(description="The error code if it did not.")
 
 
+class TracedTerms(BaseModel):
+    """The budget equation of one context, in tokens."""
+
+    system: int = Field(description="The system prompt, without skills.")
+    skills: int = Field(description="Skills.")
+    history: int = Field(description="Earlier messages and their summary.")
+    memory: int = Field(description="Retrieved context.")
+    message: int = Field(description="The last message.")
+    tools: int = Field(description="Definitions of tools.")
+    used: int = Field(description="The sum of the terms.")
+    limit: int = Field(description="Context window of the largest engine of the route, less its response reserve.")
+
+    @classmethod
+    def of(cls, terms: ContextTerms) -> Self:
+        """Return the terms with their sum."""
+        return cls(**asdict(terms), used=terms.used)
+
+
+class TracedContext(BaseModel):
+    """Choices of PREPARE for the first inference: ids and counts."""
+
+    terms: TracedTerms = Field(description="The budget equation.")
+    cut: HistoryCut = Field(description="Earlier messages that are left out, summed up or repaired.")
+    redacted: Mapping[str, int] = Field(description="Number of values of the history that were redacted, by kind.")
+    skills: list[UsedSkill] = Field(description="The skills that were chosen, with their tokens.")
+    excluded: list[ExcludedSkill] = Field(description="The skills that were not, and why.")
+    chunks: list[ContextChunk] = Field(description="The chunks that were retrieved; one that is not used did not fit.")
+
+
+class TracedInference(BaseModel):
+    """The context of one inference; its attempts have the segments `KEY/0`, `KEY/1`, …."""
+
+    key: str = Field(description="Key of the inference.")
+    step_name: str | None = Field(description="The step of a plan that it belongs to.")
+    terms: TracedTerms = Field(description="The budget equation, behind the cut.")
+    results_cut: int = Field(description="Number of tool results that were cut to fit.")
+    fits: bool = Field(description="False if the inference was refused because its context is too large.")
+
+
 class AgentTrace(BaseModel):
     """Summary of one execution, from its first event to its last so far."""
 
@@ -82,14 +130,23 @@ class AgentTrace(BaseModel):
     tool_calls: list[TracedToolCall] = Field(
         description="All attempts at tool calls, in the order in which they started."
     )
+    context: TracedContext | None = Field(
+        description="The context of the first inference; null before PREPARE has ended, and in earlier records."
+    )
+    inferences: list[TracedInference] = Field(description="The context of each inference, in order.")
     provider_used: str | None = Field(description="The engine that answered last.")
     model_used: str | None = Field(description="Its model.")
     total_tokens: TokenUsage = Field(description="Tokens of all attempts.")
     fallback_attempts: int = Field(description="Attempts after the first one of each inference.")
 
 
-def agent_trace(events: Sequence[StoredEvent], agent: str | None = None) -> AgentTrace:
-    """Return the summary of an execution for that agent; `events` are all from the first on, and at least one."""
+def agent_trace(
+    events: Sequence[StoredEvent], agent: str | None = None, steps: Iterable[RecordedStep] = ()
+) -> AgentTrace:
+    """Return the summary of an execution for that agent; `events` are all from the first on, and at least one.
+
+    The contexts are read from the `steps`.
+    """
     status = ExecutionStatus(events[0].at).apply((), events)
     ids, response = events[0].correlation, status.response
     attempts = _attempts(events)
@@ -106,6 +163,8 @@ def agent_trace(events: Sequence[StoredEvent], agent: str | None = None) -> Agen
         stages=_stages(events),
         attempts=attempts,
         tool_calls=_tool_calls(events),
+        context=next((_context(step.outcome) for step in steps if step.key == PREPARE_KEY), None),
+        inferences=_inferences(events, steps),
         provider_used=provider,
         model_used=model,
         total_tokens=_tokens(attempts) if response is None else response.token_usage,
@@ -170,6 +229,45 @@ def _tool_calls(events: Sequence[StoredEvent]) -> list[TracedToolCall]:
         )
         for item, start, end in _pairs(events, ToolStart, ToolEnd)
     ]
+
+
+def _context(outcome: Outcome) -> TracedContext | None:
+    report = outcome.context if isinstance(outcome, Prepared) else None
+    if report is None:
+        return None
+    return TracedContext(
+        terms=TracedTerms.of(report.terms),
+        cut=report.cut,
+        redacted=report.redacted,
+        skills=list(report.skills),
+        excluded=list(report.excluded),
+        chunks=list(report.chunks),
+    )
+
+
+def _inferences(events: Sequence[StoredEvent], steps: Iterable[RecordedStep]) -> list[TracedInference]:
+    """Return the contexts of the inferences, also of one that was refused because its context is too large."""
+    step_names = {attempt_of(item.anchor): item.correlation.step_name for item in events}
+    found: list[TracedInference] = []
+    for step in steps:
+        outcome = step.outcome
+        terms = outcome.terms if isinstance(outcome, InferenceSetup) else _refused_terms(outcome)
+        if terms is not None:
+            key = StepKey(step.key)
+            name = step_names.get(key) or step_names.get(key.child(0))
+            cut = len(outcome.cut) if isinstance(outcome, InferenceSetup) else 0
+            fits = terms.used <= terms.limit
+            found.append(
+                TracedInference(key=key, step_name=name, terms=TracedTerms.of(terms), results_cut=cut, fits=fits)
+            )
+    return found
+
+
+def _refused_terms(outcome: Outcome) -> ContextTerms | None:
+    """Return the terms of a context that was too large; None for any other outcome."""
+    if not isinstance(outcome, Refused) or outcome.code is not Code.INFERENCE_CONTEXT_EXCEEDED:
+        return None
+    return ContextTerms(**{each.name: outcome.details.get(each.name, 0) for each in fields(ContextTerms)})
 
 
 def _pairs(events: Sequence[StoredEvent], starts: type[S], ends: type[E]) -> list[tuple[StoredEvent, S, E | None]]:
