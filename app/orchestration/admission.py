@@ -305,8 +305,9 @@ def tools_of_steps(plan: PlanOptions) -> list[str]:
     """
     steps = plan.steps or ()
     named = (name for step in steps for _, name in named_tools(step))
-    functions = [STEP_PREFIX + step.type for step in steps if step.type not in set(StepType)]
-    return [*(name for name in dict.fromkeys(named) if re.fullmatch(TOOL_NAME_PATTERN, name)), *functions]
+    functions = (STEP_PREFIX + step.type for step in steps if step.type not in set(StepType))
+    tools = (name for name in dict.fromkeys(named) if re.fullmatch(TOOL_NAME_PATTERN, name))
+    return [*tools, *dict.fromkeys(functions)]
 
 
 def _invalid(errors: Sequence[FieldError]) -> RequestFailure:

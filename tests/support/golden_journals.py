@@ -112,6 +112,9 @@ STEPS = [
     {"name": "check", "type": "validate", "depends_on": ["size"], "schema": SIZE},
     {"name": "tell", "type": "infer", "depends_on": ["roll", "check"]},
 ]
+MODULE_STEPS = [{"name": "find", "type": "find_orders"}, {"name": "cheap", "type": "keep_cheap", "below": 50}]
+CONFIRM = {"name": "sure", "type": "confirm", "input": "Now?"}
+MODULES = {"plan": {"modules": ["tests.support.shop_steps"]}}
 ASK = 'Use ask_person: "May I?"'
 AGENTS = {
     "counter": {"description": "Does sums.", "system_prompt": "You count.", "tools": ["calculate"]},
@@ -167,6 +170,9 @@ GOLDEN_EXECUTIONS: Mapping[str, GoldenExecution] = {
         "[[slow:30]] Hello", {"mode": "plan", "plan": {"passes": 3}, "background": True}, interrupted=True
     ),
     "plan-suspended": GoldenExecution("Ask", {"mode": "plan", "plan": {"steps": [WHO, WHEN]}}),
+    "plan-module": GoldenExecution("Ada", {"mode": "plan", "plan": {"steps": MODULE_STEPS}}),
+    "plan-module-suspended": GoldenExecution("Ada", {"mode": "plan", "plan": {"steps": [*MODULE_STEPS, CONFIRM]}}),
+    "plan-module-passes": GoldenExecution("Ada", {"mode": "plan", "plan": {"steps": MODULE_STEPS, "passes": 2}}),
     "plan-half-answered": GoldenExecution("Ask", {"mode": "plan", "plan": {"steps": [WHO, WHEN]}}, answers=(1,)),
 }
 
@@ -175,6 +181,7 @@ GOLDEN_EXECUTIONS: Mapping[str, GoldenExecution] = {
 async def open_service_on(database: Path) -> AsyncIterator[Service]:
     """Open a service on that file, with the rehearsal engine and a short drain."""
     tables = {"storage": {"url": f"sqlite:///{database}"}, "server": {"drain_seconds": 0.1}, "agents": AGENTS}
+    tables |= MODULES
     async with open_service(Settings.model_validate(tables | {"telemetry": {"log_level": "error"}})) as service:
         yield service
 

@@ -52,6 +52,12 @@ async def send_letter(text: str) -> str:
 
 
 @step(side_effects=SideEffects.NONE, idempotent=True)
+async def confirm(question: str) -> str:
+    """Ask a person."""
+    raise ToolError.suspend({"question": question})
+
+
+@step(side_effects=SideEffects.NONE, idempotent=True)
 def misbehave(how: str) -> int:
     """Misbehave in one of many ways."""
     match how:

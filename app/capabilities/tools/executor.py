@@ -190,6 +190,11 @@ def is_cancelled() -> bool:
     return task is None or task.cancelling() > 0
 
 
+def is_cut(text: str) -> bool:
+    """Return True if `cut_text` has cut the text."""
+    return text.endswith(_CUT_MARK)
+
+
 def cut_text(text: str, max_bytes: int) -> str:
     """Return the text, or its beginning and a mark, in at most that many UTF-8 bytes; lone surrogates become `?`."""
     data = text.encode("utf-8", "replace")

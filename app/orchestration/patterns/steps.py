@@ -15,6 +15,7 @@ from pydantic import BaseModel, JsonValue
 from app.capabilities.answer_contract import LARGE_CONTRACT_CHARACTERS, is_large_contract
 from app.capabilities.models.reranking import MAX_CHARACTERS, rerank
 from app.capabilities.prompting.prompt_call import Prompt
+from app.capabilities.tools.executor import is_cut
 from app.domain import strict_json
 from app.domain.contract.messages import Message, system_prompt
 from app.domain.contract.request import NamedTool, OutputContract, PlanStep, RedundancyOptions
@@ -129,11 +130,13 @@ async def run_module_step(context: RunContext, step: PlanStep, step_input: StepI
     failure = result.failure()
     if failure is not None:
         raise failure
+    if is_cut(result.content):
+        message = "the output of the step is longer than limits.tool_result_bytes"
+        raise ToolFailure(Code.TOOL_EXECUTION_FAILED, message, condition="not idempotent")
     try:
         output: JsonValue = strict_json.loads(result.content.encode())
-    except strict_json.StrictJsonError:
-        message = "the output of the step is longer than limits.tool_result_bytes"
-        raise ToolFailure(Code.TOOL_EXECUTION_FAILED, message, condition="not idempotent") from None
+    except strict_json.StrictJsonError:  # the text of a person who answered in place of the function
+        return result.content
     return output
 
 

@@ -186,7 +186,21 @@ async def test_a_long_output_fails_its_step_instead_of_being_cut(clock: VirtualC
     )
 
 
-async def test_a_person_answers_the_question_of_a_step(clock: VirtualClock) -> None:
+async def test_the_answer_of_a_person_is_the_output_of_a_step_that_asks(clock: VirtualClock) -> None:
+    @step(side_effects=SideEffects.NONE, idempotent=True)
+    async def ask(text: str) -> str:
+        """Ask a person."""
+        raise ToolError.suspend(text)
+
+    _, record = await run(acted(clock, ask), plan_request({"type": "ask", "input": "Now?"}))
+    for payload in ("yes", "[cut", {"when": [1]}, 7):
+        answered = answer_suspension(clock, record, payload)
+        response, _ = await acted(clock, ask).recover(answered, plan_executor, make_plan)
+        assert response.plan is not None
+        assert response.plan.steps[0].output == payload
+
+
+async def test_a_step_goes_on_with_its_state_after_an_answer(clock: VirtualClock) -> None:
     @step(side_effects=SideEffects.NONE, idempotent=True)
     async def confirm(text: str, context: ToolContext) -> str:
         """Ask a person."""
