@@ -102,6 +102,7 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
             "otlp_headers_file": None,
             "sample_ratio": 0.05,
             "sample_errors": True,
+            "propagate": True,
             "capture_content": False,
         },
         "limits": {

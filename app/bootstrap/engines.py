@@ -130,11 +130,15 @@ def _nothing_known(_model: str) -> Mapping[str, bool]:
 
 @dataclass(frozen=True, slots=True)
 class EngineScheme:
-    """Builder of the engines of one scheme, their default capabilities, and those known of a model by its name."""
+    """Builder of the engines of one scheme, their default capabilities, and those known of a model by its name.
+
+    A local one runs in this process.
+    """
 
     build: Callable[[EngineBuild], Engine]
     capabilities: EngineCapabilities
     known_capabilities: Callable[[str], Mapping[str, bool]] = _nothing_known
+    is_local: bool = False
 
 
 ENGINES: Mapping[str, EngineScheme] = MappingProxyType(
@@ -143,9 +147,9 @@ ENGINES: Mapping[str, EngineScheme] = MappingProxyType(
         "anthropic": EngineScheme(_anthropic, anthropic.CAPABILITIES),
         "gemini": EngineScheme(_gemini, gemini.CAPABILITIES),
         "ollama": EngineScheme(_ollama, ollama.CAPABILITIES),
-        "llamacpp": EngineScheme(_llamacpp, llama_cpp.CAPABILITIES),
-        "scripted": EngineScheme(_scripted, scripted.CAPABILITIES),
-        "rehearsal": EngineScheme(_rehearsal, rehearsal.CAPABILITIES),
+        "llamacpp": EngineScheme(_llamacpp, llama_cpp.CAPABILITIES, is_local=True),
+        "scripted": EngineScheme(_scripted, scripted.CAPABILITIES, is_local=True),
+        "rehearsal": EngineScheme(_rehearsal, rehearsal.CAPABILITIES, is_local=True),
     }
 )
 """The engines by the scheme of a model URL."""
@@ -192,6 +196,7 @@ def engine_profile(name: str, settings: Settings) -> EngineProfile:
         capabilities=replace(scheme.capabilities, **known_capabilities, **engine.capabilities),
         known=tuple(fact for fact, is_known in known.items() if is_known),
         max_connections=engine.max_connections,
+        propagates_trace=settings.telemetry.propagate and not scheme.is_local,
     )
 
 

@@ -62,7 +62,7 @@ from app.bootstrap.limits import LimitAccounts, LimitReports, open_limits
 from app.bootstrap.modules import PlanModules, load_plan_modules, load_rules
 from app.bootstrap.replicas import MaintenanceJobs, queue_limits, replica_for
 from app.bootstrap.tools import open_mcp, open_registry, tool_sources
-from app.bootstrap.tracing import open_traces
+from app.bootstrap.tracing import open_server_spans, open_traces
 from app.capabilities.guards.catalogue import NO_GUARDS, GuardCatalogue
 from app.capabilities.models.breaker import BreakerState, CircuitBreaker, FailoverPolicy, ProviderHealth
 from app.capabilities.models.catalogue import EngineCatalogue
@@ -104,6 +104,7 @@ from app.settings import Settings
 
 if TYPE_CHECKING:
     from app.adapters.telemetry.tracing.provider import Tracing
+    from app.adapters.telemetry.tracing.server_spans import ServerSpans
     from app.adapters.tools.mcp.source import McpSource
 
 SUBSCRIPTION_CAPACITY = 4_096
@@ -155,6 +156,8 @@ class Service:
     authenticator: Authenticator
     tracing: "Tracing | None" = None
     """What makes spans; None without a collector."""
+    server_spans: "ServerSpans | None" = None
+    """What makes the spans of HTTP requests; None without a collector."""
 
     def metrics(self) -> tuple[bytes, str]:
         """Return the Prometheus exposition and its content type."""
@@ -226,7 +229,8 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
             jobs = MaintenanceJobs(recovery, tailer, purge, database.check, measure, base.on_storage_error)
             async with runner.serving(recovery.run_ticket), replica.maintenance(group, jobs):
                 _tune_interpreter()
-                yield Service(facade, settings, metrics, base.logs, runner, local, database.health, callers, tracing)
+                logs, health, spans = base.logs, database.health, open_server_spans(tracing, base.entropy)
+                yield Service(facade, settings, metrics, logs, runner, local, health, callers, tracing, spans)
                 await runner.drain(local.shut_down)
             group.cancel_scope.cancel()
 

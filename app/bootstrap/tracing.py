@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from app.adapters.telemetry.logs import LogSink
 from app.adapters.telemetry.metrics.sink import MetricsSink
-from app.domain.ids import ReplicaId
+from app.domain.ids import ReplicaId, TraceId
+from app.ports.runtime import Entropy
 from app.settings import Settings
 
 if TYPE_CHECKING:
     from app.adapters.telemetry.tracing.provider import Tracing
+    from app.adapters.telemetry.tracing.server_spans import ServerSpans
 
 
 @asynccontextmanager
@@ -38,6 +40,15 @@ async def open_traces(
     )
     async with open_tracing(config, ExportReports(metrics.count_dropped_spans, logs.log_export)) as tracing:
         yield tracing
+
+
+def open_server_spans(tracing: "Tracing | None", entropy: Entropy) -> "ServerSpans | None":
+    """Return what makes the spans of HTTP requests; None without a collector."""
+    if tracing is None:
+        return None
+    from app.adapters.telemetry.tracing.server_spans import ServerSpans  # noqa: PLC0415 - see above
+
+    return ServerSpans(tracing, lambda: TraceId(entropy.token(16)))
 
 
 def _headers(settings: Settings) -> Callable[[], Mapping[str, str]]:

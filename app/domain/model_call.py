@@ -124,6 +124,7 @@ class EngineCall:
     """Input of an engine: a whole conversation, the offered tools, and the hints.
 
     At most one of `schema` (JSON Schema) and `grammar` (GBNF) is set, and only for an engine that enforces it itself.
+    `traceparent` is the trace context of the attempt, for an engine whose provider is given it [W3C Trace Context].
     """
 
     messages: Sequence[Message]
@@ -131,3 +132,4 @@ class EngineCall:
     hints: ExecutionHints
     schema: Mapping[str, Any] | None = None
     grammar: str | None = None
+    traceparent: str | None = None

@@ -160,6 +160,7 @@ class Accepted:
     view: ExecutionView
     trace_id: TraceId
     root_span_id: SpanId
+    sampled: bool
 
 
 class Facade:
@@ -396,7 +397,7 @@ class Facade:
             return await self._earlier_execution(principal, hit)
         await self._launcher.queue(QueueTicket(header.tenant, header.execution_id, epoch=1))
         view = await self.executions.show(principal, header.request_id)
-        return Accepted(view, header.trace_id, header.root_span_id)
+        return Accepted(view, header.trace_id, header.root_span_id, header.sampled)
 
     async def _earlier_execution(self, principal: Principal, hit: IdempotencyHit) -> ExecutionView:
         """Return the execution that the Idempotency-Key belongs to.

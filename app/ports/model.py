@@ -99,7 +99,8 @@ class EngineProfile:
     """Facts about a configured engine. `options` are the `hints.options` keys that are passed on.
 
     `known` names the facts that the configuration leaves out and that are known of the model.
-    `max_connections` is the number of attempts that may run at the same time.
+    `max_connections` is the number of attempts that may run at the same time. An engine that `propagates_trace` gives
+    its provider the trace context of the attempt.
     """
 
     name: str
@@ -112,6 +113,7 @@ class EngineProfile:
     capabilities: EngineCapabilities = EngineCapabilities()
     known: tuple[str, ...] = ()
     max_connections: int = 256
+    propagates_trace: bool = False
 
 
 class Engine(Protocol):

@@ -37,4 +37,7 @@ class TelemetrySettings(Table):
     sample_errors: bool = Field(
         True, description="Also record executions that fail, exceed their time or fail over to another provider"
     )
+    propagate: bool = Field(
+        True, description="Give providers the `traceparent` of each attempt; `tracestate` and baggage are never sent on"
+    )
     capture_content: bool = Field(False, description="Show messages, and arguments and results of tool calls, in spans")

@@ -38,6 +38,7 @@ class FakeRunning:
     def __init__(self, request: SystemRequest, subscription: Subscription | None, bus: EventBus) -> None:
         self.execution_id = self.request_id = request.request_id or "r-1"
         self.trace_id, self.root_span_id = TRACE, SPAN
+        self.sampled = False
         self.subscription = subscription
         self.response: SystemResponse | None = None
         self.upstream_ms = 7.0
@@ -138,6 +139,7 @@ class FakeService:
         self.settings = settings
         self.facade = FakeFacade()
         self.authenticator = NoAuthentication()
+        self.server_spans = None
         self.links: list[tuple[str, str]] = []
         self.reason: str | None = None
         self.refusals: list[Code] = []

@@ -9,20 +9,33 @@ from fastapi.routing import APIRoute
 from fastapi.telemetry import TelemetryConfig
 from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
-from starlette.types import Scope
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.bootstrap.service import Service, open_service
 from app.entrypoints.http.exception_handlers import HANDLERS
 from app.entrypoints.http.middleware import AdmissionMiddleware, CorrelationMiddleware, Listeners
 from app.entrypoints.http.openapi import CONTRACT_VERSION, openapi_document
 from app.entrypoints.http.routes import docs, execute, executions, introspection, probes, quote, sessions, usage
+from app.entrypoints.http.trace_front import TraceFront
 from app.settings import Settings, is_loopback
 
 ServiceOpener = Callable[[Settings], AbstractAsyncContextManager[Service]]
 
 
 class PorticoApi(FastAPI):
-    """FastAPI with a description that adds what the routes cannot declare, and a page of it that needs no network."""
+    """FastAPI with a description that adds what the routes cannot declare, and a page of it that needs no network.
+
+    While traces are exported, requests come in at its `front`.
+    """
+
+    front: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.front is None or scope["type"] != "http":
+            await super().__call__(scope, receive, send)
+        else:
+            scope["app"] = self
+            await self.front(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:
         if not self.openapi_schema:
@@ -84,6 +97,9 @@ def _lifespan(settings: Settings, opener: ServiceOpener) -> Callable[[FastAPI], 
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with opener(settings) as service:
             app.state.service = service
+            if isinstance(app, PorticoApi) and service.server_spans is not None:
+                plain = app.middleware_stack = app.middleware_stack or app.build_middleware_stack()
+                app.front = TraceFront(plain, service.server_spans.instrument(app), service.server_spans.decide)
             yield
 
     return lifespan

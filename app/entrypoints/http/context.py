@@ -22,7 +22,7 @@ from app.domain.access.api_key import ApiKey
 from app.domain.access.principal import Principal
 from app.domain.failures import Failure, StorageFailure
 from app.domain.ids import RequestId, SpanId, TraceId
-from app.entrypoints.http.correlation import Correlation, caller_trace, correlate
+from app.entrypoints.http.correlation import Correlation, correlate, request_trace
 from app.entrypoints.http.errors import JSON, WholeResponse
 from app.orchestration.facade import Facade
 
@@ -81,9 +81,20 @@ class RequestContext:
         return self._principal.key_id or f"{self._principal.tenant}/{self._principal.user}"
 
     @property
-    def trace(self) -> tuple[TraceId, SpanId] | tuple[None, None]:
-        """The caller's trace and span, which an execution continues; None twice without one."""
-        return caller_trace(self.scope)
+    def trace(self) -> tuple[TraceId | None, SpanId | None, bool | None]:
+        """The trace that an execution continues, the span above it, and the decision about it; None without one.
+
+        The span is that of the request if it is recorded, else the caller's.
+        """
+        trace = request_trace(self.scope)
+        if trace is None:
+            return None, None, None
+        return trace.trace_id, trace.span_id or trace.parent_span_id, trace.sampled
+
+    @property
+    def records_traces(self) -> bool:
+        """True if traces are exported."""
+        return self.service.server_spans is not None
 
     @property
     def facade(self) -> Facade:

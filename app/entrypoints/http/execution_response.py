@@ -2,7 +2,7 @@
 
 from asyncio import get_running_loop
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pydantic import TypeAdapter
 from starlette.requests import ClientDisconnect
@@ -41,10 +41,12 @@ class ExecutionResponder:
         """
         if self.kind is ResponseKind.LOCATION:
             view = await self.context.facade.executions.show(self.context.principal, handle.request_id)
-            return self.accepted(view, correlation_of(handle))
+            return self.accepted(view, correlation_of(self.context, handle))
         if handle.subscription is None:
             return await self._whole(handle, on_disconnect)
-        return event_stream(self.context, handle.subscription, correlation_of(handle), on_disconnect=on_disconnect)
+        return event_stream(
+            self.context, handle.subscription, correlation_of(self.context, handle), on_disconnect=on_disconnect
+        )
 
     async def existing(self, view: ExecutionView, *extra: Header) -> Response:
         """Return the response that an execution has already; its location if there is none."""
@@ -74,7 +76,7 @@ class ExecutionResponder:
         response = handle.response
         if response is not None:
             timing = self._server_timing(handle.upstream_ms)
-            return system_response(response, correlation_of(handle), timing)
+            return system_response(response, correlation_of(self.context, handle), timing)
         if not self.context.is_stopping():
             raise RuntimeError("an execution ended without a response")
         message = "this replica is stopping; another one continues the execution"
@@ -90,7 +92,10 @@ class ExecutionResponder:
     def correlation(self, view: ExecutionView) -> Correlation:
         """Return the ids of an execution that has not been started by this request, with its trace if it is known."""
         fresh = self.context.correlate(view.request_id)
-        return fresh if view.response is None else replace(fresh, trace_id=view.response.trace_id)
+        if view.response is None or view.response.trace_id == fresh.trace_id:
+            return fresh
+        span_id = self.context.facade.new_id().replace("-", "")[-16:]
+        return Correlation(fresh.request_id, view.response.trace_id, span_id)
 
     def _server_timing(self, upstream_ms: float) -> Header:
         total = (get_running_loop().time() - self.context.received_at) * 1000
@@ -132,7 +137,8 @@ def event_stream(
     )
 
 
-def correlation_of(started: ExecutionHandle | Accepted) -> Correlation:
+def correlation_of(context: RequestContext, started: ExecutionHandle | Accepted) -> Correlation:
     """Return the ids of a started execution."""
     request_id = started.view.request_id if isinstance(started, Accepted) else started.request_id
-    return Correlation(request_id, started.trace_id, started.root_span_id)
+    is_recorded = started.sampled and context.records_traces
+    return Correlation(request_id, started.trace_id, started.root_span_id, is_recorded)

@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.domain.failures import Code, Failure, OrchestrationFailure, RequestFailure
 from app.entrypoints.http.context import CONTEXT_KEY, RequestContext
-from app.entrypoints.http.correlation import correlate, gateway_request_id
+from app.entrypoints.http.correlation import SCOPE_KEY, correlate, gateway_request_id
 from app.entrypoints.http.errors import CLOSE, problem_response, record_refusal
 from app.entrypoints.http.protocol import is_surplus
 from app.entrypoints.http.rate_limits import rate_limit_headers
@@ -25,7 +25,8 @@ class CorrelationMiddleware:
     """The outermost layer: adds missing X-Request-Id and traceparent headers and turns unexpected errors into 500.
 
     If a gateway has given another X-Request-Id to a request that may change something, both ids are logged together.
-    `new_id` makes an id for a request of the given scope.
+    `new_id` makes an id for a request of the given scope. Of a request that is recorded, the instrumentation in front
+    sees a part; from here on it is whole.
     """
 
     def __init__(self, app: ASGIApp, *, new_id: NewId) -> None:
@@ -36,6 +37,7 @@ class CorrelationMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        scope = scope.get(SCOPE_KEY, scope)
         started = False
 
         def send_correlated(message: Message) -> Awaitable[None]:

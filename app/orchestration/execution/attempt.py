@@ -417,6 +417,8 @@ class ProviderAttempt(Effect):
             self._stream.publish = partial(environment.journal.publish_delta, execution_id, self.correlation)
         try:
             engine = environment.catalogue.engines[provider]
+            if engine.profile.propagates_trace:
+                call = replace(call, traceparent=self._traceparent())
             reply = await engine.attempt(call, self._stream, stream=is_streamed)
             reply = submitted_reply(reply, self._candidate.way)
             reply = normalise_reply(reply, self._request.conversation, self.key)
@@ -445,6 +447,11 @@ class ProviderAttempt(Effect):
         """The counter for the candidate's model."""
         execution = self._execution
         return execution.environment.token_estimator.counter(execution.header.tenant, self._candidate.model)
+
+    def _traceparent(self) -> str:
+        """Return the trace context with the span of this attempt as the parent."""
+        ids, is_sampled = self.correlation, self._execution.header.sampled
+        return f"00-{ids.trace_id}-{ids.span_id}-{'01' if is_sampled else '00'}"
 
     def _failed(self, error: EngineError) -> AttemptFailed:
         execution, stream = self._execution, self._stream

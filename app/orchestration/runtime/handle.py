@@ -26,6 +26,7 @@ class ExecutionHandle:
         self.request_id = execution.header.request_id
         self.trace_id = execution.header.trace_id
         self.root_span_id = execution.correlation.span_id
+        self.sampled = execution.header.sampled
         self.subscription = subscription
         """The events from the start on; None unless they were asked for."""
         self.outlives_client = _outlives_client(execution.header)

@@ -102,7 +102,7 @@ class HttpEngine:
 
     async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
         encoded = self._dialect.encode(call, self.profile, stream=stream)
-        request = self._request("POST", encoded.path, orjson.dumps(encoded.body))
+        request = self._request("POST", encoded.path, orjson.dumps(encoded.body), call.traceparent)
         bounds = UsageBounds(TOKENS_PER_BYTE * len(request.body) + HIDDEN_INPUT_TOKENS, MOST_OUTPUT_TOKENS)
         reader = _ReplyReader(self._dialect, progress, self._endpoint, bounds, streamed=stream)
         try:
@@ -132,11 +132,13 @@ class HttpEngine:
                 return "answered"
         raise _timed_out()
 
-    def _request(self, method: str, path: str, body: bytes = b"") -> HttpRequest:
+    def _request(self, method: str, path: str, body: bytes = b"", traceparent: str | None = None) -> HttpRequest:
         endpoint = self._endpoint
         headers = self._dialect.headers(endpoint.api_key())
         if body:
             headers = {**headers, "Content-Type": "application/json"}
+        if traceparent is not None:
+            headers = {**headers, "traceparent": traceparent}
         if endpoint.headers:
             replaced = {name.lower() for name in endpoint.headers}
             headers = {name: value for name, value in headers.items() if name.lower() not in replaced}

@@ -38,10 +38,11 @@ async def execute(
     scope, facade = context.scope, context.facade
     responder = ExecutionResponder(context, response_kind(scope, background=body.background))
     is_async = prefers_async(scope)
-    trace_id, parent_span_id = context.trace
+    trace_id, parent_span_id, sampled = context.trace
     options = CallOptions(
         trace_id=trace_id,
         parent_span_id=parent_span_id,
+        sampled=sampled,
         subscribe=responder.kind is ResponseKind.EVENTS,
         idempotency_key=idempotency_key(scope),
         background=is_async,
@@ -49,7 +50,7 @@ async def execute(
     )
     started = await facade.execute(body, context.principal, options)
     if isinstance(started, Accepted):
-        return responder.accepted(started.view, correlation_of(started))
+        return responder.accepted(started.view, correlation_of(context, started))
     if isinstance(started, ExecutionView):
         return await _repeat(responder, started)
     return await responder.respond(started, None if started.outlives_client else started.cancel)

@@ -293,10 +293,11 @@ async def fork_execution(
     """
     context.shows_limits = True
     responder = ExecutionResponder(context, response_kind(context.scope))
-    trace_id, parent_span_id = context.trace
+    trace_id, parent_span_id, sampled = context.trace
     options = CallOptions(
         trace_id,
         parent_span_id,
+        sampled,
         subscribe=responder.kind is ResponseKind.EVENTS,
         authentication_ms=context.authentication_ms,
     )
