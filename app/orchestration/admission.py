@@ -55,6 +55,7 @@ class ConfiguredLimits:
 
 _NO_PLAN, _NO_POLICY = PlanOptions(), PlanPolicy()
 _NOT_YET = "is not in this version"
+_NO_MEMORY = "needs a memory of documents, and this service has none"
 _MODE_FIELDS = ("redundancy", "plan", "flow")
 """Request fields that only the patterns which claim them in `own_fields` accept."""
 
@@ -150,7 +151,10 @@ class Admission:
         if context.retrieve and pattern is not None and not pattern.starts_with_request:
             yield FieldError("context.retrieve", f"has no effect in mode {request.mode}")
         elif context.retrieve and not self._has_memory:
-            yield FieldError("context.retrieve", "needs a memory of documents, and this service has none")
+            yield FieldError("context.retrieve", _NO_MEMORY)
+        for index, step in enumerate([] if self._has_memory or request.plan is None else request.plan.steps or ()):
+            if step.type == StepType.RETRIEVE:
+                yield FieldError(f"plan.steps.{index}.type", _NO_MEMORY)
         for field in ("max_chunks", "min_score"):
             if not context.retrieve and getattr(context, field) is not None:
                 yield FieldError(f"context.{field}", "has no effect unless context.retrieve is true")

@@ -156,7 +156,7 @@ OUTCOMES: Sequence[Any] = (
         LegState.FAILED,
         2.5,
         EmbeddingCharge("embedder", "small", 4, 0.001),
-        ("other#1",),
+        {"other#1": "no-orders"},
     ),
     TimerFired(),
     SuspensionAnswer(

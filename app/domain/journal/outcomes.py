@@ -58,7 +58,7 @@ class Retrieved:
     """Outcome: the memory was searched for this `query`. `chunks` are those that were found, best first.
 
     Both legs are `skipped` if nothing was searched, because nothing is asked or the context has no room. `flagged` are
-    the sources of chunks that a guard refused.
+    the sources of chunks that a guard refused, which were dropped, each with the name of the guard.
     """
 
     query: str
@@ -67,7 +67,7 @@ class Retrieved:
     vector: LegState
     duration_ms: float
     embedding: EmbeddingCharge | None = None
-    flagged: tuple[str, ...] = ()
+    flagged: Mapping[str, str] = field(default_factory=dict)
 
 
 MODEL_PLANNERS: Final = frozenset({"model", "subplan"})
@@ -90,13 +90,14 @@ class PlanningInputs:
     """Outcome: the inputs of the planner. Each tool has a name, a description and parameters.
 
     So has each of the `step_types` of modules. `history` is the conversation if it began before the request. `plan` is
-    that of a planner of a module, if one is configured.
+    that of a planner of a module, if one is configured. With `retrieval` a plan may search the memory.
     """
 
     tools: tuple[Mapping[str, Any], ...]
     history: tuple[ModelMessage | TracedMessage | Message, ...] = ()
     step_types: tuple[Mapping[str, Any], ...] = ()
     plan: Plan | None = None
+    retrieval: bool = False
 
 
 @dataclass(frozen=True)

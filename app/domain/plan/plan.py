@@ -22,6 +22,7 @@ from app.domain.plan.steps import (
     StepInput,
     StepOptions,
     StepSpec,
+    StepType,
     shared_options,
     spec_of,
 )
@@ -49,10 +50,12 @@ def output_contract_of(step: PlanStep, step_input: StepInput = None) -> OutputCo
     return OutputContract.model_validate({"schema": schema, "rules": own.rules})
 
 
-def resolve_input(step: PlanStep, outputs: Mapping[str, JsonValue], request: str) -> StepInput:
+def resolve_input(
+    step: PlanStep, outputs: Mapping[str, JsonValue], request: str, query: str | None = None
+) -> StepInput:
     """Return the step's input, parsed by its type; `outputs` are those of its predecessors, in their order.
 
-    Raises: OrchestrationFailure (ORCHESTRATION_STEP_MISMATCH).
+    Chunks that a search found are ranked by its `query`. Raises: OrchestrationFailure (ORCHESTRATION_STEP_MISMATCH).
     """
     spec, given = spec_of(step.type), list[JsonValue]()
     if step.input is not None:
@@ -60,7 +63,9 @@ def resolve_input(step: PlanStep, outputs: Mapping[str, JsonValue], request: str
     elif not outputs:
         given += [request]
     elif len(outputs) == 1:
-        given += outputs.values()
+        [output] = outputs.values()
+        is_found = query is not None and step.type == StepType.RERANK
+        given += [{"query": query, "candidates": output} if is_found else output]
     else:
         given += [dict(outputs), *([orjson.dumps(dict(outputs)).decode()] if spec.calls_model else ())]
     for each in given:

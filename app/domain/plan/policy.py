@@ -34,8 +34,8 @@ class EffectivePlanPolicy:
     """Policy of a plan: the configured limits, narrowed by the request; None means no limit. Times are in seconds.
 
     `attempts`, `replicas` and `timeout` limit one step; `tools` are the names of the tools that it may call. Without
-    `subplans` the plan is written as if there were no steps of that type. `module_types` are those of modules that it
-    may know.
+    `subplans` or `retrieval` the plan is written as if there were no steps of that type. `module_types` are those of
+    modules that it may know.
     """
 
     max_steps: int
@@ -47,12 +47,14 @@ class EffectivePlanPolicy:
     timeout: float | None = None
     tools: frozenset[str] | None = None
     subplans: bool = True
+    retrieval: bool = True
     module_types: tuple[str, ...] = ()
 
     @property
     def step_types(self) -> Sequence[str]:
         """The types of steps that the plan may know, in the order of their table, then those of modules."""
-        built_in = [name for name in STEP_SPECS if self.subplans or name != StepType.SUBPLAN]
+        absent = {None if self.subplans else StepType.SUBPLAN, None if self.retrieval else StepType.RETRIEVE}
+        built_in = [name for name in STEP_SPECS if name not in absent]
         return [*built_in, *self.module_types]
 
     @classmethod
@@ -123,8 +125,9 @@ def _name_violations(steps: Sequence[PlanStep]) -> Iterator[tuple[str, str]]:
 
 def _type_violation(name: str, policy: EffectivePlanPolicy) -> str | None:
     if name not in policy.step_types:
-        is_later = name in set(StepType) and name not in STEP_SPECS
-        return f"{name} is not in this version" if is_later else f"must be one of {', '.join(policy.step_types)}"
+        # Plans that models made before there was a memory were refused with these words.
+        is_absent = name == StepType.RETRIEVE
+        return f"{name} is not in this version" if is_absent else f"must be one of {', '.join(policy.step_types)}"
     return None if name in policy.allowed_step_types else f"{name} is not allowed"
 
 

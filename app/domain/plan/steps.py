@@ -15,6 +15,7 @@ from app.domain.contract.constrained_types import ToolReference, UnitInterval
 from app.domain.contract.messages import Message, conversation_errors
 from app.domain.contract.request import PlanStep
 from app.domain.contract.rules import MAX_RULES, Rule, RuleName
+from app.domain.memory import MAX_CHUNKS
 from app.domain.tools import tool_of
 
 
@@ -35,6 +36,7 @@ class _StrictModel(BaseModel):
 
 
 Count = Annotated[int, Field(ge=1)]
+ChunkCount = Annotated[int, Field(ge=1, le=MAX_CHUNKS)]
 Voting = Literal["majority", "unanimity", "field_majority"]
 
 
@@ -57,6 +59,7 @@ class StepOptions(_StrictModel):
     quorum: Count | None = Field(None, description="an integer from 1")
     min_confidence: UnitInterval | None = Field(None, description="a number from 0 to 1")
     top_k: Count | None = Field(None, description="an integer from 1")
+    max_chunks: ChunkCount | None = Field(None, description=f"an integer from 1 to {MAX_CHUNKS}")
     min_score: UnitInterval | None = Field(None, description="a number from 0 to 1")
 
 
@@ -91,6 +94,14 @@ class ToolInput(_StrictModel):
     arguments: dict[str, JsonValue]
 
 
+class RetrieveInput(_StrictModel):
+    """Input of a `retrieve` step that is more than the query."""
+
+    query: str
+    max_chunks: ChunkCount | None = None
+    min_score: UnitInterval | None = None
+
+
 class Chunk(BaseModel):
     """Text with additional facts about it."""
 
@@ -108,10 +119,12 @@ class RerankInput(_StrictModel):
     min_score: UnitInterval | None = None
 
 
-StepInput: TypeAlias = "str | InferInput | RedundantInput | ToolInput | RerankInput | JsonValue"
+StepInput: TypeAlias = "str | InferInput | RedundantInput | ToolInput | RetrieveInput | RerankInput | JsonValue"
 """Input of a step, parsed by its type."""
-InputType: TypeAlias = "Literal['text', 'items', 'value'] | Mapping[str, InputType]"
-"""Known type of an output: a text, a list of chunks, any JSON value, or an object with these members."""
+InputType: TypeAlias = "Literal['text', 'items', 'chunks', 'value'] | Mapping[str, InputType]"
+"""Known type of an output: a text, a list of items, one of chunks that a search found, any JSON value, or an object
+with these members.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,21 +148,28 @@ class StepSpec:
 
 
 def _takes_question(kind: InputType) -> bool:
-    return kind != "items"
+    return kind not in ("items", "chunks")
 
 
 def _takes_tool_call(kind: InputType) -> bool:
     if not isinstance(kind, Mapping):
         return kind == "value"
     known = kind.keys() == {"name", "arguments"}
-    return known and kind["name"] in ("text", "value") and kind["arguments"] not in ("text", "items")
+    return known and kind["name"] in ("text", "value") and kind["arguments"] not in ("text", "items", "chunks")
+
+
+def _takes_query(kind: InputType) -> bool:
+    if not isinstance(kind, Mapping):
+        return kind in ("text", "value")
+    known = {"query"} <= kind.keys() <= {"query", "max_chunks", "min_score"}
+    return known and kind["query"] in ("text", "value")
 
 
 def _takes_ranking(kind: InputType) -> bool:
     if not isinstance(kind, Mapping):
-        return kind == "value"
+        return kind in ("value", "chunks")
     known = {"query", "candidates"} <= kind.keys() <= {"query", "candidates", "top_k", "min_score"}
-    return known and kind["query"] in ("text", "value") and kind["candidates"] in ("items", "value")
+    return known and kind["query"] in ("text", "value") and kind["candidates"] in ("items", "chunks", "value")
 
 
 def _answer_type(step: PlanStep, given: InputType) -> InputType:
@@ -202,6 +222,10 @@ STEP_SPECS: Mapping[str, StepSpec] = MappingProxyType({
     StepType.TOOL: StepSpec(
         options=frozenset({"timeout"}), input_adapter=TypeAdapter(ToolInput),
         expected="an object with name and arguments", accepts=_takes_tool_call, output_type=lambda step, given: "text"),
+    StepType.RETRIEVE: StepSpec(
+        options=frozenset({"timeout", "max_chunks", "min_score"}), input_adapter=TypeAdapter(str | RetrieveInput),
+        expected="a string, or an object with query and, where wanted, max_chunks and min_score",
+        accepts=_takes_query, output_type=lambda step, given: "chunks"),
     StepType.RERANK: StepSpec(
         options=frozenset({"timeout", "top_k", "min_score"}), input_adapter=TypeAdapter(RerankInput),
         expected="an object with query, candidates and, where wanted, top_k and min_score",

@@ -85,8 +85,8 @@ class SessionTurn:
 
     def _traced(self, progress: RunProgress, termination: Termination) -> Iterator[Message]:
         """Yield the new messages; answers and results with their origin, that of tools if untrusted text was read."""
-        calls = self._execution.ledger.tool_calls
-        is_untrusted = calls.has_untrusted_result or is_untrusted_text(progress.prepared_messages)
+        ledger = self._execution.ledger
+        is_untrusted = ledger.has_untrusted_text or is_untrusted_text(progress.prepared_messages)
         origins = _UNTRUSTED_ORIGINS if is_untrusted else _TRUSTED_ORIGINS
         for message in termination.new_messages:
             yield with_origin(message, origins[message.role]) if message.role in origins else message

@@ -20,6 +20,7 @@ from app.domain.plan.graph import predecessors
 from app.domain.plan.plan import parse_options, resolve_input
 from app.domain.plan.policy import EffectivePlanPolicy
 from app.domain.plan.refinement import HAS_RUN, runnable_steps
+from app.domain.plan.steps import RetrieveInput, StepInput, StepType
 from app.orchestration.execution.context import RunContext
 from app.orchestration.patterns.steps import StepPattern, run_module_step
 
@@ -88,6 +89,14 @@ class PlanProgress:
             return None
         return {report.name: report.output for report in earlier}
 
+    def query_of(self, index: int, request: str) -> str | None:
+        """Return the query of the search whose chunks a step is given; None if its only predecessor is none."""
+        earlier = self.predecessors[index]
+        if len(earlier) != 1 or self.steps[earlier[0]].type != StepType.RETRIEVE:
+            return None
+        found = resolve_input(self.steps[earlier[0]], self.inputs_of(earlier[0]) or {}, request)
+        return found.query if isinstance(found, RetrieveInput) else str(found)
+
     def end(
         self, index: int, status: StepStatus, *, output: JsonValue = None, error: SystemError | None = None
     ) -> None:
@@ -128,7 +137,9 @@ async def _run_step(
     context = context.with_settings(replace(context.settings, correlation=replace(correlation, step_name=name)))
     context.start_step(step.type)
     try:
-        output = await _output(context, step, outputs, step_patterns.get(step.type, run_module_step))
+        request = context.settings.last_user_text
+        step_input = resolve_input(step, outputs, request, progress.query_of(index, request))
+        output = await _output(context, step, step_input, step_patterns.get(step.type, run_module_step))
     except Failure as failure:
         status = StepStatus.CANCELLED if isinstance(failure, Cancellation) else StepStatus.FAILED
         context.end_step(status, failure.code)
@@ -138,11 +149,7 @@ async def _run_step(
     progress.end(index, StepStatus.COMPLETED, output=output)
 
 
-async def _output(
-    context: RunContext, step: PlanStep, outputs: Mapping[str, JsonValue], pattern: StepPattern
-) -> JsonValue:
-    step_input = resolve_input(step, outputs, context.settings.last_user_text)
-
+async def _output(context: RunContext, step: PlanStep, step_input: StepInput, pattern: StepPattern) -> JsonValue:
     async def run(context: RunContext) -> JsonValue:
         return await pattern(context, step, step_input)
 

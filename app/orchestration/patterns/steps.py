@@ -6,6 +6,7 @@ that runs as a step does what it always does.
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -21,18 +22,21 @@ from app.domain.contract.messages import Message, system_prompt
 from app.domain.contract.request import NamedTool, OutputContract, PlanStep, RedundancyOptions
 from app.domain.contract.rules import AnswerContent
 from app.domain.failures import Code, ToolFailure
+from app.domain.journal.outcomes import Retrieved
 from app.domain.plan.plan import arguments_refused, output_contract_of, parse_options, step_mismatch
 from app.domain.plan.steps import (
     InferInput,
     RedundantInput,
     RerankInput,
+    RetrieveInput,
     StepInput,
     StepType,
     ToolInput,
     own_options,
 )
 from app.orchestration.execution.branch_settings import BranchSettings
-from app.orchestration.execution.context import RunContext, call_step
+from app.orchestration.execution.context import RunContext, call_step, perform
+from app.orchestration.execution.retrieval.search import Retrieval, RetrievalQuery
 from app.orchestration.patterns.agent_loop import agent_loop
 from app.orchestration.patterns.redundant_loop import redundant_loop
 from app.orchestration.patterns.specialized_loop import specialized_loop
@@ -91,6 +95,18 @@ async def tool(context: RunContext, step: PlanStep, step_input: StepInput) -> Js
     return result.content
 
 
+async def retrieve(context: RunContext, step: PlanStep, step_input: StepInput) -> JsonValue:
+    """Return the chunks of documents that fit the query, best first; none if the search fails."""
+    options = parse_options(step)
+    given = step_input if isinstance(step_input, RetrieveInput) else RetrieveInput(query=str(step_input))
+    max_chunks = options.max_chunks if given.max_chunks is None else given.max_chunks
+    min_score = options.min_score if given.min_score is None else given.min_score
+    query = RetrievalQuery(given.query, max_chunks, min_score)
+    found = await perform(context, partial(Retrieval, query=query))
+    chunks = found.outcome.chunks if isinstance(found.outcome, Retrieved) else ()
+    return [{"content": chunk.text, "source": chunk.source, "score": chunk.score} for chunk in chunks]
+
+
 async def rank(_context: RunContext, step: PlanStep, step_input: StepInput) -> JsonValue:
     """Return the candidates, best first."""
     assert isinstance(step_input, RerankInput)  # noqa: S101 - the input of a rerank step
@@ -144,6 +160,7 @@ STEP_PATTERNS: Mapping[str, StepPattern] = MappingProxyType(
     {
         StepType.INFER: infer,
         StepType.TOOL: tool,
+        StepType.RETRIEVE: retrieve,
         StepType.RERANK: rank,
         StepType.VALIDATE: validate,
         StepType.REDUNDANT: redundant,

@@ -74,7 +74,7 @@ class PlanRules:
         most = policy.max_steps if max_steps is None else min(policy.max_steps, max_steps)
         plan, revision = context.settings.plan, context.settings.revision
         accepted = () if plan is None else plan.steps
-        rules = replace(policy, max_steps=most, subplans=subplans)
+        rules = replace(policy, max_steps=most, subplans=subplans, retrieval=inputs.retrieval)
         return cls(rules, inputs.tools, revision, accepted, inputs.step_types)
 
     @property

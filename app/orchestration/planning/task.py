@@ -13,6 +13,7 @@ from app.domain.contract.request import PlanStep
 from app.domain.failures import OrchestrationFailure
 from app.domain.journal.outcomes import Outcome, Plan, PlanningInputs, Refused
 from app.domain.plan.plan import plan_refused
+from app.domain.plan.steps import StepType
 from app.orchestration.execution.context import RunContext
 from app.orchestration.execution.environment import Environment
 from app.orchestration.planning.plan_check import PlanRules, module_types_of, plannable_tools_of
@@ -67,7 +68,8 @@ async def planning_inputs(
         )
         functions = environment.tool_registry.step_functions
         types = [_described(functions[name]) for name in module_types_of(context, environment)]
-        inputs = PlanningInputs(tuple(described), tuple(messages), tuple(types))
+        retrieval = environment.memory is not None and _names_retrieval(context)
+        inputs = PlanningInputs(tuple(described), tuple(messages), tuple(types), retrieval=retrieval)
         return inputs if planner is None else await _planned(context, environment, inputs, planner)
 
     return (await context.record_value(find, is_instant=planner is None))[0]
@@ -100,3 +102,9 @@ async def _planned(
     if violations:
         return Refused.by(plan_refused(violations))
     return replace(inputs, plan=Plan(tuple(steps), planner.name, ""))
+
+
+def _names_retrieval(context: RunContext) -> bool:
+    """Return True if the policy names the type `retrieve`; a model plans such steps only on demand."""
+    policy = None if context.request.plan is None else context.request.plan.policy
+    return policy is not None and StepType.RETRIEVE in (policy.allowed_step_types or ())

@@ -185,7 +185,7 @@ def _prepared(outcome: Prepared) -> Json:
 def _retrieved(outcome: Retrieved) -> Json:
     chunks = [{"source": each.source, "score": each.score, "content": each.text} for each in outcome.chunks]
     legs = {"lexical": outcome.lexical, "vector": outcome.vector}
-    return {"chunks": chunks, **legs, "flagged": list(outcome.flagged)}
+    return {"chunks": chunks, **legs, "flagged": dict(outcome.flagged)}
 
 
 def _setup(outcome: InferenceSetup) -> Json:

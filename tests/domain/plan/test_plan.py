@@ -15,7 +15,7 @@ from app.domain.journal.header import EffectiveLimits
 from app.domain.plan.graph import predecessors, topological_order
 from app.domain.plan.plan import output_contract_of, parse_options, resolve_input, type_mismatches, validate_plan
 from app.domain.plan.policy import MAX_VIOLATIONS, EffectivePlanPolicy, policy_violations
-from app.domain.plan.steps import STEP_SPECS, InferInput, StepType, ToolInput, named_tools
+from app.domain.plan.steps import STEP_SPECS, InferInput, RerankInput, StepType, ToolInput, named_tools
 
 ANY = EffectivePlanPolicy(
     50, frozenset(STEP_SPECS), False, None, attempts=3, replicas=16, timeout=600, tools=frozenset({"look", "roll"})
@@ -136,9 +136,9 @@ def test_a_valid_plan_has_no_violations() -> None:
         ([], "steps", "must be at least 1"),
         ([{}] * 51, "steps", "must be at most 50"),
         ([{}, {"name": "a"}], "steps.1.name", "stands twice in the plan"),
-        ([{"type": "zork"}], "steps.0.type", "must be one of infer, tool, rerank, validate, redundant"),
-        ([{"type": "Infer"}], "steps.0.type", "must be one of infer, tool, rerank, validate, redundant"),
-        ([{"type": "retrieve"}], "steps.0.type", "retrieve is not in this version"),
+        ([{"type": "zork"}], "steps.0.type", "must be one of infer, tool, retrieve, rerank, validate, redundant"),
+        ([{"type": "Infer"}], "steps.0.type", "must be one of infer, tool, retrieve, rerank, validate, redundant"),
+        ([{"type": "retrieve", "max_chunks": 51}], "steps.0.max_chunks", "must be an integer from 1 to 50"),
         ([after("a")], "steps.0.depends_on", "waits for itself"),
         ([{}, after("x")], "steps.1.depends_on", "there is no step 'x'"),
         ([after("b"), after("a")], "steps.0.depends_on", "waits for itself by way of 'b'"),
@@ -259,7 +259,7 @@ def test_names_with_invisible_or_control_characters_are_rejected(name: str) -> N
 
 
 def test_every_supported_step_type_has_a_row() -> None:
-    assert set(STEP_SPECS) == set(StepType) - {StepType.RETRIEVE}
+    assert set(STEP_SPECS) == set(StepType)
 
 
 KEYS: Mapping[str, tuple[Any, Sequence[Any]]] = {
@@ -273,12 +273,14 @@ KEYS: Mapping[str, tuple[Any, Sequence[Any]]] = {
     "quorum": (2, [0, "x"]),
     "min_confidence": (0.5, [-0.1, 1.1, "x"]),
     "top_k": (1, [0, "x"]),
+    "max_chunks": (50, [0, 51, "x"]),
     "min_score": (1, [2, "x"]),
 }
 """A valid value for every option, and some invalid ones."""
 OWN_KEYS: Mapping[str, str] = {
     "infer": "schema rules attempts timeout tools",
     "tool": "timeout",
+    "retrieve": "timeout max_chunks min_score",
     "rerank": "timeout top_k min_score",
     "validate": "schema rules timeout",
     "redundant": "schema rules timeout tools n voting quorum min_confidence",
@@ -312,6 +314,7 @@ USER: dict[str, Any] = {"role": "user", "content": "hi"}
 FITTING: Mapping[str, Sequence[Any]] = {
     "infer": ["", "hi", {"messages": [USER]}, {"messages": [USER], "schema": {}, "tools": ["look"]}],
     "tool": [CALL, {"name": "look", "arguments": {"deep": [1, {"x": None}]}}],
+    "retrieve": ["lamp", {"query": "lamp"}, {"query": "lamp", "max_chunks": 50, "min_score": 1}],
     "rerank": [
         {"query": "q", "candidates": []},
         {"query": "q", "candidates": ["x", {"content": "y", "score": 0.5, "source": "s"}], "top_k": 1, "min_score": 0},
@@ -343,6 +346,7 @@ UNFIT: Mapping[str, Sequence[Any]] = {
         {"name": "a b", "arguments": {}},
         {"name": 1, "arguments": {}},
     ],
+    "retrieve": [1, ["lamp"], {}, {"max_chunks": 1}, {"query": "q", "max_chunks": 51}, {"query": "q", "top_k": 1}],
     "rerank": [
         "q",
         ["x"],
@@ -411,6 +415,7 @@ def test_a_single_output_is_the_input_of_a_model_only_if_it_is_a_text_or_a_conve
 TEXT, VALUE = {"type": "infer"}, {"type": "infer", "schema": {}}
 ITEMS = {"type": "rerank", "input": {"query": "q", "candidates": []}}
 TOOL, RERANK, RESULT = {"type": "tool"}, {"type": "rerank"}, {"type": "tool", "input": CALL}
+RETRIEVE: dict[str, Any] = {"type": "retrieve"}
 CHECK, VOTE = {"type": "validate", "rules": []}, {"type": "redundant", "schema": {}}
 
 
@@ -443,10 +448,24 @@ CHECK, VOTE = {"type": "validate", "rules": []}, {"type": "redundant", "schema":
         ([TOOL | after("b"), VALUE | after()], []),
         ([TOOL | after("b"), TEXT | after()], [0]),
         ([TEXT, TOOL, RERANK], [1, 2]),
+        ([RETRIEVE, RERANK], []),
+        ([RETRIEVE, RERANK, {"name": "c"} | RERANK | after("b")], [2]),
+        ([RETRIEVE, TEXT], [1]),
+        ([RETRIEVE, RETRIEVE | {"name": "b"}], [1]),
+        ([{"name": "query"} | TEXT, RETRIEVE | {"name": "candidates"}, RERANK | after("query", "candidates")], []),
     ],
 )
 def test_type_mismatches_are_found_before_the_plan_runs(steps: list[dict[str, Any]], unfit: list[int]) -> None:
     assert type_mismatches(plan(*steps)) == unfit
+
+
+def test_chunks_that_a_search_found_are_ranked_by_its_query() -> None:
+    chunks = [{"content": "lamp", "source": "a#1", "score": 0.5}]
+    found = resolve_input(step("b", "rerank"), {"a": chunks}, "request", "lamp")
+    assert isinstance(found, RerankInput)
+    assert (found.query, len(found.candidates)) == ("lamp", 1)
+    with pytest.raises(OrchestrationFailure):
+        resolve_input(step("b", "rerank"), {"a": chunks}, "request")
 
 
 OUTPUTS: Mapping[str, Sequence[Any]] = {

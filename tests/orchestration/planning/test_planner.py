@@ -29,6 +29,7 @@ from app.ports.model import Engine, EngineCapabilities, Progress
 from app.ports.tool import Tool
 from tests.support.conversations import FixedConversations
 from tests.support.harness import Harness, chat_request, make_harness, replay_offline, response_of, scripted_engine
+from tests.support.memory import FixedMemory
 from tests.support.virtual_time import VirtualClock
 
 NATIVE = EngineCapabilities(schema=True, schema_with_tools=True)
@@ -180,8 +181,21 @@ async def test_a_planner_reads_nothing_of_tools_if_there_are_none(clock: Virtual
     await run(make_harness(clock, engine, tools=BUILTIN_TOOLS), planning(tools=[]))
     prompt = engine.calls[0].messages[0].text
     assert [name for name in STEP_TYPE_DESCRIPTIONS if f"- {name}: " in prompt] == [
-        name for name in STEP_SPECS if name not in {"tool", "subplan"}
+        name for name in STEP_SPECS if name not in {"tool", "subplan", "retrieve"}
     ]
+
+
+@pytest.mark.parametrize("has_memory", [False, True])
+async def test_searches_are_planned_on_demand_and_where_there_is_a_memory(
+    clock: VirtualClock, *, has_memory: bool
+) -> None:
+    find = {"name": "find", "type": "retrieve", "input": "lamp"}
+    engine = heard(clock, said(find))
+    here = make_harness(clock, engine, tools=BUILTIN_TOOLS)
+    here.environment = replace(here.environment, memory=FixedMemory({"a": "lamp"}) if has_memory else None)
+    response, _ = await run(here, planning(policy={"allowed_step_types": ["infer", "retrieve"]}))
+    assert ("- retrieve: " in engine.calls[0].messages[0].text) == has_memory
+    assert (response.error is None) == has_memory
 
 
 async def test_a_request_without_a_user_is_planned_by_its_last_message(clock: VirtualClock) -> None:
@@ -238,7 +252,6 @@ async def test_where_nothing_can_be_planned_no_model_is_asked(clock: VirtualCloc
     ("steps", "fields", "path"),
     [
         ([{"name": "a", "type": "zork"}], {}, "steps.0.type"),
-        ([{"name": "a", "type": "retrieve"}], {}, "steps.0.type"),
         ([ASK, ASK], {}, "steps.1.name"),
         ([ASK | {"depends_on": ["ask"]}], {}, "steps.0.depends_on"),
         ([ASK], {"policy": {"allowed_step_types": ["tool"]}}, "steps.0.type"),
