@@ -59,11 +59,13 @@ from app.bootstrap.flows import (
 )
 from app.bootstrap.guards import configured_guards
 from app.bootstrap.limits import LimitAccounts, LimitReports, open_limits
+from app.bootstrap.memory import MemoryResources, start_memory
 from app.bootstrap.modules import PlanModules, load_plan_modules, load_rules
 from app.bootstrap.replicas import MaintenanceJobs, queue_limits, replica_for
 from app.bootstrap.tools import open_mcp, open_registry, tool_sources
 from app.bootstrap.tracing import open_server_spans, open_traces
 from app.capabilities.guards.catalogue import NO_GUARDS, GuardCatalogue
+from app.capabilities.memory.embedder import EmbeddingAccounts
 from app.capabilities.models.breaker import BreakerState, CircuitBreaker, FailoverPolicy, ProviderHealth
 from app.capabilities.models.catalogue import EngineCatalogue
 from app.capabilities.models.tokens import LearningTokenEstimator
@@ -83,7 +85,7 @@ from app.domain.lifecycle import Mode
 from app.orchestration.admission import ConfiguredLimits
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.pattern import Pattern
-from app.orchestration.facade import Facade, FacadeConfig, never_sampled
+from app.orchestration.facade import Facade, FacadeConfig, FacadeStores, never_sampled
 from app.orchestration.flow.flow_loop import flow_pattern
 from app.orchestration.flow.served_flow import ServedFlow
 from app.orchestration.patterns import agent_loop, redundant_loop, specialized_loop
@@ -96,6 +98,7 @@ from app.orchestration.runtime.replay import HistoryReader
 from app.ports.access import Authenticator
 from app.ports.events import EventFeed, EventSink
 from app.ports.journal import Journal
+from app.ports.memory import MemorySearch
 from app.ports.model import Engine
 from app.ports.runtime import Clock
 from app.ports.storage import SessionStore
@@ -218,13 +221,13 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
             store = DatabaseExecutionStore(database, clock, replica.owner, event_bus, replica.cancel)
             runner = replica.runner(task_pool, queue_limits(settings), base.on_storage_error)
             engines = base.engines(http, stack)
-            environment = base.environment(journal, event_bus, DatabaseSessions(database), engines, validator, accounts)
-            launcher, records = Launcher(environment, runner, _with_flows(patterns, flows)), DatabaseRecords(database)
+            memory = start_memory(database, settings, engines, base.memory_resources(accounts), group)
+            sessions, stores = DatabaseSessions(database), FacadeStores(store, DatabaseRecords(database), memory)
+            environment = base.environment(journal, event_bus, sessions, engines, validator, accounts, memory.search)
+            launcher = Launcher(environment, runner, _with_flows(patterns, flows))
             recovery, tailer, local = Recovery(store, launcher), LogTailer(store, event_bus), launcher.local
-            facade_config, purge = base.facade_config(flows, tracing), partial(_purge, database, clock, settings)
-            facade = Facade(
-                environment, store, records, facade_config, launcher=launcher, recovery=recovery, event_tailer=tailer
-            )
+            config, purge = base.facade_config(flows, tracing), partial(_purge, database, clock, settings)
+            facade = Facade(environment, stores, config, launcher=launcher, recovery=recovery, event_tailer=tailer)
             measure = base.observe_gauges(runner, environment.health, database).measure
             jobs = MaintenanceJobs(recovery, tailer, purge, database.check, measure, base.on_storage_error)
             async with runner.serving(recovery.run_ticket), replica.maintenance(group, jobs):
@@ -382,6 +385,7 @@ class Foundation:
         engines: Mapping[str, Engine],
         answer_validator: AnswerValidator,
         accounts: LimitAccounts,
+        memory: MemorySearch,
     ) -> Environment:
         """Return everything that executions act through.
 
@@ -413,6 +417,7 @@ class Foundation:
             stream_tool_content=settings.telemetry.stream_tool_content,
             quotas=accounts.quotas,
             usage=accounts.usage,
+            memory=memory,
         )
 
     def facade_config(self, flows: Mapping[str, ServedFlow], tracing: "Tracing | None") -> FacadeConfig:
@@ -430,6 +435,11 @@ class Foundation:
     def limit_reports(self) -> LimitReports:
         """Return where limits report what they find."""
         return LimitReports(self.metrics, self.on_storage_error)
+
+    def memory_resources(self, accounts: LimitAccounts) -> MemoryResources:
+        """Return what the memory shares with the rest of the service."""
+        charged = EmbeddingAccounts(accounts.quotas, accounts.usage, self.clock)
+        return MemoryResources(self.clock, self.entropy, charged, self.on_storage_error)
 
     def on_storage_error(self, error: Exception) -> None:
         """Log that the database does not answer."""

@@ -2,13 +2,18 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NewType
 
-from app.domain.ids import DocumentId
+from app.domain.fingerprints import digest
+from app.domain.ids import DocumentId, TenantId, UserId
 
 DEFAULT_CHUNKS: Final = 5
 MAX_CHUNKS: Final = 50
 """Number of chunks that a search returns at most, by default and at all."""
+MAX_DOCUMENT_BYTES: Final = 2**20
+"""Size of a document's text in UTF-8."""
+MemoryScope = NewType("MemoryScope", str)
+"""Name of a set of documents that the same callers may read."""
 
 
 class LegState(StrEnum):
@@ -61,3 +66,13 @@ class MemorySearchResult:
     lexical: LegState
     vector: LegState
     embedding: EmbeddingCharge | None = None
+
+
+def private_scope(tenant: TenantId, user: UserId) -> MemoryScope:
+    """Return the scope of the documents that only their user may read."""
+    return MemoryScope(digest("memory", tenant, user))
+
+
+def shared_scope(tenant: TenantId) -> MemoryScope:
+    """Return the scope of the documents that all users of the tenant may read."""
+    return MemoryScope(digest("memory", tenant))

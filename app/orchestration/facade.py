@@ -48,6 +48,15 @@ from app.orchestration.introspection import (
     StepTypeView,
     ToolView,
 )
+from app.orchestration.memory import (
+    DocumentContent,
+    DocumentSummary,
+    DocumentView,
+    Memory,
+    MemoryParts,
+    MemoryQuery,
+    MemorySearchView,
+)
 from app.orchestration.pipeline.stages import (
     AUTH_RESOLVE,
     Preparation,
@@ -84,6 +93,9 @@ __all__ = [
     "AnswerAccepted",
     "CallOptions",
     "CatchUpSubscription",
+    "DocumentContent",
+    "DocumentSummary",
+    "DocumentView",
     "EnginePing",
     "EngineView",
     "ExecutionHandle",
@@ -92,10 +104,13 @@ __all__ = [
     "Executions",
     "Facade",
     "FacadeConfig",
+    "FacadeStores",
     "FlowSnapshot",
     "FlowView",
     "ForkRequest",
     "HistoryReader",
+    "MemoryQuery",
+    "MemorySearchView",
     "PolicyStatus",
     "PromptView",
     "ReplayReport",
@@ -154,6 +169,15 @@ class FacadeConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class FacadeStores:
+    """Stores that the facade reads and changes beside those of executions that run."""
+
+    executions: ExecutionStore
+    records: RecordStore
+    memory: MemoryParts
+
+
+@dataclass(frozen=True, slots=True)
 class Accepted:
     """A stored execution that runs, here or on another replica, when its turn comes."""
 
@@ -169,8 +193,7 @@ class Facade:
     def __init__(
         self,
         environment: Environment,
-        store: ExecutionStore,
-        records: RecordStore,
+        stores: FacadeStores,
         config: FacadeConfig,
         *,
         launcher: Launcher,
@@ -179,14 +202,15 @@ class Facade:
     ) -> None:
         self.executions = Executions(
             environment,
-            store,
+            stores.executions,
             launcher=launcher,
             recovery=recovery,
             event_tailer=event_tailer,
             self_approval=config.self_approval,
         )
-        self.records = Records(environment, store, records, launcher, config.flows)
-        self.erasure = Erasure(environment, records, self.executions, self.records, launcher.local)
+        self.records = Records(environment, stores.executions, stores.records, launcher, config.flows)
+        self.erasure = Erasure(environment, stores.records, self.executions, self.records, launcher.local)
+        self.memory = Memory(environment, stores.memory)
         self.sessions = Sessions(environment)
         self.introspection = Introspection(environment, config.flows)
         self.usage = Usage(environment, config.currency)
@@ -203,7 +227,6 @@ class Facade:
             environment.agents,
             has_memory=environment.memory is not None,
         )
-        self._quotes = QuoteCalculator(catalogue, registry, config.currency, launcher.patterns, environment.agents)
 
     async def execute(
         self, request: SystemRequest, principal: Principal, options: CallOptions = DEFAULT_OPTIONS
@@ -256,8 +279,16 @@ class Facade:
         """Return the most that the request can take. Raises: Failure for a request that `execute` would refuse."""
         principal, _ = await self._authenticated(principal, DEFAULT_OPTIONS)
         request, limits, _, agent, _, _ = await self._admit(request, principal)
-        quote = partial(self._quotes.quote, request, limits, agent, principal.permissions)
-        return await self._environment.thread_pool.run(quote)
+        environment = self._environment
+        quotes = QuoteCalculator(
+            environment.catalogue,
+            environment.tool_registry,
+            self._config.currency,
+            self._launcher.patterns,
+            environment.agents,
+        )
+        quote = partial(quotes.quote, request, limits, agent, principal.permissions)
+        return await environment.thread_pool.run(quote)
 
     def limits_of(self, principal: Principal) -> Sequence[PolicyStatus]:
         """Return the limits of the caller and what is left of them, as far as this replica knows."""

@@ -36,6 +36,7 @@ from app.settings.connection import (
 )
 from app.settings.guards import GuardName, GuardSettings, guard_errors
 from app.settings.known_models import known_model
+from app.settings.memory import MemorySettings, memory_errors
 from app.settings.modules import AnswerRuleSettings, ModuleNames, PlanModuleSettings
 from app.settings.planner import PlannerSettings, planner_errors
 from app.settings.policy import PolicySettings
@@ -224,6 +225,7 @@ class LimitSettings(Table):
     history_tokens: Natural = Field(8_000, description="Tokens of a session that the model sees")
     timeout: Seconds = Field(600, description="Running time of an execution")
     suspension_seconds: Seconds = Field(7 * 24 * 3600, description="Time after which a suspension expires")
+    memory_bytes: Positive = Field(1024 * _MIB, description="Size of all documents of a tenant")
 
 
 class TenantSettings(Table):
@@ -381,6 +383,7 @@ class Settings(Table):
     tenants: Mapping[TenantName, TenantSettings] = Field(default_factory=dict)
     planner: PlannerSettings = Field(default_factory=PlannerSettings)
     plan: PlanModuleSettings = Field(default_factory=PlanModuleSettings)
+    memory: MemorySettings = Field(default_factory=MemorySettings)
     rules: AnswerRuleSettings = Field(default_factory=AnswerRuleSettings)
     flows: FlowSettings = Field(default_factory=FlowSettings)
     tools: ToolSettings = Field(default_factory=ToolSettings)
@@ -505,6 +508,7 @@ def _listener_errors(settings: Settings) -> Iterator[tuple[str, str]]:
 
 def _auth_errors(settings: Settings) -> Iterator[tuple[str, str]]:
     yield from auth_errors(settings.auth)
+    yield from memory_errors(settings.memory, settings.engines)
 
 
 def _engine_errors(settings: Settings) -> Iterator[tuple[str, str]]:

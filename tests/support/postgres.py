@@ -103,7 +103,7 @@ async def open_empty_postgres(url: str, timeouts: PostgresTimeouts | None = None
     async with open_real_time_postgres(url, timeouts) as database:
         with loop.in_real_time():
             connection = await asyncpg.connect(url)
-            await connection.execute(f"TRUNCATE {', '.join(metadata.tables)}")
+            await connection.execute(f"TRUNCATE {', '.join((*metadata.tables, 'memory_index'))}")
             await connection.close()
         yield database
 

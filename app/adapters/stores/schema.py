@@ -12,8 +12,14 @@ other than `local`.
 
 `limit_rates` and `limit_slots` have the state of limits by name, which names the key or the tenant, the latter for each
 replica. `usage` has the counts of one source each, an execution or a process, by hour.
+
+A document of the memory is in the scope of its user, or if it is shared in that of its tenant. `memory_scopes` has what
+BM25 needs to know of each, and a version that changes with it; `memory_tenants` has what counts towards a limit.
+`memory_index` is the index of words, which each database has its own way to make. It has hashes of words only.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from sqlalchemy import (
@@ -21,6 +27,7 @@ from sqlalchemy import (
     Column,
     Double,
     Index,
+    Integer,
     LargeBinary,
     MetaData,
     PrimaryKeyConstraint,
@@ -268,3 +275,96 @@ api_keys: Final = Table(
     Column("last_used_at", Double),
     Index("api_keys_tenant", "tenant", "created_at", "key_id"),
 )
+
+memory_documents: Final = Table(
+    "memory_documents",
+    metadata,
+    Column("tenant", TEXT, nullable=False),
+    Column("user_id", TEXT, nullable=False),
+    Column("document_id", TEXT, nullable=False),
+    Column("revision", TEXT, nullable=False),
+    Column("scope", TEXT, nullable=False),
+    Column("shared", BigInteger, nullable=False),
+    Column("digest", TEXT, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("chunks", BigInteger, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("updated_at", Double, nullable=False),
+    Column("key_id", TEXT),
+    Column("embed_at", Double),
+    Column("failures", BigInteger, nullable=False),
+    Column("content", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("tenant", "user_id", "document_id"),
+    Index("memory_documents_page", "tenant", "document_id", "user_id"),
+    Index(
+        "memory_documents_shared",
+        "tenant",
+        "document_id",
+        unique=True,
+        sqlite_where=text("shared = 1"),
+        postgresql_where=text("shared = 1"),
+    ),
+    Index(
+        "memory_documents_due",
+        "embed_at",
+        sqlite_where=text("embed_at IS NOT NULL"),
+        postgresql_where=text("embed_at IS NOT NULL"),
+    ),
+)
+
+memory_chunks: Final = Table(
+    "memory_chunks",
+    metadata,
+    Column("chunk_id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("tenant", TEXT, nullable=False),
+    Column("user_id", TEXT, nullable=False),
+    Column("document_id", TEXT, nullable=False),
+    Column("number", BigInteger, nullable=False),
+    Column("scope", TEXT, nullable=False),
+    Column("words", BigInteger, nullable=False),
+    Column("terms", LargeBinary, nullable=False),
+    Column("text", LargeBinary, nullable=False),
+    Index("memory_chunks_document", "tenant", "user_id", "document_id", "number", unique=True),
+    sqlite_autoincrement=True,
+)
+
+memory_vectors: Final = Table(
+    "memory_vectors",
+    metadata,
+    Column("chunk_id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
+    Column("tenant", TEXT, nullable=False),
+    Column("scope", TEXT, nullable=False),
+    Column("embedder", TEXT, nullable=False),
+    Column("model", TEXT, nullable=False),
+    Column("dimension", BigInteger, nullable=False),
+    Column("vector", LargeBinary, nullable=False),
+    Index("memory_vectors_scope", "scope", "embedder", "model", "chunk_id"),
+    Index("memory_vectors_tenant", "tenant", "embedder", "model"),
+)
+
+memory_scopes: Final = Table(
+    "memory_scopes",
+    metadata,
+    Column("scope", TEXT, primary_key=True),
+    Column("version", TEXT, nullable=False),
+    Column("chunks", BigInteger, nullable=False),
+    Column("words", BigInteger, nullable=False),
+)
+
+memory_tenants: Final = Table(
+    "memory_tenants",
+    metadata,
+    Column("tenant", TEXT, primary_key=True),
+    Column("size", BigInteger, nullable=False),
+)
+
+MEMORY_INDEX: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "sqlite": ("CREATE VIRTUAL TABLE memory_index USING fts5(terms, content = '', detail = none, columnsize = 0)",),
+        "postgresql": (
+            "CREATE TABLE memory_index (rowid BIGINT PRIMARY KEY, terms TSVECTOR NOT NULL)",
+            "CREATE INDEX memory_index_terms ON memory_index USING gin (terms)",
+        ),
+    }
+)
+"""Statements that create the index of words."""

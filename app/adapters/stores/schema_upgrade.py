@@ -14,9 +14,9 @@ from sqlalchemy import ClauseElement, Column, MetaData, PrimaryKeyConstraint, St
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from app.adapters.stores.database import DIALECTS, Backend
-from app.adapters.stores.schema import metadata
+from app.adapters.stores.schema import MEMORY_INDEX, metadata
 
-HEAD_REVISION: Final = "0008"
+HEAD_REVISION: Final = "0009"
 """Schema revision of this version."""
 EARLIER_SCHEMA: Final = "storage.url: the database has the schema of an earlier version; start this version once"
 """Message of a command that must not upgrade the schema beneath a running server."""
@@ -60,4 +60,5 @@ def _create_sql(backend: Backend) -> str:
     parts: list[ClauseElement] = [CreateTable(each) for each in (*tables, _VERSION)]
     parts += [CreateIndex(index) for table in tables for index in table.indexes]
     parts.append(insert(_VERSION).inline().values(version_num=literal_column(f"'{HEAD_REVISION}'")))
-    return "".join(f"{part.compile(dialect=DIALECTS[backend])};\n" for part in parts)
+    created = [str(part.compile(dialect=DIALECTS[backend])) for part in parts]
+    return "".join(f"{statement};\n" for statement in (*created, *MEMORY_INDEX[backend]))

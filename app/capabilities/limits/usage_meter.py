@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from app.capabilities.limits.quotas import RunSlot
+from app.domain.access.principal import Principal
 from app.domain.ids import ExecutionId
 from app.domain.journal.header import ExecutionHeader
 from app.ports.limits import UsageCounts, UsageFilter, UsageGroup, UsageKey, UsageStore
@@ -90,6 +91,13 @@ class UsageMeter:
             self._ended[execution_id] = usage.counts(execution_id)
         else:
             usage.add_to(self._totals, self._process)
+
+    def charge(self, principal: Principal, model: str, at: float, tokens: int, cost: float) -> None:
+        """Count what a caller has taken of a model outside of executions: the tokens that it read, and their cost."""
+        key = UsageKey(
+            self._process, principal.tenant, _hour(at), principal.user, principal.key_id or "", agent="", model=model
+        )
+        self._totals[key] = self._totals.get(key, NO_COUNTS) + UsageCounts(input_tokens=tokens, cost=cost)
 
     async def flush(self) -> None:
         """Store all totals that have changed. Raises: StorageFailure."""

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field, StringConstraints
 
 from app.domain.contract.messages import TOOL_NAME_PATTERN
-from app.domain.ids import RequestId, SessionId, TraceId
+from app.domain.ids import DocumentId, RequestId, SessionId, TraceId
 from app.domain.tools import tool_of
 
 MAX_MESSAGES: Final = 10_000
@@ -21,6 +21,7 @@ MAX_SKILLS: Final = 1_000
 _ID: Final = StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,128}$")
 RequestIdText = Annotated[RequestId, _ID]
 SessionIdText = Annotated[SessionId, _ID]
+DocumentIdText = Annotated[DocumentId, _ID]
 TraceIdText = Annotated[TraceId, StringConstraints(pattern=r"^[0-9a-fA-F]{32}$", to_lower=True)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 NameList = Annotated[list[Name], Field(fail_fast=True)]

@@ -15,7 +15,7 @@ from app.bootstrap.service import Service, open_service
 from app.entrypoints.http.exception_handlers import HANDLERS
 from app.entrypoints.http.middleware import AdmissionMiddleware, CorrelationMiddleware, Listeners
 from app.entrypoints.http.openapi import CONTRACT_VERSION, openapi_document
-from app.entrypoints.http.routes import docs, execute, executions, introspection, probes, quote, sessions, usage
+from app.entrypoints.http.routes import docs, execute, executions, introspection, memory, probes, quote, sessions, usage
 from app.entrypoints.http.trace_front import TraceFront
 from app.settings import Settings, is_loopback
 
@@ -82,7 +82,7 @@ def _routes() -> list[BaseRoute]:
 
     `include_router` would match every request twice, once in the application and once in the router.
     """
-    modules = (execute, quote, executions, sessions, usage, introspection, probes, docs)
+    modules = (execute, quote, executions, sessions, memory, usage, introspection, probes, docs)
     routes = [route for module in modules for route in module.router.routes]
     gets = [route for route in routes if isinstance(route, APIRoute) and "GET" in (route.methods or ())]
     heads = [

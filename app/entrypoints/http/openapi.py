@@ -19,7 +19,7 @@ from app.domain.failures import TAXONOMY, Code
 from app.domain.journal.events import EVENT_TYPES, WIRE_NAMES, LiveEvent
 from app.entrypoints.http.docs.examples import add_examples
 from app.entrypoints.http.errors import Problem
-from app.orchestration.facade import ForkRequest, ResumeRequest, SessionChanges
+from app.orchestration.facade import DocumentContent, ForkRequest, MemoryQuery, ResumeRequest, SessionChanges
 
 T = TypeVar("T")
 N = TypeVar("N")
@@ -32,7 +32,7 @@ _SERVERS: tuple[Mapping[str, str], ...] = (
     {"url": "/", "description": "The service that this description comes from."},
     {"url": "http://127.0.0.1:8080", "description": "A service on this machine, with the default settings."},
 )
-_REQUESTS = (SystemRequest, ResumeRequest, ForkRequest, SessionChanges)
+_REQUESTS = (SystemRequest, ResumeRequest, ForkRequest, SessionChanges, DocumentContent, MemoryQuery)
 _PUBLIC_NAMES: Mapping[str, str] = MappingProxyType(
     {
         "Event": "FallbackEvent",

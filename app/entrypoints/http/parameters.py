@@ -21,11 +21,11 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from app.domain.access.principal import Principal
-from app.domain.contract.constrained_types import RequestIdText, SessionIdText
+from app.domain.contract.constrained_types import DocumentIdText, RequestIdText, SessionIdText
 from app.domain.contract.response import SuspensionKind
 from app.domain.failures import Code, RequestFailure
 from app.domain.fingerprints import digest
-from app.domain.ids import IdempotencyKey, RequestId, SessionId, UserId
+from app.domain.ids import DocumentId, IdempotencyKey, RequestId, SessionId, UserId
 from app.domain.lifecycle import Mode, State
 from app.entrypoints.http.context import Context
 from app.ports.limits import UsageGroup
@@ -39,6 +39,7 @@ NOT_FOUND_MESSAGES = MappingProxyType(
     {
         "request_id": "no execution has this id",
         "session_id": "no session has this id",
+        "document_id": "no document has this id",
     }
 )
 _REQUEST_ID = TypeAdapter[RequestId](RequestIdText)
@@ -74,6 +75,7 @@ Timestamp = Annotated[AwareDatetime, BeforeValidator(_parse_timestamp)]
 DecimalInt = Annotated[int, BeforeValidator(_parse_decimal)]
 RequestIdInPath = Annotated[RequestIdText, Path(description="Id of the request.")]
 SessionIdInPath = Annotated[SessionIdText, Path(description="Id of the session.")]
+DocumentIdInPath = Annotated[DocumentIdText, Path(description="Id of the document.")]
 LastEventId = Annotated[
     DecimalInt | None, Header(alias="Last-Event-ID", description="Number of the last event that the client has read.")
 ]
@@ -166,6 +168,13 @@ class SessionListQuery(QueryParameters):
     after: Cursor | None = Field(None, description="The `next` of the previous page.")
 
 
+class DocumentListQuery(QueryParameters):
+    """Page of a list of documents."""
+
+    limit: DecimalInt = Field(DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE, description="Maximum number of documents.")
+    after: Cursor | None = Field(None, description="The `next` of the previous page.")
+
+
 class UsageQuery(QueryParameters):
     """Group and time of usage."""
 
@@ -228,6 +237,12 @@ async def readable_session(context: Context, session_id: SessionIdInPath) -> Ses
     return session_id
 
 
+async def own_document(context: Context, document_id: DocumentIdInPath) -> DocumentId:
+    """Return the id in the path if the user has such a document of its own."""
+    await context.facade.memory.require_own(context.principal, document_id)
+    return document_id
+
+
 async def readable_query(request: Request) -> None:
     """Check what FastAPI's reading of a query string overlooks.
 
@@ -252,6 +267,7 @@ AnswerableExecution = Annotated[RequestId, Depends(answerable_execution)]
 ReadableExecution = Annotated[RequestId, Depends(readable_execution)]
 OwnSession = Annotated[SessionId, Depends(own_session)]
 ReadableSession = Annotated[SessionId, Depends(readable_session)]
+OwnDocument = Annotated[DocumentId, Depends(own_document)]
 ReadableQuery = Annotated[None, Depends(readable_query)]
 
 

@@ -44,8 +44,12 @@ LISTS: Mapping[str, Sequence[str]] = {
     "GET /v1/sessions": ("",),
     "GET /v1/suspensions": ("", "?request_id=open", "?user=ada", "?session_id=talk"),
     "GET /v1/usage": ("", "?by=day", "?by=user"),
+    "GET /v1/memory": ("",),
 }
 """Queries of the lists, by route."""
+PUT_DOCUMENT = "PUT /v1/memory/{document_id}"
+SEARCH_MEMORY = "POST /v1/memory/search"
+DOCUMENT = orjson.dumps({"text": "My name is Ada."})
 
 
 def described_routes() -> list[str]:
@@ -54,25 +58,31 @@ def described_routes() -> list[str]:
 
 
 def with_id_in_path() -> list[str]:
-    return [route for route in described_routes() if "{request_id}" in route or "{session_id}" in route]
+    ids = ("{request_id}", "{session_id}", "{document_id}")
+    return [route for route in described_routes() if route != PUT_DOCUMENT and any(each in route for each in ids)]
 
 
 def test_every_route_has_a_case() -> None:
-    assert {*with_id_in_path(), *NAMED_IN_BODY, *LISTS} | OF_NO_USER >= set(described_routes())
+    cases = {*with_id_in_path(), *NAMED_IN_BODY, *LISTS, PUT_DOCUMENT, SEARCH_MEMORY}
+    assert cases | OF_NO_USER >= set(described_routes())
 
 
 async def begin(ada: Caller) -> None:
-    """Let ada have an execution that has ended, in a session, and one that waits for an answer."""
+    """Let ada have an execution that has ended, in a session, one that waits for an answer, and a document."""
     assert (await ada.execute(chat("My name is Ada.", request_id="done"))).status == 200
     assert (await ada.execute(chat("Hello", request_id="turn", session_id="talk"))).status == 200
     assert (await ada.execute(chat(ASK_PERSON, request_id="open"))).status == 202
+    assert (await ada.send("PUT", "/v1/memory/note", DOCUMENT)).status == 201
 
 
 def addressed(route: str) -> list[tuple[str, str]]:
     """Return the method and the paths of a route with ids of ada's."""
     method, _, path = route.partition(" ")
     return [
-        (method, path.replace("{request_id}", request_id).replace("{session_id}", "talk"))
+        (
+            method,
+            path.replace("{request_id}", request_id).replace("{session_id}", "talk").replace("{document_id}", "note"),
+        )
         for request_id in (("done", "turn", "open") if "{request_id}" in path else ("",))
     ]
 
@@ -80,7 +90,7 @@ def addressed(route: str) -> list[tuple[str, str]]:
 async def state_of(ada: Caller) -> list[bytes]:
     """Return everything of ada's that others could change."""
     paths = ("/v1/executions/done", "/v1/executions/turn", "/v1/executions/open", "/v1/sessions/talk")
-    more = ("/v1/sessions/talk/messages", "/v1/executions", "/v1/suspensions")
+    more = ("/v1/sessions/talk/messages", "/v1/executions", "/v1/suspensions", "/v1/memory/note")
     return [(await ada.get(path)).body for path in (*paths, *more)]
 
 
@@ -97,7 +107,7 @@ async def test_b6_109_an_id_of_another_user_in_the_path_is_unknown(tmp_path: Pat
                     unknown = method, path.replace("done", "nothing").replace("turn", "nothing")
                     same = await by_name[name].send(
                         unknown[0],
-                        unknown[1].replace("open", "nothing").replace("talk", "nothing"),
+                        unknown[1].replace("open", "nothing").replace("talk", "nothing").replace("note", "nothing"),
                         b"{}" if method in {"POST", "PATCH"} else None,
                     )
                     assert (same.status, same.json["detail"]) == (404, answer.json["detail"])
@@ -137,7 +147,25 @@ async def test_b6_109_lists_have_nothing_of_other_users(tmp_path: Path) -> None:
                 for name in FOREIGN:
                     answer = await by_name[name].get(route.partition(" ")[2] + query)
                     assert answer.status == 200, (route, query, answer.body)
-                    assert not any(each in answer.body.decode() for each in ("done", "turn", "talk", "open", "Ada"))
+                    assert not any(
+                        each in answer.body.decode() for each in ("done", "turn", "talk", "open", "Ada", "note")
+                    )
+
+
+async def test_b6_109_a_document_id_is_of_one_user(tmp_path: Path) -> None:
+    async with callers(tmp_path, GRANTS) as (by_name, _):
+        await begin(by_name["ada"])
+        before = await state_of(by_name["ada"])
+        for name in FOREIGN:
+            search = orjson.dumps({"query": "What is her name? Ada?"})
+            found = await by_name[name].send("POST", "/v1/memory/search", search)
+            assert (found.status, found.json["data"]) == (200, [])
+            own = await by_name[name].send("PUT", "/v1/memory/note", orjson.dumps({"text": f"I am {name}."}))
+            assert (own.status, own.json["user"]) == (201, GRANTS[name][1])
+            found = await by_name[name].send("POST", "/v1/memory/search", search)
+            assert not any("Ada" in each["text"] for each in found.json["data"])
+            assert (await by_name[name].send("DELETE", "/v1/memory/note")).status == 204
+        assert await state_of(by_name["ada"]) == before
 
 
 async def test_b6_109_a_request_id_is_taken_and_an_idempotency_key_is_not(tmp_path: Path) -> None:
@@ -186,7 +214,7 @@ async def test_b6_109_no_route_of_a_resource_answers_without_a_key(tmp_path: Pat
     async with callers(tmp_path, GRANTS) as (by_name, _):
         await begin(by_name["ada"])
         stranger = Caller(by_name["ada"].served, {})
-        for route in {*with_id_in_path(), *LISTS, *NAMED_IN_BODY}:
+        for route in {*with_id_in_path(), *LISTS, *NAMED_IN_BODY, PUT_DOCUMENT, SEARCH_MEMORY}:
             for method, path in addressed(route):
-                answer = await stranger.send(method, path, b"{}" if method in {"POST", "PATCH"} else None)
+                answer = await stranger.send(method, path, b"{}" if method in {"POST", "PATCH", "PUT"} else None)
                 assert answer.status == 401, (route, answer.body)

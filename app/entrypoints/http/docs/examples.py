@@ -25,6 +25,7 @@ def _user(text: str) -> list[dict[str, str]]:
 
 _DICE: Mapping[str, str] = MappingProxyType({"request_id": "dice"})
 _GAMES: Mapping[str, str] = MappingProxyType({"session_id": "games"})
+_GUIDE: Mapping[str, str] = MappingProxyType({"document_id": "guide"})
 _STRUCTURED: Mapping[str, Any] = MappingProxyType(
     {
         "messages": _user("How large is Ulm?"),
@@ -100,8 +101,17 @@ EXAMPLES: Mapping[str, tuple[OperationExample, ...]] = MappingProxyType(
         "session": (OperationExample("Show a session", _GAMES),),
         "change_session": (OperationExample("Keep a note with a session", _GAMES, {"state": {"topic": "dice"}}),),
         "messages": (OperationExample("Read the first ten messages of a session", {**_GAMES, "limit": "10"}),),
+        "put_document": (
+            OperationExample(
+                "Store a document", _GUIDE, {"text": "The church of Ulm is the tallest of all."}, status=201
+            ),
+        ),
+        "documents": (OperationExample("List the first ten documents", {"limit": "10"}),),
+        "document": (OperationExample("Show a document", _GUIDE),),
+        "search_memory": (OperationExample("Search the documents", body={"query": "Which church is the tallest?"}),),
         "usage": (OperationExample("Add up what each model has taken", {"by": "model"}),),
         "metrics": (OperationExample("Read the metrics"),),
+        "delete_document": (OperationExample("Delete a document", _GUIDE, status=204),),
         "delete_execution": (OperationExample("Delete an execution", {"request_id": "question"}, status=204),),
         "delete_session": (
             OperationExample(

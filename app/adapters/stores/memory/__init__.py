@@ -1,0 +1,1 @@
+"""Stored memory: documents, their chunks and vectors, and the index of words."""

@@ -1,0 +1,76 @@
+"""Memory in the composition root: its stores, the embedder, and the periodic jobs."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from anyio.abc import TaskGroup
+
+from app.adapters.runners.maintenance import run_maintenance
+from app.adapters.stores.memory.documents import DatabaseDocuments, DatabaseEmbeddingQueue
+from app.adapters.stores.memory.index import DatabaseMemoryIndex
+from app.adapters.stores.postgres import PostgresDatabase
+from app.adapters.stores.sqlite import SqliteDatabase
+from app.adapters.thread_pool import WorkerThread
+from app.capabilities.memory.document_embedder import DocumentEmbedder
+from app.capabilities.memory.embedder import Embedder, EmbeddingAccounts, EngineEmbedder, HashedNgramEmbedder
+from app.capabilities.memory.search import HybridSearch
+from app.capabilities.memory.vector_cache import VectorCache
+from app.domain.failures import Code, ConfigurationFailure
+from app.orchestration.memory import MemoryParts
+from app.ports.memory import EmbeddingEngine
+from app.ports.model import Engine
+from app.ports.runtime import Clock, Entropy
+from app.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryResources:
+    """Everything that the memory shares with the rest of the service; `on_error` gets the errors of its jobs."""
+
+    clock: Clock
+    entropy: Entropy
+    accounts: EmbeddingAccounts
+    on_error: Callable[[Exception], None]
+
+
+def start_memory(
+    database: SqliteDatabase | PostgresDatabase,
+    settings: Settings,
+    engines: Mapping[str, Engine],
+    resources: MemoryResources,
+    group: TaskGroup,
+) -> MemoryParts:
+    """Return the memory, whose jobs run in the group. Raises: ConfigurationFailure."""
+    documents, index = DatabaseDocuments(database), DatabaseMemoryIndex(database)
+    # A large document takes a second to be cut and embedded, for which no search should have to wait.
+    writer, searcher = WorkerThread(), WorkerThread()
+    embedder, query_embedder = (
+        build_embedder(settings, engines, resources.accounts, thread) for thread in (writer, searcher)
+    )
+    parts = MemoryParts(
+        documents,
+        DocumentEmbedder(DatabaseEmbeddingQueue(database), embedder, resources.clock, resources.entropy),
+        HybridSearch(index, query_embedder, VectorCache(index, embedder.space, searcher), searcher),
+        embedder.space,
+        writer,
+        settings.limits.memory_bytes,
+    )
+    jobs = [parts.embedder.embed_due]
+    if isinstance(database, SqliteDatabase):
+        jobs.append(documents.merge)
+    group.start_soon(run_maintenance, resources.clock, jobs, resources.on_error)
+    return parts
+
+
+def build_embedder(
+    settings: Settings, engines: Mapping[str, Engine], accounts: EmbeddingAccounts, thread_pool: WorkerThread
+) -> Embedder:
+    """Return the configured embedder. Raises: ConfigurationFailure (CONFIG_INVALID) for an engine that has none."""
+    name, dimension = settings.memory.embedder, settings.memory.dimensions
+    if name is None:
+        return HashedNgramEmbedder(thread_pool, dimension)
+    engine = engines[name]
+    if not (engine.profile.capabilities.embeddings and isinstance(engine, EmbeddingEngine)):
+        message = f"memory.embedder: the engine {name} has no embeddings"
+        raise ConfigurationFailure(Code.CONFIG_INVALID, message)
+    return EngineEmbedder(engine, accounts, dimension)
