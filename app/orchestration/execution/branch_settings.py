@@ -17,6 +17,7 @@ from app.domain.journal.step_key import StepKey
 from app.domain.lifecycle import Mode
 from app.domain.pattern_result import PatternResult
 from app.domain.tools import ToolDefinition
+from app.orchestration.execution.environment import ChunkCheck
 
 DEFAULT_REDUNDANCY: Final = RedundancyOptions()
 
@@ -81,6 +82,8 @@ class BranchSettings:
     """The number of agents that called each other down to this branch."""
     agent_limits: EffectiveLimits | None = None
     """The limits of an agent that a call runs; None for those of the execution."""
+    chunk_check: ChunkCheck | None = None
+    """The check of what searches find by the guards of the request; None without a check."""
     barriers: tuple[StepKey, ...] = ()
     """The calls that this branch is within and that began after the earlier calls of their rounds had ended."""
 

@@ -43,7 +43,7 @@ from app.orchestration.execution.attempt import InferenceRequest
 from app.orchestration.execution.branch_settings import DEFAULT_REDUNDANCY, AgentPattern, BranchSettings
 from app.orchestration.execution.branches import EarlyStop, TimeLimit, Waiting
 from app.orchestration.execution.effect import BranchSuspended, Effect, SuspensionRequest
-from app.orchestration.execution.environment import Environment
+from app.orchestration.execution.environment import ChunkCheck, Environment
 from app.orchestration.execution.execution import Execution
 from app.orchestration.execution.inference import Inference
 from app.orchestration.execution.ledger import ToolCallState
@@ -490,6 +490,7 @@ def start_context(
     progress: RunProgress,
     messages: Sequence[Message],
     agent_patterns: Mapping[Mode, AgentPattern] = MappingProxyType({}),
+    chunk_check: ChunkCheck | None = None,
 ) -> RunContext:
     """Return the context of the outermost pattern before its first step; `messages` are those before PREPARE."""
     header, request, agent = execution.header, execution.header.request, execution.header.agent
@@ -503,6 +504,7 @@ def start_context(
         requested_tools=request.tools,
         permissions=header.permissions if header.fork is None else header.fork.origin_permissions,
         agent_patterns=agent_patterns,
+        chunk_check=chunk_check,
         redundancy=request.redundancy or DEFAULT_REDUNDANCY,
         model=request.model,
         revision=header.revision,

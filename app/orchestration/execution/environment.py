@@ -1,6 +1,8 @@
 """The environment of executions: every port that effects use."""
 
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from app.capabilities.guards.catalogue import NO_GUARDS, GuardCatalogue
 from app.capabilities.limits.quotas import Quota, Quotas
@@ -51,6 +53,10 @@ class Environment:
     suspension_seconds: float = 7 * 24 * 3600
     stream_tool_content: bool = True
     """False if event streams show no arguments and results of tool calls."""
+
+
+ChunkCheck: TypeAlias = Callable[[Environment, Sequence[str]], Awaitable[Mapping[int, str]]]
+"""Returns those of the texts of found chunks that a guard refuses, by index, with the name of the guard."""
 
 
 def quota_of(header: ExecutionHeader, environment: Environment) -> Quota | None:

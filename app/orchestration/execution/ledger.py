@@ -201,6 +201,7 @@ class Ledger:
         """Add a search of the memory, with what the embedding of its query took."""
         self.last_at = max(self.last_at, step.at)
         self.retrievals[StepKey(step.key)] = found
+        self.flags.update(found.flagged.values())
         charge = found.embedding
         if charge is None:
             return

@@ -102,7 +102,7 @@ async def retrieve(context: RunContext, step: PlanStep, step_input: StepInput) -
     max_chunks = options.max_chunks if given.max_chunks is None else given.max_chunks
     min_score = options.min_score if given.min_score is None else given.min_score
     query = RetrievalQuery(given.query, max_chunks, min_score)
-    found = await perform(context, partial(Retrieval, query=query))
+    found = await perform(context, partial(Retrieval, query=query, chunk_check=context.settings.chunk_check))
     chunks = found.outcome.chunks if isinstance(found.outcome, Retrieved) else ()
     return [{"content": chunk.text, "source": chunk.source, "score": chunk.score} for chunk in chunks]
 

@@ -17,7 +17,7 @@ from app.domain.journal.outcomes import Outcome, Prepared, Refused, Retrieved
 from app.domain.journal.step_key import PREPARE_KEY, RETRIEVAL_KEY
 from app.domain.memory import FoundChunk
 from app.orchestration.execution.effect import Effect
-from app.orchestration.execution.environment import Environment
+from app.orchestration.execution.environment import ChunkCheck, Environment
 from app.orchestration.execution.execution import Execution
 from app.orchestration.execution.pattern import Pattern
 from app.orchestration.execution.retrieval.search import Retrieval, RetrievalQuery
@@ -135,11 +135,11 @@ class PrepareEffect(Effect):
         return ends
 
 
-async def retrieve_context(execution: Execution, preparer: Preparer | None) -> None:
+async def retrieve_context(execution: Execution, preparer: Preparer | None, chunk_check: ChunkCheck | None) -> None:
     """Search the memory for what the request asks, unless that is recorded, and give the preparer what was found."""
     has_room = None if preparer is None else preparer.has_room
     query = _query_of(execution.header.request)
-    search = Retrieval(execution, RETRIEVAL_KEY, execution.correlation, query, has_room)
+    search = Retrieval(execution, RETRIEVAL_KEY, execution.correlation, query, chunk_check, has_room)
     step = await execution.perform(search)
     if preparer is not None and isinstance(step.outcome, Retrieved):
         preparer.found = step.outcome.chunks

@@ -21,12 +21,14 @@ from app.domain.pattern_result import PatternResult
 from app.orchestration.execution.branches import has_diverged
 from app.orchestration.execution.context import RunContext, prepared_context, start_context
 from app.orchestration.execution.effect import BranchStopped, BranchSuspended
+from app.orchestration.execution.environment import ChunkCheck, Environment
 from app.orchestration.execution.execution import Execution
 from app.orchestration.execution.pattern import BoundInputs, Pattern, UpperBound
 from app.orchestration.execution.progress import RunProgress
 from app.orchestration.execution.reserve import withhold_time
 from app.orchestration.execution.response import Termination, build_response, minimal_failure, terminal_event
 from app.orchestration.execution.session_turn import SessionTurn
+from app.orchestration.guards import dropped_chunks
 from app.orchestration.patterns.agent_patterns import AGENT_PATTERNS
 from app.orchestration.pipeline.prepare import PrepareEffect, Preparer, retrieve_context
 from app.orchestration.pipeline.stages import AUTH_RESOLVE, StageTimer
@@ -90,7 +92,7 @@ async def run_to_end(
     try:
         _record_init(execution)
         messages = () if preparer is None else await preparer.acquire_turn()
-        context = start_context(execution, progress, messages, AGENT_PATTERNS)
+        context = start_context(execution, progress, messages, AGENT_PATTERNS, _chunk_check(execution, pattern))
         if execution.header.salvages:
             withhold_time(execution)
         try:
@@ -107,6 +109,16 @@ async def run_to_end(
     except BranchStopped:
         return _interrupted(execution)
     return Termination(result, conversation=progress.conversation.new_messages)
+
+
+def _chunk_check(execution: Execution, pattern: Pattern) -> ChunkCheck:
+    """Return the check of what searches of the execution find."""
+    request = execution.header.request
+
+    async def check(environment: Environment, texts: Sequence[str]) -> Mapping[int, str]:
+        return await dropped_chunks(environment, pattern, request, texts)
+
+    return check
 
 
 def _record_init(execution: Execution) -> None:
@@ -140,7 +152,7 @@ async def _prepare(
 ) -> RunContext:
     """Perform PREPARE and return the context behind it. Raises: the failure of the stage that refused the request."""
     if execution.header.request.context.retrieve:
-        await retrieve_context(execution, preparer)
+        await retrieve_context(execution, preparer, context.settings.chunk_check)
     step = await execution.perform(PrepareEffect(execution.correlation, preparer))
     assert isinstance(step.outcome, Prepared | Refused)  # noqa: S101 - the only outcomes of PREPARE
     if isinstance(step.outcome, Refused):

@@ -4,7 +4,7 @@ A replay reads what was found from the record and never searches again, so it ne
 deleted meanwhile change nothing. A search never fails its execution: what did not answer is part of the outcome.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -17,7 +17,7 @@ from app.domain.journal.outcomes import AttemptCancelled, Outcome, RecordedStep,
 from app.domain.journal.step_key import StepKey
 from app.domain.memory import DEFAULT_CHUNKS, LegState, MemorySearchResult
 from app.orchestration.execution.effect import Effect
-from app.orchestration.execution.environment import Environment
+from app.orchestration.execution.environment import ChunkCheck, Environment
 from app.orchestration.execution.execution import Execution
 
 MAX_QUERY_CHARACTERS = 2_000
@@ -47,7 +47,8 @@ class RetrievalQuery:
 class Retrieval(Effect):
     """One search of the memory that the principal of the execution may read.
 
-    Nothing is searched if `has_room` says that nothing of what could be found would be used.
+    Nothing is searched if `has_room` says that nothing of what could be found would be used. Chunks that the
+    `chunk_check` refuses are dropped.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Retrieval(Effect):
         key: StepKey,
         correlation: CorrelationContext,
         query: RetrievalQuery,
+        chunk_check: ChunkCheck | None,
         has_room: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         self.key = key
@@ -64,6 +66,7 @@ class Retrieval(Effect):
         self.start_event = RetrievalStart(query.top_k)
         self._execution = execution
         self._query = query
+        self._chunk_check = chunk_check
         self._has_room = has_room
 
     def asked(self) -> JsonValue:
@@ -78,8 +81,19 @@ class Retrieval(Effect):
         result = _SKIPPED
         if text and (self._has_room is None or await self._has_room()):
             result = await self._search(environment, text)
+        refused: Mapping[int, str] = {}
+        if self._chunk_check is not None and result.chunks:
+            refused = await self._chunk_check(environment, [chunk.text for chunk in result.chunks])
         duration_ms = (clock.monotonic() - started_at) * 1000
-        return Retrieved(text, result.chunks, result.lexical, result.vector, duration_ms, result.embedding)
+        return Retrieved(
+            text,
+            tuple([chunk for index, chunk in enumerate(result.chunks) if index not in refused]),
+            result.lexical,
+            result.vector,
+            duration_ms,
+            result.embedding,
+            {result.chunks[index].source: guard for index, guard in refused.items()},
+        )
 
     def end_events(self, outcome: Outcome) -> list[RetrievalEnd]:
         """Return the end of the search; one that was cancelled found nothing."""
@@ -87,7 +101,8 @@ class Retrieval(Effect):
         if isinstance(outcome, AttemptCancelled):
             return [RetrievalEnd(top_k, 0, LegState.FAILED, LegState.FAILED, outcome.duration_ms)]
         assert isinstance(outcome, Retrieved)  # noqa: S101 - the other outcome of a search
-        return [RetrievalEnd(top_k, len(outcome.chunks), outcome.lexical, outcome.vector, outcome.duration_ms)]
+        found = len(outcome.chunks) + len(outcome.flagged)
+        return [RetrievalEnd(top_k, found, outcome.lexical, outcome.vector, outcome.duration_ms)]
 
     def account(self, step: RecordedStep) -> None:
         """Add what was found to the ledger."""
