@@ -359,6 +359,13 @@ FAILURES: Mapping[Category, type[Failure]] = MappingProxyType(
 )
 
 
+def invalid_request(*errors: tuple[str, str]) -> RequestFailure:
+    """Return the refusal of a request for these fields, each by its path and with what is wrong with it."""
+    summary = "; ".join(f"{field}: {message}" for field, message in errors)
+    details = {"errors": [{"field": field, "message": message} for field, message in errors]}
+    return RequestFailure(Code.REQUEST_INVALID, summary, details)
+
+
 def failure(
     code: Code, message: str, *, details: Mapping[str, Any] | None = None, condition: str | None = None
 ) -> Failure:

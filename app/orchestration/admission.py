@@ -17,8 +17,8 @@ from app.domain.failures import (
     Code,
     ConfigurationFailure,
     OrchestrationFailure,
-    RequestFailure,
     ToolFailure,
+    invalid_request,
 )
 from app.domain.ids import TenantId
 from app.domain.journal.header import EffectiveLimits
@@ -93,7 +93,7 @@ class Admission:
         allowed = request.tools if agent is None else agent.allowed(request.tools)
         errors = [*self._errors(request, limits), *self._agents_without_price(request, allowed or ())]
         if errors:
-            raise _invalid(errors)
+            raise invalid_request(*errors)
         self._check_tools(request, allowed, caller)
         if self._patterns[request.mode].replicates:
             self._check_replicated(allowed or ())
@@ -238,21 +238,21 @@ class Admission:
                 Code.ACCESS_DENIED, "a policy of the service does not permit this tool", {"tools": forbidden}
             )
         if isinstance(choice, NamedTool) and allowed is not None and choice.name not in allowed:
-            raise _invalid([FieldError("hints.tool_choice", "must name one of the request's tools")])
+            raise invalid_request(("hints.tool_choice", "must name one of the request's tools"))
 
     def _check_replicated(self, tools: Sequence[str]) -> None:
         """Raise RequestFailure for tools that several replicas must not call, and for agents that reach one."""
         may_replicate, reachable = self._registry.may_replicate, self._agents.reachable
         barred = [name for name in tools if not all(map(may_replicate, reachable([name])))]
         if barred:
-            raise _invalid([FieldError("tools", f"must not name {name}: {REPLICA_RULE}") for name in barred])
+            raise invalid_request(*[("tools", f"must not name {name}: {REPLICA_RULE}") for name in barred])
 
     def _check_arguments(self, plan: PlanOptions) -> None:
         """Raise if a step of the plan calls a tool with arguments that can never fit it."""
         steps = plan.steps or []
         errors = [FieldError(f"plan.{path}", message) for path, message in plan_violations(steps, self._registry)]
         if errors:
-            raise _invalid(errors)
+            raise invalid_request(*errors)
 
 
 def _check_output(request: SystemRequest, pattern: Pattern) -> None:
@@ -312,8 +312,3 @@ def tools_of_steps(plan: PlanOptions) -> list[str]:
     functions = (STEP_PREFIX + step.type for step in steps if step.type not in set(StepType))
     tools = (name for name in dict.fromkeys(named) if re.fullmatch(TOOL_NAME_PATTERN, name))
     return [*tools, *dict.fromkeys(functions)]
-
-
-def _invalid(errors: Sequence[FieldError]) -> RequestFailure:
-    summary = "; ".join(f"{error.field} {error.message}" for error in errors)
-    return RequestFailure(Code.REQUEST_INVALID, summary, {"errors": [error._asdict() for error in errors]})

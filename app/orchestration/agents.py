@@ -1,12 +1,12 @@
 """The agent of a request: what the request is given by it, and the refusal of a request that would widen it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from app.capabilities.tools.agents import AgentCatalogue
 from app.domain.access.principal import Permissions
 from app.domain.agents import ConfiguredAgent, RequestedAgent
 from app.domain.contract.request import Limits, OutputContract, SystemRequest
-from app.domain.failures import AccessFailure, Code, RequestFailure
+from app.domain.failures import AccessFailure, Code, invalid_request
 from app.domain.tools import reference_of
 from app.orchestration.execution.branch_settings import merge_hints
 from app.orchestration.execution.pattern import FieldError
@@ -30,13 +30,13 @@ def with_agent(
         return request, None
     agent = agents.get(request.agent)
     if agent is None:
-        raise _invalid([FieldError("agent", "must be a name from GET /v1/agents")])
+        raise invalid_request(("agent", "must be a name from GET /v1/agents"))
     if not permissions.allows_agent(agent.name):
         permission = f"agent:{agent.name}"
         raise AccessFailure(Code.ACCESS_DENIED, "the caller may not use this agent", {"permission": permission})
     errors = [*_replaced(request, agent), *_raised(request, agent), *_other_tools(request, agent, agents)]
     if errors:
-        raise _invalid(errors)
+        raise invalid_request(*errors)
     output = agent.output if request.output == _NO_OUTPUT else request.output
     update = {
         "mode": agent.mode,
@@ -82,8 +82,3 @@ def _other_tools(request: SystemRequest, agent: ConfiguredAgent, agents: AgentCa
 
 def _narrowed(limits: Limits, requested: Limits) -> Limits:
     return limits.model_copy(update={name: value for name, value in requested if value is not None})
-
-
-def _invalid(errors: Sequence[FieldError]) -> RequestFailure:
-    summary = "; ".join(f"{error.field} {error.message}" for error in errors)
-    return RequestFailure(Code.REQUEST_INVALID, summary, {"errors": [error._asdict() for error in errors]})

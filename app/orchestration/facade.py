@@ -13,7 +13,7 @@ from app.domain.agents import RequestedAgent
 from app.domain.contract.quote import Quote
 from app.domain.contract.request import OutputContract, SystemRequest
 from app.domain.contract.response import Durability
-from app.domain.failures import Code, RequestFailure, StorageFailure
+from app.domain.failures import Code, RequestFailure, StorageFailure, invalid_request
 from app.domain.fingerprints import digest
 from app.domain.ids import ExecutionId, IdempotencyKey, RequestId, SpanId, TraceId
 from app.domain.journal.header import REVISION, EffectiveLimits, ExecutionHeader, SpanLink
@@ -518,9 +518,7 @@ def _caller_span(options: CallOptions) -> SpanLink | None:
 
 
 def _store_refusal(reason: str) -> RequestFailure:
-    message = f"must be true with {reason}"
-    details = {"errors": [{"field": "store", "message": message}]}
-    return RequestFailure(Code.REQUEST_INVALID, f"store {message}", details)
+    return invalid_request(("store", f"must be true with {reason}"))
 
 
 def _durability(request: SystemRequest, options: CallOptions) -> Durability:

@@ -11,7 +11,7 @@ from app.domain.access.principal import AccessScope, Permission, Principal
 from app.domain.contract.constrained_types import Name
 from app.domain.contract.messages import Message
 from app.domain.contract.request import ExecutionHints, SystemRequest
-from app.domain.failures import Code, RequestFailure
+from app.domain.failures import Code, RequestFailure, invalid_request
 from app.domain.field_errors import invalid_fields
 from app.domain.ids import SessionId
 from app.orchestration.execution.branch_settings import merge_hints
@@ -113,11 +113,11 @@ class Sessions:
         if changes.model is not None and not catalogue.is_permitted(changes.model, principal.permissions):
             raise denied(f"model:{changes.model}", "use this model")
         if changes.model is not None and not catalogue.has(changes.model):
-            raise _invalid("model", "must be a name from GET /v1/engines")
+            raise invalid_request(("model", "must be a name from GET /v1/engines"))
         given = changes.model_dump(include=changes.model_fields_set)
         for field in ("preferences", "state"):
             if len(orjson.dumps(given.get(field))) > MAX_DETAIL_BYTES:
-                raise _invalid(field, f"must be at most {MAX_DETAIL_BYTES} bytes")
+                raise invalid_request((field, f"must be at most {MAX_DETAIL_BYTES} bytes"))
         _check_preferences(given.get("preferences"))
         session = await self._environment.conversations.update(principal.own, session_id, given)
         if session is None:
@@ -183,13 +183,8 @@ def _check_preferences(preferences: JsonValue) -> None:
             SessionPreferences.model_validate(preferences)
         except ValidationError as error:
             first = invalid_fields(error.errors(include_url=False, include_input=False))[0]
-            raise _invalid(".".join(("preferences", *map(str, first.path))), first.message) from None
+            raise invalid_request((".".join(("preferences", *map(str, first.path))), first.message)) from None
 
 
 def _not_found() -> RequestFailure:
     return RequestFailure(Code.REQUEST_NOT_FOUND, "no session has this id", condition="path")
-
-
-def _invalid(field: str, message: str) -> RequestFailure:
-    details = {"errors": [{"field": field, "message": message}]}
-    return RequestFailure(Code.REQUEST_INVALID, f"{field} {message}", details)

@@ -6,7 +6,7 @@ from itertools import chain
 from app.capabilities.models.connections import ConnectionLimit
 from app.domain.access.principal import Permissions
 from app.domain.contract.request import SystemRequest
-from app.domain.failures import Code, RequestFailure
+from app.domain.failures import invalid_request
 from app.ports.model import Engine
 
 DEFAULT_ROUTE = "default"
@@ -37,11 +37,7 @@ class EngineCatalogue:
             return self.routes[name]
         if name in self.engines:
             return (self.engines[name],)
-        raise RequestFailure(
-            Code.REQUEST_INVALID,
-            "model: names no configured route or engine",
-            {"errors": [{"field": "model", "message": "must be a name from GET /v1/engines"}]},
-        )
+        raise invalid_request(("model", "must be a name from GET /v1/engines"))
 
     def name_of(self, model: str | None) -> str:
         """Return the name of that route or engine; None is the default route."""

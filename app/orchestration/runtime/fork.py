@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from app.domain.contract.constrained_types import Name, SessionIdText, ToolReference
 from app.domain.contract.messages import Message, system_prompt
 from app.domain.contract.request import ExecutionHints, SystemRequest
-from app.domain.failures import Code, RequestFailure
+from app.domain.failures import Code, RequestFailure, invalid_request
 from app.domain.field_errors import invalid_fields
 from app.domain.ids import SessionId
 from app.domain.journal.fork import Fork
@@ -101,9 +101,7 @@ def _merged(request: SystemRequest, changes: Sequence[Fork | ForkOverrides]) -> 
 def _require_conversation(origin: ExecutionHeader, overrides: ForkOverrides) -> None:
     """Raise RequestFailure (REQUEST_INVALID) for messages to a flow, whose agents have conversations of their own."""
     if origin.mode is Mode.FLOW and overrides.messages:
-        message = "must be absent in the fork of a flow"
-        details = {"errors": [{"field": "overrides.messages", "message": message}]}
-        raise RequestFailure(Code.REQUEST_INVALID, f"overrides.messages {message}", details)
+        raise invalid_request(("overrides.messages", "must be absent in the fork of a flow"))
 
 
 def _validated(merged: SystemRequest) -> SystemRequest:

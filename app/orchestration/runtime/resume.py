@@ -10,7 +10,7 @@ from dataclasses import replace
 from pydantic import JsonValue
 
 from app.domain.contract.response import Suspension
-from app.domain.failures import Code, RequestFailure
+from app.domain.failures import Code, RequestFailure, invalid_request
 from app.domain.fingerprints import question_digest
 from app.domain.guards import GuardVerdict
 from app.domain.ids import SuspensionId
@@ -55,9 +55,7 @@ def answer_step(
     """
     errors = payload_errors(suspension.kind, payload) or errors
     if errors:
-        details = {"errors": [{"field": field, "message": message} for field, message in errors]}
-        summary = "; ".join(f"{field}: {message}" for field, message in errors)
-        raise RequestFailure(Code.REQUEST_INVALID, summary, details)
+        raise invalid_request(*errors)
     key, kind, tool_id = StepKey(suspension.suspension_id), suspension.kind, suspension.tool_id
     answer = SuspensionAnswer(payload, guards)
     return RecordedStep(key, question_digest(key, kind, tool_id, suspension.value), answer, at)

@@ -386,7 +386,7 @@ async def test_a_detail_has_exactly_as_many_bytes_as_are_allowed_or_is_refused_b
         changed = await change(served, b'{"state":"' + b"x" * size + b'"}')
     assert changed.status == status
     if surplus:
-        assert changed.json["detail"] == f"state must be at most {MAX_DETAIL_BYTES} bytes"
+        assert changed.json["detail"] == f"state: must be at most {MAX_DETAIL_BYTES} bytes"
 
 
 @pytest.mark.parametrize(
