@@ -30,7 +30,7 @@ def test_the_composed_images_of_others_are_named_by_digest() -> None:
     images = re.findall(r"^ +image: (\S+)$", COMPOSE, re.MULTILINE)
     assert images[0] == "portico"
     assert all(re.search(r"@sha256:[0-9a-f]{64}$", image) for image in images[1:])
-    assert len(images) == 2
+    assert len(images) == 5
 
 
 def test_the_composed_service_waits_until_the_database_answers() -> None:

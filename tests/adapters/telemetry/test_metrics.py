@@ -246,6 +246,11 @@ def test_the_first_delta_of_an_attempt_is_timed_and_no_other(metrics: MetricsSin
     assert _value(metrics, "portico_inference_deltas_total") == 3
 
 
+def test_bugs_are_counted_from_zero_so_that_the_first_one_is_an_increase(metrics: MetricsSink) -> None:
+    before = {labels["place"]: value for name, labels, value in _samples(metrics) if name == "portico_bugs_total"}
+    assert before == {"execution": 0, "sink": 0, "writer": 0}
+
+
 def test_a_tool_call_is_counted_by_its_result(metrics: MetricsSink) -> None:
     metrics.publish("a", stored_events(TOOL_ENDED))
     labels = {"tool": "roll_dice", "success": "false", "code": "TOOL_TIMEOUT"}

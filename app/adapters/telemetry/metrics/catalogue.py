@@ -23,6 +23,7 @@ from app.domain.plan.steps import StepType
 
 NO_VALUE: Final = "none"
 NO_ERROR: Final = ""
+BUG_PLACES: Final = ("execution", "sink", "writer")
 STAGES: Final = ("AuthResolve", "HistorySanitize", "ContextGuard", "ToolSplit", "Execute", "FailoverDecide")
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 _STAGE_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 600.0)
@@ -214,7 +215,7 @@ def label_values(
         "currency": frozenset({currency}),
         "breaker": frozenset(BreakerState),
         "limit": frozenset(prefix + kind for kind in LimitKind for prefix in ("", "tenant-")),
-        "place": frozenset({"execution", "sink", "writer"}),
+        "place": frozenset(BUG_PLACES),
     }
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from app.adapters.telemetry.genai import ModelName
-from app.adapters.telemetry.metrics.catalogue import NO_ERROR, NO_VALUE, label_values
+from app.adapters.telemetry.metrics.catalogue import BUG_PLACES, NO_ERROR, NO_VALUE, label_values
 from app.adapters.telemetry.metrics.registry import MetricsRegistry
 from app.domain import lifecycle
 from app.domain.contract.response import SystemResponse
@@ -65,6 +65,9 @@ class MetricsSink:
         guards: Collection[str] = (),
     ) -> None:
         self._registry = MetricsRegistry(label_values(models.items(), tools, currency, step_types, guards))
+        for place in BUG_PLACES:
+            # An alert compares with a value before, so the first one must not be the first bug.
+            self._registry.count("portico_bugs_total", place, amount=0)
         self._models = models
         self._currency = currency
         self._runs: dict[str, _Run] = {}
