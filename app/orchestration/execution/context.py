@@ -388,7 +388,6 @@ class RunContext:
         begun = (*settings.messages, *position.progress.prepared_messages)
         permissions = CallPermissions(position.execution, settings, is_untrusted=is_untrusted_text(begun))
         tool_round = ToolRound(
-            position.execution,
             key,
             states,
             offered=setup.tools,

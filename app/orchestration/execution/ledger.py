@@ -190,12 +190,10 @@ class Ledger:
         self.last_at = max(self.last_at, step.at)
         self.upstream.delays.append(seconds * 1000)
 
-    def record_tool_attempt(
-        self, step: RecordedStep, state: "ToolCallState", *, round_key: StepKey, is_unsafe: bool
-    ) -> None:
+    def record_tool_attempt(self, step: RecordedStep, state: "ToolCallState", *, is_unsafe: bool) -> None:
         """Add an attempt at a tool call."""
         self.last_at = max(self.last_at, step.at)
-        self.tool_calls.record_attempt(step, state, round_key=round_key, is_unsafe=is_unsafe)
+        self.tool_calls.record_attempt(step, state, is_unsafe=is_unsafe)
 
     def record_retrieval(self, step: RecordedStep, found: Retrieved) -> None:
         """Add a search of the memory, with what the embedding of its query took."""
@@ -285,12 +283,12 @@ class ToolCalls:
         """Return the calls that this step asked for, in call order."""
         return self._states[key]
 
-    def record_attempt(self, step: RecordedStep, state: ToolCallState, *, round_key: StepKey, is_unsafe: bool) -> None:
-        """Add an attempt at one of the calls of that round."""
+    def record_attempt(self, step: RecordedStep, state: ToolCallState, *, is_unsafe: bool) -> None:
+        """Add an attempt at a call."""
         outcome = step.outcome
         assert isinstance(outcome, ToolEnded | ToolCallSuspended | AttemptCancelled)  # noqa: S101 - of a tool attempt
         self.has_run_unsafe |= is_unsafe
-        self.rounds.add(round_key)
+        self.rounds.add(call_key(StepKey(step.key)).parent)
         state.attempts += _is_attempt(outcome)
         state.duration_ms += outcome.duration_ms
         match outcome:

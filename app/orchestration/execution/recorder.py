@@ -208,6 +208,11 @@ class ReplayCursor:
             self._read.add(key)
         return self._steps.get(key)
 
+    def is_past(self, key: StepKey) -> bool:
+        """Return True if a step is recorded that began after that one had ended."""
+        numbered = (StepKey(each) for each in self._steps if each.replace("/", "").isdecimal())
+        return any(key.precedes(each) for each in numbered)
+
     def has_started(self, key: str) -> bool:
         """Return True if the start of that step is recorded, with or without an outcome."""
         return bool(self.starts(key))

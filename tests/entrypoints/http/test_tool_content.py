@@ -1,8 +1,12 @@
 """Content and causes of tool calls in event streams: live frames, and the spans that link a round."""
 
+from pathlib import Path
+from typing import Any
+
+import orjson
 import pytest
 
-from tests.support.portico import EVENTS, chat, events, portico
+from tests.support.portico import EVENTS, chat, events, portico, resume
 
 SUM = "Please calculate 17*3"
 
@@ -39,3 +43,42 @@ async def test_a_round_names_the_attempt_that_asked_for_it_and_the_next_inferenc
     assert answered["tool_call_ids"] == []
     assert {(event["caused_by"], event["parent_span_id"]) for event in rounds} == {(first["span_id"],) * 2}
     assert (first["caused_by"], second["caused_by"]) == (None, first["span_id"])
+
+
+MODULES = {"modules": ["tests.support.shop_tools"]}
+
+
+def contents(live: list[dict[str, Any]]) -> list[Any]:
+    """Return the arguments and the results of the frames, in order."""
+    shown = [event for event in live if event["type"] == "tool.content"]
+    return [event.get("arguments") or event.get("result") for event in shown]
+
+
+async def test_a_call_that_policy_denies_is_shown_with_its_refusal() -> None:
+    rule = {"tool": "refund", "arguments": {"properties": {"amount": {"minimum": 5}}}}
+    async with portico(tools=MODULES, policy={"deny": [rule]}) as (served, _):
+        live = events(await served.post(chat('Use refund: {"amount": 7}', tools=["refund"]), EVENTS))
+    assert contents(live) == [{"amount": 7}, "not permitted: a policy of the service refuses this call"]
+
+
+async def test_a_call_that_a_person_denies_is_shown_when_the_execution_goes_on() -> None:
+    async with portico(tools=MODULES) as (served, _):
+        asked = events(await served.post(chat('Use refund: {"amount": 7}', request_id="q", tools=["refund"]), EVENTS))
+        denied = {"tool_id": "refund", "payload": {"decision": "deny", "reason": "too much"}}
+        live = events(await resume(served, EVENTS, **denied))
+    assert contents(asked) == []
+    assert contents(live) == [{"amount": 7}, "not approved: too much"]
+
+
+async def test_the_answer_of_a_person_is_shown_once_as_the_result_of_its_call(tmp_path: Path) -> None:
+    calls = [{"name": "ask_person", "arguments": {"question": question}} for question in ("One?", "Two?")]
+    replies = [*({"tool_calls": [call]} for call in calls), {"text": "Thanks."}]
+    tmp_path.joinpath("script.json").write_bytes(orjson.dumps(replies))
+    async with portico(engines={"script": {"model": f"scripted:///{tmp_path}/script.json"}}) as (served, _):
+        first = events(await served.post(chat("Ask.", request_id="q", tools=["ask_person"]), EVENTS))
+        second, third = [events(await resume(served, EVENTS, payload=payload)) for payload in ("yes", "no")]
+    assert [contents(live) for live in (first, second, third)] == [
+        [{"question": "One?"}],
+        ["yes", {"question": "Two?"}],
+        ["no"],
+    ]

@@ -34,7 +34,8 @@ class CallPermissions:
     def __init__(self, execution: Execution, settings: BranchSettings, *, is_untrusted: bool) -> None:
         self.settings = settings
         """The settings of the branch."""
-        self._execution = execution
+        self.execution = execution
+        """The execution of the branch."""
         self._is_untrusted = is_untrusted
 
     async def permit(self, state: ToolCallState, offered: OfferedTool, key: StepKey) -> bool:
@@ -54,14 +55,14 @@ class CallPermissions:
         """Return True for a call that no policy decides; records from before it name those that wait for a person."""
         state.granted_digest = offered.digest
         barriers = (*self.settings.barriers, key.parent)
-        tool_calls, before = self._execution.ledger.tool_calls, key.parent.parent
+        tool_calls, before = self.execution.ledger.tool_calls, key.parent.parent
         has_failed = offered.unsafe and tool_calls.has_failed(state.call, before=before, barriers=barriers)
         needs_answer = not offered.agent and (offered.approval or has_failed)
         return not needs_answer or self._is_approved(state, key)
 
     async def _decision(self, state: ToolCallState, offered: OfferedTool, key: StepKey) -> tuple[int, CallDecided]:
         """Return the decision that holds, and its number."""
-        recorder, number = self._execution.recorder, 0
+        recorder, number = self.execution.recorder, 0
         is_continued = recorder.has_history and recorder.cursor.step(key.decision(0)) is not None
         decision = await self._record(state, offered, key, 0)
         while is_continued and recorder.cursor.step(key.decision(number + 1)) is not None:
@@ -69,7 +70,7 @@ class CallPermissions:
             number += 1
             decision = await self._record(state, offered, key, number)
         if is_continued and not recorder.is_read_only and not self._has_run(key):
-            latest = self._decide(self._execution.environment, state, offered)
+            latest = self._decide(self.execution.environment, state, offered)
             if _supersedes(latest, decision):
                 recorder.cursor.step(_question_key(key, number))
                 number += 1
@@ -91,14 +92,14 @@ class CallPermissions:
             return decision if number else CallDecided(decision.verdict, offered.digest)
 
         effect = CallDecision(state, key.decision(number), self.settings.correlation, decide)
-        outcome = (await self._execution.perform(effect)).outcome
+        outcome = (await self.execution.perform(effect)).outcome
         assert isinstance(outcome, CallDecided)  # noqa: S101 - the only outcome of a decision
         return outcome
 
     def _decide(self, environment: Environment, state: ToolCallState, offered: OfferedTool) -> CallDecided:
         """Return what policy says now. Arguments that do not fit the tool are refused without a question."""
-        registry, call, ledger = environment.tool_registry, state.call, self._execution.ledger
-        header = self._execution.header
+        registry, call, ledger = environment.tool_registry, state.call, self.execution.ledger
+        header = self.execution.header
         about = CallCircumstances(
             is_untrusted=self._is_untrusted or header.fork is not None or ledger.has_untrusted_text,
             is_repeated=ledger.tool_calls.has_granted(state),
@@ -114,7 +115,7 @@ class CallPermissions:
         """Return True if a person approved the call. Raises: BranchSuspended without an answer."""
         state.mark_waiting()
         question = question_about(SuspensionKind.APPROVAL, state, key)
-        step = self._execution.answer_to(question, self.settings.correlation.step_name)
+        step = self.execution.answer_to(question, self.settings.correlation.step_name)
         assert isinstance(step.outcome, SuspensionAnswer)  # noqa: S101 - the only outcome of a question
         state.answered_at = step.at
         answer = APPROVAL_DECISIONS.validate_python(step.outcome.payload)
@@ -124,7 +125,7 @@ class CallPermissions:
 
     def _has_run(self, key: StepKey) -> bool:
         """Return True if an attempt at the call has started."""
-        cursor, attempt = self._execution.recorder.cursor, key.child(0)
+        cursor, attempt = self.execution.recorder.cursor, key.child(0)
         return cursor.has_started(attempt) or cursor.step(attempt) is not None
 
 

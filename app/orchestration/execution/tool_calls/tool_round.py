@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
-import orjson
 from pydantic import JsonValue
 
 from app.capabilities.tools.policy import NOT_PERMITTED
@@ -12,8 +11,8 @@ from app.domain.contract.messages import ToolResult
 from app.domain.contract.response import SuspensionKind
 from app.domain.failures import Code
 from app.domain.fingerprints import args_hash, digest, idempotency_key, span_id
-from app.domain.ids import ExecutionId, SpanId, ToolCallId
-from app.domain.journal.events import MAX_TOOL_CONTENT, CorrelationContext, Event, ToolContent, ToolEnd, ToolStart
+from app.domain.ids import SpanId
+from app.domain.journal.events import CorrelationContext, Event, ToolEnd, ToolStart
 from app.domain.journal.outcomes import (
     AttemptCancelled,
     Outcome,
@@ -38,10 +37,10 @@ from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.execution import NON_IDEMPOTENT_GRACE_S, Execution
 from app.orchestration.execution.ledger import ToolCallState, call_key
 from app.orchestration.execution.tool_calls.call_permission import CallPermissions, caller_of, question_about
+from app.orchestration.execution.tool_calls.content_stream import ContentStream
 from app.ports.tool import ToolContinuation
 
 _FIRST_CONTINUATION = 2
-_CUT_MARK = "\n[cut: the text was longer]"
 _UNKNOWN_TOOL = "no such tool"
 _UNAVAILABLE = "the tool cannot run right now"
 _BUDGET_SPENT = "not run: the budget of the execution is spent"
@@ -62,7 +61,6 @@ class ToolRound:
 
     def __init__(
         self,
-        execution: Execution,
         key: StepKey,
         states: Sequence[ToolCallState],
         *,
@@ -76,7 +74,7 @@ class ToolRound:
         self._run_agent = run_agent
         self._asked_by = asked_by
         self._settings = permissions.settings
-        self._execution = execution
+        self._execution = permissions.execution
         self._permissions = permissions
         self._permitted: list[bool | None] = []
         """The permission of each call; None for one that waits for a person."""
@@ -111,6 +109,8 @@ class ToolRound:
         if self._permitted[index] is None:
             raise BranchSuspended
         if not self._permitted[index]:
+            self._show(state, key.child(0), arguments=state.call.arguments)
+            self._show(state, key.child(0), result=state.result)
             return
         if offered is not None and offered.agent:
             self.ended_at = max(self.ended_at, await self._run_agent(self._key.child(index), state, offered))
@@ -123,6 +123,7 @@ class ToolRound:
             match step.outcome:
                 case ToolCallSuspended(value=value, state=None):
                     state.result = answer_text(self._ask(state, value, attempt.key))
+                    self._show(state, attempt.key, result=state.result)
                     return
                 case ToolCallSuspended(value=value, state=str(kept)):
                     continuation = ToolContinuation(kept, self._ask(state, value, attempt.key))
@@ -153,13 +154,26 @@ class ToolRound:
             self._execution,
             self._states[index],
             key,
-            round_key=self._key,
             offered=offered,
             settings=self._settings,
             asked_by=self._asked_by,
         )
         attempt.continuation = continuation
         return attempt
+
+    def _show(
+        self,
+        state: ToolCallState,
+        key: StepKey,
+        *,
+        arguments: Mapping[str, JsonValue] | None = None,
+        result: str | None = None,
+    ) -> None:
+        """Publish the arguments or the result of a call that no attempt publishes, unless a replay has come by here."""
+        recorder = self._execution.recorder
+        if not recorder.is_read_only and not recorder.cursor.is_past(self._key):
+            correlation = _correlation(self._execution, state, key, self._settings, self._asked_by)
+            ContentStream(self._execution, correlation).show(state.call.id, arguments=arguments, result=result)
 
     def _ask(self, state: ToolCallState, value: JsonValue, attempt_key: StepKey) -> JsonValue:
         """Return the answer to the tool's question. Raises: BranchSuspended until there is one."""
@@ -203,28 +217,22 @@ class ToolAttempt(Effect):
         state: ToolCallState,
         key: StepKey,
         *,
-        round_key: StepKey,
         offered: OfferedTool | None,
         settings: BranchSettings,
         asked_by: SpanId | None,
     ) -> None:
-        call, correlation = state.call, settings.correlation
+        call = state.call
         self.continuation: ToolContinuation | None = None
         """The answered question after which the call goes on."""
         self.key = key
         self.fingerprint = digest("tool", key, call.name, call.arguments)
-        span = span_id(execution.header.execution_id, key)
-        if asked_by is None:
-            self.correlation = correlation.child(span, caused_by=call.id)
-        else:
-            self.correlation = correlation.caused(span, asked_by)
+        self.correlation = _correlation(execution, state, key, settings, asked_by)
         arguments_hash = args_hash(execution.header.args_key, call.arguments)
         self.start_event = ToolStart(call.name, call.id, arguments_hash, settings.replica)
         self._execution = execution
         self._state = state
         self._offered = offered
         self._is_allowed = call.name in settings.tools
-        self._round_key = round_key
 
     def asked(self) -> JsonValue:
         """Return the call."""
@@ -233,13 +241,14 @@ class ToolAttempt(Effect):
     async def run(self, environment: Environment) -> Outcome:
         """Run the tool once, within the time that is left; refuse it if it was not offered or the budget is spent."""
         execution, call, key = self._execution, self._state.call, call_key(self.key)
+        stream = ContentStream(execution, self.correlation)
+        stream.show(call.id, arguments=call.arguments)
         refusal = self._begin(environment, key)
         if refusal is not None:
             text, code = refusal
+            stream.show(call.id, result=text)
             return ToolEnded(text, is_error=True, code=code, duration_ms=0.0, ran=False)
         grace_s = NON_IDEMPOTENT_GRACE_S if self._is_unsafe else 0.0
-        stream = _ContentStream(environment, execution.header.execution_id, self.correlation)
-        stream.show(call.id, arguments=call.arguments)
         ended = await environment.tool_executor.attempt(
             call,
             key=idempotency_key(execution.header.execution_id, key, call.id),
@@ -283,9 +292,7 @@ class ToolAttempt(Effect):
 
     def account(self, step: RecordedStep) -> None:
         """Add the attempt to the ledger."""
-        self._execution.ledger.record_tool_attempt(
-            step, self._state, round_key=self._round_key, is_unsafe=self._is_unsafe
-        )
+        self._execution.ledger.record_tool_attempt(step, self._state, is_unsafe=self._is_unsafe)
 
 
 class NonIdempotentToolAttempt(ToolAttempt, NonIdempotentEffect):
@@ -313,28 +320,11 @@ class NonIdempotentToolAttempt(ToolAttempt, NonIdempotentEffect):
                 return self.unknown_outcome
 
 
-class _ContentStream:
-    """Publisher of what a call is given and returns; it shows nothing without readers or if that is switched off."""
-
-    def __init__(self, environment: Environment, execution_id: ExecutionId, correlation: CorrelationContext) -> None:
-        has_readers = environment.stream_tool_content and environment.event_feed.has_subscribers(execution_id)
-        self._journal = environment.journal if has_readers else None
-        self._execution_id = execution_id
-        self._correlation = correlation
-
-    def show(
-        self, call_id: ToolCallId, *, arguments: Mapping[str, JsonValue] | None = None, result: str | None = None
-    ) -> None:
-        """Publish the arguments, or else the result; what is too long is cut, and marked."""
-        if self._journal is None:
-            return
-        shown: JsonValue = None
-        if arguments is not None:
-            text = orjson.dumps(arguments).decode()
-            shown = dict(arguments) if len(text) <= MAX_TOOL_CONTENT else _cut(text)
-        content = ToolContent(call_id, shown, None if result is None else _cut(result))
-        self._journal.publish_delta(self._execution_id, self._correlation, content)
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_TOOL_CONTENT else f"{text[:MAX_TOOL_CONTENT]}{_CUT_MARK}"
+def _correlation(
+    execution: Execution, state: ToolCallState, key: StepKey, settings: BranchSettings, asked_by: SpanId | None
+) -> CorrelationContext:
+    """Return the correlation of the attempt of that key at a call."""
+    span = span_id(execution.header.execution_id, key)
+    if asked_by is None:
+        return settings.correlation.child(span, caused_by=state.call.id)
+    return settings.correlation.caused(span, asked_by)
