@@ -80,6 +80,7 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
             "scope_claim": "scope",
             "leeway": 60,
         },
+        "sessions": {"compact": False},
         "failover": {
             "max_retries": 1,
             "connect_timeout": 5,

@@ -410,6 +410,7 @@ class Foundation:
             answer_validator=answer_validator,
             conversations=sessions,
             concurrent_inferences=settings.limits.concurrent_inferences,
+            compacts_sessions=settings.sessions.compact,
             suspension_seconds=settings.limits.suspension_seconds,
             prompts=self.prompts,
             agents=self.agents,

@@ -286,6 +286,7 @@ class Facade:
             self._config.currency,
             self._launcher.patterns,
             environment.agents,
+            environment.compacts_sessions,
         )
         quote = partial(quotes.quote, request, limits, agent, principal.permissions)
         return await environment.thread_pool.run(quote)

@@ -32,6 +32,7 @@ class QuoteCalculator:
     currency: str
     patterns: Mapping[Mode, Pattern]
     agents: AgentCatalogue = NO_AGENTS
+    compacts_sessions: bool = False
 
     def quote(
         self,
@@ -45,6 +46,8 @@ class QuoteCalculator:
         tools = allowed_tools(request, pattern, self.registry, agent, permissions)
         inputs = BoundInputs(request, limits, tools, self.catalogue, self.registry, pattern.static_plan)
         bound = pattern.upper_bound(inputs)
+        if self.compacts_sessions and request.session_id is not None:
+            bound = bound.then(inputs.inferences(inputs.inferences_per_ask))
         if request.on_limit == "salvage":
             bound = bound.then(inputs.inferences(inputs.inferences_per_ask))
         plan = request.plan or PlanOptions()

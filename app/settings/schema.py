@@ -40,6 +40,7 @@ from app.settings.memory import MemorySettings, memory_errors
 from app.settings.modules import AnswerRuleSettings, ModuleNames, PlanModuleSettings
 from app.settings.planner import PlannerSettings, planner_errors
 from app.settings.policy import PolicySettings
+from app.settings.sessions import SessionSettings
 from app.settings.telemetry import TelemetrySettings
 from app.settings.tool_sources import ToolSettings
 from app.settings.values import (
@@ -377,6 +378,7 @@ class Settings(Table):
     auth: AuthSettings = Field(default_factory=AuthSettings)
     grammars: GrammarSettings = Field(default_factory=GrammarSettings)
     prompts: PromptSettings = Field(default_factory=PromptSettings)
+    sessions: SessionSettings = Field(default_factory=SessionSettings)
     failover: FailoverSettings = Field(default_factory=FailoverSettings)
     telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)

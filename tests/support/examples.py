@@ -41,6 +41,7 @@ from app.domain.journal.outcomes import (
     AttemptSucceeded,
     CallDecided,
     Candidate,
+    CompactionStarted,
     InferenceSetup,
     NodeEnded,
     Plan,
@@ -104,6 +105,7 @@ OUTCOMES: Sequence[Any] = (
         stages=(StageTrace("ContextGuard", 0.25),),
         context=CONTEXT,
     ),
+    CompactionStarted(("user: I am Ada.",), "A greeting.", 12, is_untrusted=False, max_tokens=800),
     InferenceSetup(
         tools=(OfferedTool("roll_dice", unsafe=False),),
         candidates=(Candidate("primary", "gpt-4o-mini", (0.15, 0.6)),),

@@ -195,6 +195,15 @@ EXAMPLES: dict[PromptId, Example] = {
         {"violations": [{"path": "$.price", "message": "must be a number"}], "left_out": 2}
     ),
     PromptId.SUBMIT_TOOL_DESCRIPTION: Example(),
+    PromptId.SESSION_SUMMARY_USER: Example(
+        {
+            "earlier": "Ada plans a trip to Ven for two.",
+            "turns": ["user: Which ferry is the first on Sunday?", "assistant: The one at 9.15."],
+            "max_words": 480,
+        },
+        json.dumps({"summary": "Ada plans a trip to Ven for two, on Sunday with the first ferry at 9.15."}),
+    ),
+    PromptId.EARLIER_TURNS_USER: Example({"summary": "Ada plans a trip to Ven for two."}),
     PromptId.RETRIEVED_CONTEXT_USER: Example(
         {
             "chunks": [

@@ -29,6 +29,7 @@ from app.capabilities.prompting.prompts.repair import (
     RepairToolCallInput,
 )
 from app.capabilities.prompting.prompts.retrieval import QuotedChunk, RetrievedContextInput
+from app.capabilities.prompting.prompts.summary import EarlierTurnsInput, SessionSummaryInput
 from app.capabilities.prompting.prompts.task_profile import DEFAULT_PROFILE, TaskProfileInput, TaskProfileUpdateInput
 
 
@@ -111,5 +112,7 @@ def prompt_inputs(text: str) -> dict[PromptId, PromptInput]:
         PromptId.STRUCTURED_VIOLATIONS_USER: StructuredViolationsInput.from_pairs([(text, text)]),
         PromptId.STRUCTURED_ANSWER_USER: empty,
         PromptId.SUBMIT_TOOL_DESCRIPTION: empty,
+        PromptId.SESSION_SUMMARY_USER: SessionSummaryInput(earlier=text, turns=(text,), max_words=100),
+        PromptId.EARLIER_TURNS_USER: EarlierTurnsInput(summary=text),
         PromptId.RETRIEVED_CONTEXT_USER: RetrievedContextInput(chunks=(QuotedChunk(source="a#1", content=text),)),
     }

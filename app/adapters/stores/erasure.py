@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from pydantic import JsonValue
 from sqlalchemy import BigInteger, BindParameter, and_, bindparam, delete, func, or_, select, update
 
 from app.adapters.stores import codec
@@ -33,6 +34,7 @@ from app.adapters.stores.schema import (
 )
 from app.adapters.stores.suspension_list import select_suspensions
 from app.domain.access.principal import AccessScope
+from app.domain.context.summary import SUMMARY_DETAIL
 from app.domain.failures import Code, RequestFailure
 from app.domain.ids import ExecutionId, RequestId, SessionId, TenantId
 from app.domain.journal.header import ExecutionHeader
@@ -222,6 +224,16 @@ def _remove_turn(tenant: TenantId, session_id: SessionId, execution_id: Executio
         yield from execute(_SHIFT_MESSAGES, session | gap)
         yield from execute(_RESTORE_NUMBERS, session)
         yield from execute(_SHRINK_SESSION, session | gap)
+        yield from _drop_summary(session)
+
+
+def _drop_summary(session: Mapping[str, Any]) -> Transaction[None]:
+    """Delete the summary of the session, which may have what an erased turn said."""
+    found = yield from execute(_DETAILS, session)
+    details = codec.decode_value(found[0][0]) if found and found[0][0] is not None else None
+    if isinstance(details, dict) and SUMMARY_DETAIL in details:
+        rest: JsonValue = {name: value for name, value in details.items() if name != SUMMARY_DETAIL}
+        yield from execute(_SET_DETAILS, {**session, "details": codec.encode_value(rest)})
 
 
 def _forks(copies: _Copies, targets: Collection[ExecutionId]) -> list[_Found]:
@@ -309,6 +321,8 @@ _RESTORE_NUMBERS = Statement(
 _SHRINK_SESSION = Statement(
     lambda _: update(sessions).where(_IS_SESSION).values(messages=sessions.c.messages - bindparam("shrunk_by"))
 )
+_DETAILS = Statement(lambda _: select(sessions.c.details).where(_IS_SESSION).with_for_update())
+_SET_DETAILS = Statement(lambda _: update(sessions).where(_IS_SESSION).values(details=bindparam("details")))
 _DELETE_MESSAGES = Statement(lambda _: delete(messages).where(_IN_SESSION))
 _DELETE_SESSION = Statement(lambda _: delete(sessions).where(_IS_SESSION))
 _HEADER = Statement(

@@ -22,6 +22,7 @@ from app.capabilities.prompting.prompts import (
     recursion,
     repair,
     retrieval,
+    summary,
     task_profile,
 )
 
@@ -37,6 +38,7 @@ FAMILIES: Final = (
     answer.PROMPTS,
     output_format.PROMPTS,
     retrieval.PROMPTS,
+    summary.PROMPTS,
 )
 """All shipped prompts, by family."""
 # fmt: off

@@ -86,6 +86,20 @@ class Plan:
 
 
 @dataclass(frozen=True)
+class CompactionStarted:
+    """Outcome: turns of the session are to be summed up, as redacted texts, together with the `earlier` summary.
+
+    The new one covers the first `covered` messages of the session, and has at most so many tokens.
+    """
+
+    turns: tuple[str, ...]
+    earlier: str
+    covered: int
+    is_untrusted: bool
+    max_tokens: int
+
+
+@dataclass(frozen=True)
 class PlanningInputs:
     """Outcome: the inputs of the planner. Each tool has a name, a description and parameters.
 
@@ -335,6 +349,7 @@ Outcome: TypeAlias = (
     | Plan
     | Retrieved
     | Prepared
+    | CompactionStarted
     | InferenceSetup
     | AttemptSucceeded
     | AttemptFailed

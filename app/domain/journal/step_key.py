@@ -101,6 +101,7 @@ ROOT = StepKey("")
 """Parent of the top-level steps; no step is recorded under it."""
 PLAN_KEY = StepKey("plan")
 PREPARE_KEY = StepKey("prepare")
+COMPACTION_KEY = StepKey("prepare/c")
 RETRIEVAL_KEY = StepKey("prepare/r")
 STOP_KEY = StepKey("stop")
 LIMIT_KEY = StepKey("limit")

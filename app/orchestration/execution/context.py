@@ -484,6 +484,15 @@ async def settle(context: RunContext, branches: Sequence[Branch[T]]) -> list[Set
     return [SettledBranch(end, child.branch, child.conversation) for end, child in zip(ends, children, strict=True)]
 
 
+def aside_context(context: RunContext, branch: StepKey) -> RunContext:
+    """Return a context for questions of the service that belong to no step of a pattern; their keys are below `branch`.
+
+    The step of that key is recorded.
+    """
+    position = context._position.child(branch, Conversation())
+    return RunContext(position, context._settings)
+
+
 def start_context(
     execution: Execution,
     progress: RunProgress,

@@ -50,6 +50,8 @@ class Environment:
     agents: AgentCatalogue = NO_AGENTS
     memory: MemorySearch | None = None
     guards: GuardCatalogue = NO_GUARDS
+    compacts_sessions: bool = False
+    """True if turns of a session that do not fit any more are summed up."""
     suspension_seconds: float = 7 * 24 * 3600
     stream_tool_content: bool = True
     """False if event streams show no arguments and results of tool calls."""

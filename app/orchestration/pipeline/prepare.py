@@ -8,6 +8,8 @@ it. Its outcome is recorded, and the stages read it from there. Without it nothi
 from collections.abc import Sequence
 
 from app.capabilities.context.history import inherited_history
+from app.capabilities.models.context_window import Window
+from app.domain.context.summary import SessionSummary
 from app.domain.contract.messages import Message
 from app.domain.contract.request import SystemRequest
 from app.domain.failures import Failure
@@ -26,6 +28,7 @@ from app.orchestration.execution.tool_calls.call_permission import caller_of
 from app.orchestration.pipeline.stages import (
     PREPARE_STAGES,
     STAGES_BEFORE_RETRIEVAL,
+    TOOL_SPLIT,
     Preparation,
     StageTimer,
     build_conversation,
@@ -42,6 +45,8 @@ class Preparer:
         self._timer = timer
         session_id = execution.header.request.session_id
         self.turn = None if session_id is None else SessionTurn(execution, session_id)
+        self.summary: SessionSummary | None = None
+        """The summary of the session's turns that do not fit."""
         self.found: tuple[FoundChunk, ...] = ()
         """The chunks of documents that were found for the request, best first."""
 
@@ -71,6 +76,12 @@ class Preparer:
             context=preparation.context,
         )
 
+    async def messages_cut(self) -> tuple[int, Window]:
+        """Return how many of the session's first messages do not fit into the context, and its window."""
+        preparation = await TOOL_SPLIT.apply(self._preparation(self._execution.environment))
+        cut = build_conversation(preparation).cut.messages
+        return cut + len(preparation.session.system_messages) if cut else 0, preparation.window
+
     async def has_room(self) -> bool:
         """Return True if the context has room for retrieved chunks beside all that comes before them."""
         preparation = self._preparation(self._execution.environment)
@@ -95,6 +106,7 @@ class Preparer:
             permissions=header.permissions,
             instructions=header.instructions,
             caller=caller_of(header),
+            summary=self.summary,
             found=self.found,
             fence_mark=fence_mark(header.execution_id),
         )

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from app.capabilities.context.assembly import ContextPieces, assemble
+from app.capabilities.context.compaction import summary_message
 from app.capabilities.context.history import HistoryLimits, SanitizedHistory, sanitize_history, without_history
 from app.capabilities.context.retrieved import retrieved_context
 from app.capabilities.models.context_window import Window, context_exceeded, largest_window, measure
@@ -20,6 +21,7 @@ from app.domain.access.principal import ALL, Permission, Permissions, Principal
 from app.domain.agents import RequestedAgent
 from app.domain.context.report import NOTHING_CUT, ContextReport, HistoryCut
 from app.domain.context.selection import NO_SKILLS, NOTHING_RETRIEVED, RetrievedContext, SelectedSkills
+from app.domain.context.summary import SessionSummary
 from app.domain.contract.messages import Message, system_prompt
 from app.domain.contract.request import SystemRequest
 from app.domain.failures import AccessFailure, Code
@@ -88,6 +90,8 @@ class Preparation(NamedTuple):
     cut: HistoryCut = NOTHING_CUT
     redacted: Mapping[str, int] = MappingProxyType({})
     """Number of values of the history that were replaced, by kind."""
+    summary: SessionSummary | None = None
+    """The summary of the session's turns that do not fit."""
     skills: SelectedSkills = NO_SKILLS
     found: tuple[FoundChunk, ...] = ()
     """The chunks that were found for the request, best first."""
@@ -235,7 +239,29 @@ def build_conversation(preparation: Preparation) -> SanitizedHistory:
     redacts = not preparation.permissions.allows(Permission.VIEW_FULL_HISTORY)
     history_limits = HistoryLimits(limits.history_messages, limits.history_tokens, tokens, redacts)
     history = sanitize_history(own, session, history_limits, counter)
+    if preparation.summary is not None and history.cut.messages:
+        history = _with_summary(preparation, preparation.summary, history, own, history_limits)
     return replace(history, pieces=_with_prompt(agents_own, history.pieces))
+
+
+def _with_summary(
+    preparation: Preparation,
+    summary: SessionSummary,
+    history: SanitizedHistory,
+    own: Sequence[Message],
+    limits: HistoryLimits,
+) -> SanitizedHistory:
+    """Return the history with the summary before it, in the same room; as it is if the summary takes all of it."""
+    counter = preparation.window.counter
+    message = summary_message(summary, preparation.environment.prompts, preparation.fence_mark)
+    size = counter.message(message)
+    used = sum(map(counter.message, (*history.pieces.system, *history.pieces.request)))
+    if size > min(limits.tokens, limits.conversation_tokens - used):
+        return history
+    smaller = replace(limits, tokens=limits.tokens - size, conversation_tokens=limits.conversation_tokens - size)
+    cut_again = sanitize_history(own, preparation.session, smaller, counter)
+    cut = replace(cut_again.cut, summarised=min(summary.covered, cut_again.cut.messages))
+    return replace(cut_again, pieces=replace(cut_again.pieces, summary=message), cut=cut)
 
 
 def _with_prompt(agents_own: Sequence[Message], pieces: ContextPieces) -> ContextPieces:

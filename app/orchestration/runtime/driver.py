@@ -30,6 +30,7 @@ from app.orchestration.execution.response import Termination, build_response, mi
 from app.orchestration.execution.session_turn import SessionTurn
 from app.orchestration.guards import dropped_chunks
 from app.orchestration.patterns.agent_patterns import AGENT_PATTERNS
+from app.orchestration.pipeline.compaction import compact_history
 from app.orchestration.pipeline.prepare import PrepareEffect, Preparer, retrieve_context
 from app.orchestration.pipeline.stages import AUTH_RESOLVE, StageTimer
 from app.orchestration.planning.synthesis import answer_without_model
@@ -151,6 +152,7 @@ async def _prepare(
     execution: Execution, progress: RunProgress, context: RunContext, preparer: Preparer | None
 ) -> RunContext:
     """Perform PREPARE and return the context behind it. Raises: the failure of the stage that refused the request."""
+    await compact_history(execution, context, preparer)
     if execution.header.request.context.retrieve:
         await retrieve_context(execution, preparer, context.settings.chunk_check)
     step = await execution.perform(PrepareEffect(execution.correlation, preparer))

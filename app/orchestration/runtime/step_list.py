@@ -26,6 +26,7 @@ from app.domain.journal.outcomes import (
     AttemptFailed,
     AttemptSucceeded,
     CallDecided,
+    CompactionStarted,
     InferenceSetup,
     NodeEnded,
     Outcome,
@@ -60,7 +61,8 @@ class StepView(BaseModel):
 
     key: str = Field(description="The step's key in the journal.")
     kind: str = Field(
-        description="`retrieval` (a search of the memory), `prepare`, `planning`, `plan`, `inference` (tools and "
+        description="`retrieval` (a search of the memory), `prepare`, `compaction` (of a session), "
+        "`planning`, `plan`, `inference` (tools and "
         "candidates), `attempt` (at an inference), `tool_call`, `node` and `agent` (of a flow: its function; its "
         "system prompt and model), `validation` (of an answer, by a worker), `wait`, `answer` (to a suspension), "
         "`decision`, `refusal`, or `stop`."
@@ -247,6 +249,7 @@ OUTCOMES: Mapping[type[Outcome], tuple[str, Callable[[Any], Json]]] = MappingPro
         Plan: ("plan", _plan),
         Retrieved: ("retrieval", _retrieved),
         Prepared: ("prepare", _prepared),
+        CompactionStarted: ("compaction", asdict),
         InferenceSetup: ("inference", _setup),
         AttemptSucceeded: ("attempt", _reply),
         AttemptFailed: ("attempt", _fault),
