@@ -128,15 +128,15 @@ def _votes(call: EngineCall) -> Entry:
 
 LIMITED: Final[Mapping[str, Limited]] = {
     "chat, rounds": Limited({}, rolls, _I, {"draft": "Rolling."}, bounds={"tool_rounds": 2}),
-    "chat, tokens": Limited({}, rolls, _B, {"draft": "Rolling."}, bounds={"tokens": 4_000}),
-    "chat, cost": Limited({}, rolls, _B, {"draft": "Rolling."}, bounds={"cost": 4.0}),
+    "chat, tokens": Limited({}, rolls, _B, {"draft": "Rolling."}, bounds={"tokens": 8_000}),
+    "chat, cost": Limited({}, rolls, _B, {"draft": "Rolling."}, bounds={"cost": 8.0}),
     "chat, time": Limited({}, slow_for("hello", GREY), _T, bounds={"timeout": 100}),
     "chat, time in a later round": Limited(
         {}, slow_for("Rolled", GREY, roll()), _T, bounds={"timeout": 100}
     ),
     "structured, time": Limited(_STRUCTURED, slow_for("hello", CITY), _T, states=VALIDATED, bounds={"timeout": 100}),
     "structured, tokens": Limited(
-        _STRUCTURED | {"tools": ["roll_dice"]}, rolls, _B, states=VALIDATED, bounds={"tokens": 4_000}
+        _STRUCTURED | {"tools": ["roll_dice"]}, rolls, _B, states=VALIDATED, bounds={"tokens": 8_000}
     ),
     "plan, time": Limited(
         {"mode": "plan", "plan": PLAN}, slow_for("slow", GREY), _T, {"quick": "Tom is grey."}, PLANNED, {"timeout": 100}

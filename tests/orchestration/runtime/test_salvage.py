@@ -212,7 +212,7 @@ async def test_the_answer_is_written_within_the_tokens_that_were_withheld(clock:
     response, _ = await run(here, limited)
     assert here.limits.tokens is not None
     assert response.token_usage.total_tokens <= here.limits.tokens
-    assert response.metadata.tool_rounds == 3
+    assert response.metadata.tool_rounds == 5
 
 
 async def test_a_budget_without_room_for_anything_is_answered_without_a_model(clock: VirtualClock) -> None:
