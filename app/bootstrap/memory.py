@@ -11,6 +11,7 @@ from app.adapters.stores.memory.index import DatabaseMemoryIndex
 from app.adapters.stores.postgres import PostgresDatabase
 from app.adapters.stores.sqlite import SqliteDatabase
 from app.adapters.thread_pool import WorkerThread
+from app.bootstrap.engines import engine_profile
 from app.capabilities.memory.document_embedder import DocumentEmbedder
 from app.capabilities.memory.embedder import Embedder, EmbeddingAccounts, EngineEmbedder, HashedNgramEmbedder
 from app.capabilities.memory.search import HybridSearch
@@ -62,15 +63,25 @@ def start_memory(
     return parts
 
 
+def check_embedder(settings: Settings) -> None:
+    """Raise ConfigurationFailure (CONFIG_INVALID) if the configured embedder has no embeddings."""
+    name = settings.memory.embedder
+    if name is not None and not engine_profile(name, settings).capabilities.embeddings:
+        raise _without_embeddings(name)
+
+
 def build_embedder(
     settings: Settings, engines: Mapping[str, Engine], accounts: EmbeddingAccounts, thread_pool: WorkerThread
 ) -> Embedder:
-    """Return the configured embedder. Raises: ConfigurationFailure (CONFIG_INVALID) for an engine that has none."""
+    """Return the configured embedder. Raises: ConfigurationFailure (CONFIG_INVALID)."""
     name, dimension = settings.memory.embedder, settings.memory.dimensions
     if name is None:
         return HashedNgramEmbedder(thread_pool, dimension)
-    engine = engines[name]
-    if not (engine.profile.capabilities.embeddings and isinstance(engine, EmbeddingEngine)):
-        message = f"memory.embedder: the engine {name} has no embeddings"
-        raise ConfigurationFailure(Code.CONFIG_INVALID, message)
-    return EngineEmbedder(engine, accounts, dimension)
+    engine: object = engines[name]
+    if isinstance(engine, EmbeddingEngine):
+        return EngineEmbedder(engine, accounts, dimension)
+    raise _without_embeddings(name)
+
+
+def _without_embeddings(name: str) -> ConfigurationFailure:
+    return ConfigurationFailure(Code.CONFIG_INVALID, f"memory.embedder: the engine {name} has no embeddings")

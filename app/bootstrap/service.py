@@ -59,7 +59,7 @@ from app.bootstrap.flows import (
 )
 from app.bootstrap.guards import configured_guards
 from app.bootstrap.limits import LimitAccounts, LimitReports, open_limits
-from app.bootstrap.memory import MemoryResources, start_memory
+from app.bootstrap.memory import MemoryResources, check_embedder, start_memory
 from app.bootstrap.modules import PlanModules, load_plan_modules, load_rules
 from app.bootstrap.replicas import MaintenanceJobs, queue_limits, replica_for
 from app.bootstrap.tools import open_mcp, open_registry, tool_sources
@@ -298,12 +298,12 @@ class Foundation:
         logs = LogSink(logger)
         mcp = None if is_offline else open_mcp(settings, logs)
         sources = [] if is_offline else tool_sources(settings, tools_of_flows(flows), mcp)
+        check_embedder(settings)
         agents = configured_agents(settings, grammars)
         if not is_offline:
             check_agents(agents, sources, rules, settings.tools.mcp)
         flows = with_agents(flows, agents)
-        policy = ToolPolicy(settings.policy.rules())
-        types = plan.step_types
+        types, policy = plan.step_types, ToolPolicy(settings.policy.rules())
         tools = open_registry([*sources, agent_source(agents, sources)], clock, threads, policy, tuple(types.values()))
         metrics = _metrics_sink(settings, tools, types)
         for warning in settings.warnings:

@@ -12,6 +12,8 @@ MAX_CHUNKS: Final = 50
 """Number of chunks that a search returns at most, by default and at all."""
 MAX_DOCUMENT_BYTES: Final = 2**20
 """Size of a document's text in UTF-8."""
+DEFAULT_DIMENSION: Final = 256
+"""Size of the vectors of hashed n-grams."""
 MemoryScope = NewType("MemoryScope", str)
 """Name of a set of documents that the same callers may read."""
 

@@ -224,7 +224,7 @@ class MemoryIndex(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Embeddings:
-    """Vectors of some texts in their order, as little-endian 32-bit floats, and the tokens that they took."""
+    """Vectors of some texts in their order, as 32-bit floats, and the tokens that they took."""
 
     vectors: Sequence[bytes]
     tokens: int = 0

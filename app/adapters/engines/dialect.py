@@ -12,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 from app.adapters.engines.wire.deltas import Delta
 from app.domain.contract.messages import Message, ModelMessage
 from app.domain.model_call import AttemptFailureReason, EngineCall
+from app.ports.memory import Embeddings
 from app.ports.model import EngineError, EngineProfile
 
 
@@ -76,6 +77,19 @@ class RetryDelayDialect(Protocol):
 
     def retry_delay(self, body: bytes) -> float | None:
         """Return the seconds to wait; None where the body names none."""
+        ...
+
+
+@runtime_checkable
+class EmbeddingDialect(Protocol):
+    """A dialect whose provider makes vectors of texts."""
+
+    def encode_embeddings(self, texts: Sequence[str], profile: EngineProfile, dimension: int | None) -> EncodedRequest:
+        """Encode the request for the vectors of the texts, of that size if there is one."""
+        ...
+
+    def decode_embeddings(self, body: bytes) -> Embeddings:
+        """Decode the reply to such a request. Raises: EngineError."""
         ...
 
 

@@ -16,7 +16,7 @@ from app.capabilities.limits.usage_meter import UsageMeter
 from app.domain.access.principal import Principal
 from app.domain.contract.response import TokenUsage
 from app.domain.failures import Failure
-from app.domain.memory import EmbeddingCharge
+from app.domain.memory import DEFAULT_DIMENSION, EmbeddingCharge
 from app.domain.token_prices import FREE
 from app.ports.memory import EmbeddingEngine, Embeddings, VectorSpace
 from app.ports.model import EngineError
@@ -24,12 +24,12 @@ from app.ports.runtime import Clock, ThreadPool
 
 HASHED_NGRAMS: Final = "hashed_ngrams"
 """Name of the embedder that is built in."""
-DEFAULT_DIMENSION: Final = 256
 FLOAT_BYTES: Final = 4
 _VERSION: Final = "1"
 _BATCH: Final = 64
-_BYTES_PER_TOKEN: Final = 2
-"""Fewest bytes of text that a token stands for, as far as a reservation is concerned."""
+_LEAST_BYTES_PER_TOKEN: Final = 2
+_BYTES_PER_TOKEN: Final = 4
+"""Bytes of text that a token stands for: for a reservation, and where an engine does not count them."""
 
 
 class EmbeddingError(Exception):
@@ -112,14 +112,15 @@ class EngineEmbedder:
         if quota is not None and quota.has_cost_limit and self._engine.profile.price is None:
             raise EmbeddingError("the caller has a cost limit, and the embedder has no price")
         sent = [text.encode("utf-8", "replace").decode() for text in texts]
-        most = sum(len(text.encode()) for text in sent) // _BYTES_PER_TOKEN + len(sent)
+        size = sum(len(text.encode()) for text in sent)
+        most = size // _LEAST_BYTES_PER_TOKEN + len(sent)
         reservation = None
         if quota is not None and quota.needs_reservation:
             reservation = await quota.reserve(most, self._cost(most))
         tokens = 0
         try:
             embeddings = await self._engine.embed(sent, self.space.dimension)
-            tokens = embeddings.tokens or most
+            tokens = embeddings.tokens or size // _BYTES_PER_TOKEN + len(sent)
         finally:
             if reservation is not None:
                 reservation.settle(tokens, self._cost(tokens))

@@ -1,11 +1,18 @@
 """Documents over HTTP: storing, sharing, searching and deleting them."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from pydantic import ValidationError
 
+from app.bootstrap.service import open_service
+from app.domain.failures import ConfigurationFailure
+from app.ports.runtime import Clock
+from app.settings import Settings
 from tests.support.callers import Caller, callers
 from tests.support.http_server import HttpAnswer
 
@@ -142,3 +149,72 @@ async def test_a_search_and_a_document_take_a_request_each(tmp_path: Path) -> No
         for answer in (await put(ada, "ulm"), await search(ada, "church")):
             assert (answer.status, answer.json["code"]) == (429, "REQUEST_RATE_LIMITED")
         assert (await ada.get("/v1/memory/ulm")).status == 200
+
+
+EMBEDDED = {
+    "engines": {"primary": {"model": "rehearsal://", "price": {"input": 1_000.0, "output": 0.0}}},
+    "memory": {"embedder": "primary", "dimensions": 32},
+}
+
+
+async def test_an_engine_embeds_and_charges_the_caller(tmp_path: Path) -> None:
+    async with callers(tmp_path, GRANTS, **EMBEDDED) as (by_name, _):
+        ada = by_name["ada"]
+        assert (await put(ada, "ulm")).json["embedded"] is True
+        assert (await search(ada, "churches")).json["data"][0]["source"] == "ulm#1"
+        used = (await ada.get("/v1/usage?by=model")).json["data"]
+        assert [(each["model"], each["executions"], each["output_tokens"]) for each in used] == [("rehearsal", 0, 0)]
+        tokens = used[0]["input_tokens"]
+        assert tokens > 10
+        assert used[0]["cost"]["amount"] == pytest.approx(tokens / 1_000)
+        assert (await by_name["eve"].get("/v1/usage?by=model")).json["data"] == []
+
+
+@pytest.mark.parametrize("directive", ["[[fail:500]]", "[[slow:3]]"])
+async def test_a_document_is_stored_although_its_engine_is_down_or_slow(tmp_path: Path, directive: str) -> None:
+    async with callers(tmp_path, GRANTS, **EMBEDDED) as (by_name, _):
+        ada = by_name["ada"]
+        await put(ada, "bonn", "Bonn was a capital.")
+        assert (await put(ada, "ulm", f"{ULM} {directive}")).json["embedded"] is False
+        found = (await search(ada, "tallest church")).json
+        assert ({each["source"] for each in found["data"]}, found["vector"]) == ({"ulm#1", "bonn#1"}, "answered")
+        found = (await search(ada, f"tallest church {directive}")).json
+        assert ([each["score"] for each in found["data"]], found["vector"]) == ([1.0], "failed")
+
+
+async def test_a_slow_document_is_embedded_later(tmp_path: Path, clock: Clock) -> None:
+    async with callers(tmp_path, GRANTS, **EMBEDDED) as (by_name, _):
+        ada = by_name["ada"]
+        assert (await put(ada, "ulm", f"{ULM} [[slow:3]]")).json["embedded"] is False
+        # The service reads the time of day, which does not follow virtual time: the document is made due at once.
+        with closing(sqlite3.connect(tmp_path / "portico.db")) as connection, connection:
+            connection.execute("UPDATE memory_documents SET embed_at = 1")
+        await clock.sleep(20)
+        assert (await ada.get("/v1/memory/ulm")).json["embedded"] is True
+        assert (await search(ada, "churches")).json["vector"] == "answered"
+
+
+async def test_a_limit_of_tokens_holds_for_embeddings(tmp_path: Path) -> None:
+    tenants = {"red": {"tokens": "100/3600"}}
+    async with callers(tmp_path, GRANTS, tenants=tenants, **EMBEDDED) as (by_name, _):
+        ada = by_name["ada"]
+        assert (await put(ada, "ulm")).json["embedded"] is True
+        assert (await put(ada, "long", "word " * 500)).json["embedded"] is False
+        found = (await search(ada, "church " + "x " * 200)).json
+        assert ([each["source"] for each in found["data"]], found["vector"]) == (["ulm#1"], "failed")
+
+
+@pytest.mark.parametrize(
+    ("embedder", "message"),
+    [
+        ("other", "memory.embedder: must name an engine"),
+        ("scripted", "memory.embedder: the engine scripted has no emb"),
+    ],
+)
+async def test_an_embedder_has_to_be_an_engine_with_embeddings(tmp_path: Path, embedder: str, message: str) -> None:
+    (tmp_path / "replies.json").write_text("[]")
+    engines = {"scripted": {"model": f"scripted:///{tmp_path}/replies.json"}}
+    with pytest.raises((ConfigurationFailure, ValidationError)) as caught:
+        async with open_service(Settings.model_validate({"engines": engines, "memory": {"embedder": embedder}})):
+            pass
+    assert message in str(caught.value)

@@ -1,5 +1,6 @@
 """The generateContent dialect of the Gemini API."""
 
+from collections.abc import Sequence
 from typing import Final
 from urllib.parse import quote
 
@@ -8,7 +9,10 @@ from app.adapters.engines.gemini import replies
 from app.adapters.engines.gemini.errors import error_of, reason_of, reported_fault, retry_delay
 from app.adapters.engines.gemini.request import PARAMETER_NAMES, build_request
 from app.adapters.engines.unsupported import unsent_message_parts, unsent_options
+from app.adapters.engines.wire.embeddings import token_count, vector_of
+from app.adapters.engines.wire.json_fields import as_objects, detail, parse_object
 from app.domain.model_call import AttemptFailureReason, EngineCall
+from app.ports.memory import Embeddings
 from app.ports.model import EngineCapabilities, EngineProfile
 
 CAPABILITIES: Final = EngineCapabilities(schema=True, embeddings=True)
@@ -32,6 +36,19 @@ class GeminiDialect:
             *unsent_message_parts(call.messages, ("system",)),
         )
         return EncodedRequest(f"{_path(profile.model)}:{method}", body, withheld)
+
+    def encode_embeddings(self, texts: Sequence[str], profile: EngineProfile, dimension: int | None) -> EncodedRequest:
+        size = {} if dimension is None else {"outputDimensionality": dimension}
+        model = f"models/{profile.model.removeprefix('models/')}"
+        requests = [{"model": model, "content": {"parts": [{"text": text}]}, **size} for text in texts]
+        return EncodedRequest(f"{_path(profile.model)}:batchEmbedContents", {"requests": requests})
+
+    def decode_embeddings(self, body: bytes) -> Embeddings:
+        reply = parse_object(body)
+        if reply.get("error"):
+            raise reported_fault(reply["error"])
+        vectors = [vector_of(each.get("values")) for each in as_objects(reply.get("embeddings"))]
+        return Embeddings(vectors, token_count(detail(reply, "usageMetadata", "promptTokenCount")))
 
     decode = staticmethod(replies.decode_reply)
     decode_chunk = staticmethod(replies.decode_event)

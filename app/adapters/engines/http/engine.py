@@ -17,7 +17,7 @@ A stream is left at its end marker. A connection failure after a terminal marker
 """
 
 from asyncio import get_running_loop
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -26,7 +26,7 @@ import anyio
 import anyio.to_thread
 import orjson
 
-from app.adapters.engines.dialect import Dialect, RetryDelayDialect
+from app.adapters.engines.dialect import Dialect, EmbeddingDialect, RetryDelayDialect
 from app.adapters.engines.http.transport import HttpRequest, HttpResponse, Transport, TransportError
 from app.adapters.engines.timeouts import Timeouts
 from app.adapters.engines.wire.deltas import UNKNOWN_FRAME, Delta
@@ -37,6 +37,7 @@ from app.adapters.engines.wire.json_lines import JsonLinesParser
 from app.adapters.engines.wire.reply_builder import ReplyBuilder
 from app.adapters.engines.wire.usage import UsageBounds
 from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
+from app.ports.memory import Embeddings
 from app.ports.model import EngineError, EngineProfile, Progress
 from app.ports.runtime import Clock
 
@@ -80,7 +81,7 @@ class Endpoint:
 
 
 class HttpEngine:
-    """Implements `Engine`."""
+    """Implements `Engine`, and `EmbeddingEngine` where the dialect has embeddings."""
 
     def __init__(
         self,
@@ -124,6 +125,19 @@ class HttpEngine:
         if timeout.cancelled_caught:
             raise _timed_out()
 
+    async def embed(self, texts: Sequence[str], dimension: int | None) -> Embeddings:
+        dialect = self._dialect
+        if not isinstance(dialect, EmbeddingDialect):
+            raise EngineError(AttemptFailureReason.REFUSED, "the provider has no embeddings")
+        encoded = dialect.encode_embeddings(texts, self.profile, dimension)
+        request = self._request("POST", encoded.path, orjson.dumps(encoded.body))
+        with anyio.move_on_after(self._endpoint.timeouts.attempt_seconds):
+            async with self._transport.exchange(request) as response:
+                await self._raise_for_status(response)
+                body = await self._whole(response)
+            return await anyio.to_thread.run_sync(dialect.decode_embeddings, body, abandon_on_cancel=True)
+        raise _timed_out()
+
     async def ping(self) -> str:
         with anyio.move_on_after(self._endpoint.timeouts.idle_seconds):
             async with self._transport.exchange(self._request("GET", self._dialect.probe_path)) as response:
@@ -144,6 +158,15 @@ class HttpEngine:
             headers = {name: value for name, value in headers.items() if name.lower() not in replaced}
             headers.update(endpoint.headers)
         return HttpRequest(method, endpoint.base_url.rstrip("/") + path, headers, body)
+
+    async def _whole(self, response: HttpResponse) -> bytes:
+        """Return the body of a response that is read at once."""
+        body, limit = bytearray(), self._endpoint.limits.response_bytes
+        while data := await response.read():
+            body += data
+            if len(body) > limit:
+                raise malformed_reply(f"the reply is longer than {limit} bytes")
+        return bytes(body.removeprefix(BYTE_ORDER_MARK))
 
     async def _raise_for_status(self, response: HttpResponse) -> None:
         if not 200 <= response.status < 300:

@@ -35,9 +35,7 @@ from app.domain.failures import Code, ConfigurationFailure
 from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
 from app.ports.model import EngineCapabilities, EngineError, EngineProfile, Progress
 
-CAPABILITIES: Final = EngineCapabilities(
-    schema=True, grammar=True, tools=False, forced_calls=False, images=False, embeddings=True
-)
+CAPABILITIES: Final = EngineCapabilities(schema=True, grammar=True, tools=False, forced_calls=False, images=False)
 MAGIC: Final = b"GGUF"
 T = TypeVar("T")
 

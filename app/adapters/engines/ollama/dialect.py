@@ -18,11 +18,13 @@ from app.adapters.engines.ollama import replies
 from app.adapters.engines.ollama.errors import error_of, reason_of, reported_fault
 from app.adapters.engines.ollama.schemas import response_format, supported_schema
 from app.adapters.engines.unsupported import translated_hints, unsent_message_parts, unsent_options
-from app.adapters.engines.wire.json_fields import as_text
+from app.adapters.engines.wire.embeddings import token_count, vector_of
+from app.adapters.engines.wire.json_fields import as_list, as_text, parse_object
 from app.domain.contract.messages import Message, ToolCall
 from app.domain.contract.request import ExecutionHints
 from app.domain.model_call import AttemptFailureReason, EngineCall
 from app.domain.tools import ToolDefinition
+from app.ports.memory import Embeddings
 from app.ports.model import EngineCapabilities, EngineProfile
 
 TOP_LEVEL_OPTIONS: Final = frozenset({"think", "keep_alive", "truncate", "shift"})
@@ -64,6 +66,17 @@ class OllamaDialect:
             body,
             (*unsent_options(call, PARAMETER_NAMES, body, body["options"]), *unsent_message_parts(call.messages)),
         )
+
+    def encode_embeddings(self, texts: Sequence[str], profile: EngineProfile, dimension: int | None) -> EncodedRequest:
+        size = {} if dimension is None else {"dimensions": dimension}
+        return EncodedRequest("/api/embed", {"model": profile.model, "input": list(texts), **size})
+
+    def decode_embeddings(self, body: bytes) -> Embeddings:
+        reply = parse_object(body)
+        if reply.get("error"):
+            raise reported_fault(reply["error"])
+        vectors = [vector_of(each) for each in as_list(reply.get("embeddings"))]
+        return Embeddings(vectors, token_count(reply.get("prompt_eval_count")))
 
     decode = staticmethod(replies.decode_reply)
     decode_chunk = staticmethod(replies.decode_reply)

@@ -18,6 +18,7 @@ import orjson
 
 from app.adapters.engines.dialect import EncodedRequest, opaque_blocks
 from app.adapters.engines.openai import chat_replies, schemas
+from app.adapters.engines.openai.embeddings import decode_embeddings, encode_embeddings
 from app.adapters.engines.openai.errors import error_of, reason_of, reported_fault
 from app.adapters.engines.openai.models import is_openai_model, without_unsupported_sampling
 from app.adapters.engines.unsupported import DEFAULT_NAMES, translated_hints, unsent_message_parts, unsent_options
@@ -77,6 +78,8 @@ class ChatCompletionsDialect:
             (*unsent_options(call, names, body), *unsent_message_parts(_with_unusable_name(call.messages))),
         )
 
+    encode_embeddings = staticmethod(encode_embeddings)
+    decode_embeddings = staticmethod(decode_embeddings)
     decode = staticmethod(chat_replies.decode_reply)
     decode_chunk = staticmethod(chat_replies.decode_event)
     reported_fault = staticmethod(reported_fault)

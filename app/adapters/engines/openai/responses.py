@@ -18,6 +18,7 @@ import orjson
 
 from app.adapters.engines.dialect import EncodedRequest, opaque_blocks
 from app.adapters.engines.openai import response_events, schemas
+from app.adapters.engines.openai.embeddings import decode_embeddings, encode_embeddings
 from app.adapters.engines.openai.errors import error_of, reason_of, reported_fault
 from app.adapters.engines.openai.models import may_reason, without_unsupported_sampling
 from app.adapters.engines.unsupported import translated_hints, unsent_message_parts, unsent_options
@@ -73,6 +74,8 @@ class ResponsesDialect:
             (*unsent_options(call, PARAMETER_NAMES, body), *unsent_message_parts(call.messages, ("assistant",))),
         )
 
+    encode_embeddings = staticmethod(encode_embeddings)
+    decode_embeddings = staticmethod(decode_embeddings)
     decode = staticmethod(response_events.decode_reply)
     decode_chunk = staticmethod(response_events.decode_event)
     reported_fault = staticmethod(reported_fault)

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
+from anyio import to_thread
 from anyio.lowlevel import checkpoint
 
 from app.adapters.engines.rehearsal.phases import answer_phase
@@ -37,11 +38,13 @@ from app.capabilities.prompting.prompts.output_format import REJECTED_ANSWER_NOT
 from app.domain.contract.messages import Message, ToolCall
 from app.domain.contract.request import ExecutionHints, NamedTool
 from app.domain.contract.response import TokenUsage
+from app.domain.memory import DEFAULT_DIMENSION
 from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
+from app.ports.memory import Embeddings
 from app.ports.model import EngineCapabilities, EngineError, EngineProfile, Progress
 from app.ports.runtime import Clock
 
-CAPABILITIES: Final = EngineCapabilities(schema=True, schema_with_tools=True, grammar=True)
+CAPABILITIES: Final = EngineCapabilities(schema=True, schema_with_tools=True, grammar=True, embeddings=True)
 MODEL: Final = "rehearsal"
 NOTICE: Final = "This is the rehearsal engine, no model was asked."
 _ECHO_CHARACTERS: Final = 300
@@ -66,6 +69,21 @@ class RehearsalEngine:
     async def ping(self) -> str:
         return "rehearsal: answers without a model"
 
+    async def embed(self, texts: Sequence[str], dimension: int | None) -> Embeddings:
+        """Return hashed n-grams; a directive in a text is obeyed. Raises: EngineError."""
+        directives = _directives(" ".join(texts))
+        if "slow" in directives:
+            await self._clock.sleep(float(directives["slow"]))
+        _fail_as(directives)
+
+        def make() -> list[bytes]:
+            # numpy is imported when it is used first, by a thread, since it takes 0.1 s.
+            from app.capabilities.memory.hashed_ngrams import hashed_vectors  # noqa: PLC0415 - see above
+
+            return hashed_vectors(texts, dimension or DEFAULT_DIMENSION)
+
+        return Embeddings(await to_thread.run_sync(make), sum(map(UNCORRECTED.text, texts)))
+
     async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
         turn = _last_turn(call.messages)
         directives = turn.directives
@@ -73,9 +91,7 @@ class RehearsalEngine:
         progress.usage(_usage(read_tokens, 0))
         if "slow" in directives:
             await self._clock.sleep(float(directives["slow"]))
-        if "fail" in directives:
-            status = int(directives["fail"])
-            raise EngineError(reason_by_status(status), f"rehearsed: the message asked for {status}")
+        _fail_as(directives)
         reply = _reply(turn, call, read_tokens)
         words = _stream_pieces(reply.text, call) if stream else []
         for word in words[:_GARBLED_WORDS] if "garble" in directives else words:
@@ -98,11 +114,24 @@ class _Turn:
 def _last_turn(messages: Sequence[Message]) -> _Turn:
     last = max((index for index, message in enumerate(messages) if _is_request(message)), default=-1)
     text = _asked_text(messages[last].text) if last >= 0 else ""
+    directives = _directives(text)
+    results = tuple(message for message in messages[last + 1 :] if message.role == "tool")
+    return _Turn(_DIRECTIVE.sub("", text).strip(), directives, results)
+
+
+def _directives(text: str) -> dict[str, str]:
+    """Return the directives of a text with their values; the first of each kind counts."""
     directives: dict[str, str] = {}
     for found in _DIRECTIVE.finditer(text):
         directives = {key: value for key, value in found.groupdict().items() if value} | directives
-    results = tuple(message for message in messages[last + 1 :] if message.role == "tool")
-    return _Turn(_DIRECTIVE.sub("", text).strip(), directives, results)
+    return directives
+
+
+def _fail_as(directives: Mapping[str, str]) -> None:
+    """Raise the failure that the directives ask for, if any. Raises: EngineError."""
+    if "fail" in directives:
+        status = int(directives["fail"])
+        raise EngineError(reason_by_status(status), f"rehearsed: the message asked for {status}")
 
 
 def _asked_text(text: str) -> str:
