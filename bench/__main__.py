@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from bench.access import ACCESS_SCENARIOS
 from bench.flows import FLOW_SCENARIOS
+from bench.guards import guards
 from bench.hostile import HOSTILE_SCENARIOS
 from bench.local_storage import LOCAL_STORAGE_SCENARIOS
 from bench.orchestration import orchestration
@@ -41,6 +42,7 @@ def main(
             *SCENARIOS,
             orchestration,
             prompts,
+            guards,
             tools,
             *ACCESS_SCENARIOS,
             *FLOW_SCENARIOS,

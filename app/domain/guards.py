@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
 from app.domain.contract.messages import Message
+from app.domain.contract.request import SystemRequest
 from app.domain.contract.rules import Rule
 from app.domain.failures import Code, ValidationFailure
 
@@ -85,6 +86,18 @@ def broken_input_rules(violations: Sequence[Mapping[str, Any]]) -> ValidationFai
     """Return the failure of an input that breaks the rules of its own request."""
     details = {"guard": INPUT_RULES, "violations": list(violations)}
     return ValidationFailure(Code.VALIDATION_INPUT_REFUSED, "the last user message breaks input.rules", details)
+
+
+def texts_of_request(request: SystemRequest, instructions: str | None) -> Iterator[InputText]:
+    """Yield the texts of a request that models or tools may read, and the instructions of its session."""
+    yield from texts_of_messages(request.messages)
+    if instructions is not None:
+        yield InputText(instructions)
+    if request.plan is not None:
+        for step in request.plan.steps or ():
+            yield from texts_of_value(step.input)
+    if request.flow is not None:
+        yield from texts_of_value(request.flow.input)
 
 
 def texts_of_messages(messages: Iterable[Message]) -> Iterator[InputText]:

@@ -278,7 +278,7 @@ class Facade:
     async def quote(self, request: SystemRequest, principal: Principal) -> Quote:
         """Return the most that the request can take. Raises: Failure for a request that `execute` would refuse."""
         principal, _ = await self._authenticated(principal, DEFAULT_OPTIONS)
-        request, limits, _, agent, _, _ = await self._admit(request, principal)
+        request, limits, _, agent, _, guards = await self._admit(request, principal)
         environment = self._environment
         quotes = QuoteCalculator(
             environment.catalogue,
@@ -288,7 +288,7 @@ class Facade:
             environment.agents,
             environment.compacts_sessions,
         )
-        quote = partial(quotes.quote, request, limits, agent, principal.permissions)
+        quote = partial(quotes.quote, request, limits, agent, principal.permissions, guards.judges)
         return await environment.thread_pool.run(quote)
 
     def limits_of(self, principal: Principal) -> Sequence[PolicyStatus]:

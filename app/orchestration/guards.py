@@ -26,7 +26,7 @@ from app.domain.guards import (
     RequestedJudge,
     broken_input_rules,
     refused_input,
-    texts_of_messages,
+    texts_of_request,
     texts_of_value,
 )
 from app.domain.plan.steps import STEP_SPECS, named_tools
@@ -58,7 +58,7 @@ async def check_request(
     if not environment.guards:
         return GuardResult(verdicts)
     guards = _watching(environment, pattern, request)
-    texts = list(_texts_of_request(request, instructions))
+    texts = list(texts_of_request(request, instructions))
     verdicts += await _check(environment, guards, texts)
     judges = [RequestedJudge(each.name, each.action, each.intent, each.model) for each in guards if _is_judge(each)]
     return GuardResult(verdicts, tuple(judges))
@@ -177,17 +177,6 @@ def _value_of(text: str) -> JsonValue:
     except orjson.JSONDecodeError:
         return None
     return value
-
-
-def _texts_of_request(request: SystemRequest, instructions: str | None) -> Iterator[InputText]:
-    yield from texts_of_messages(request.messages)
-    if instructions is not None:
-        yield InputText(instructions)
-    if request.plan is not None:
-        for step in request.plan.steps or ():
-            yield from texts_of_value(step.input)
-    if request.flow is not None:
-        yield from texts_of_value(request.flow.input)
 
 
 def _watching(environment: Environment, pattern: Pattern, request: SystemRequest) -> list[ConfiguredGuard]:

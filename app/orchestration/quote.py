@@ -13,10 +13,18 @@ from app.domain.agents import ConfiguredAgent, RequestedAgent, models_of
 from app.domain.contract.quote import Quote
 from app.domain.contract.request import PlanOptions, SystemRequest
 from app.domain.contract.response import Cost
+from app.domain.guards import RequestedJudge
 from app.domain.journal.header import EffectiveLimits
 from app.domain.lifecycle import Mode
 from app.orchestration.admission import tools_of_steps
-from app.orchestration.execution.pattern import TOOL_ATTEMPTS, BoundInputs, Pattern, UpperBound, max_token_price
+from app.orchestration.execution.pattern import (
+    TOOL_ATTEMPTS,
+    BoundInputs,
+    Pattern,
+    UpperBound,
+    in_parallel,
+    max_token_price,
+)
 from app.orchestration.pipeline.stages import allowed_tools
 
 _GRACE_S = 5.0
@@ -40,8 +48,12 @@ class QuoteCalculator:
         limits: EffectiveLimits,
         agent: RequestedAgent | None = None,
         permissions: Permissions = ALL,
+        judges: Sequence[RequestedJudge] = (),
     ) -> Quote:
-        """Return the upper bounds of an admitted request; `limits` are those that admission returned."""
+        """Return the upper bounds of an admitted request; `limits` are those that admission returned.
+
+        The `judges` are asked about its input, beside all else.
+        """
         pattern = self.patterns[request.mode]
         tools = allowed_tools(request, pattern, self.registry, agent, permissions)
         inputs = BoundInputs(request, limits, tools, self.catalogue, self.registry, pattern.static_plan)
@@ -54,10 +66,13 @@ class QuoteCalculator:
         planned = tools_of_steps(plan if plan.steps else PlanOptions(steps=list(pattern.static_plan or ())))
         agents = self.agents.behind_any([*tools, *planned, *pattern.own_tools(request)])
         bound = _with_agents(bound, self._nested(inputs, agents), limits)
+        judged = in_parallel(inputs.inferences(inputs.inferences_per_ask, judge.model) for judge in judges)
+        bound = bound.concurrent_with(judged)
+        judges_models = [judge.model for judge in judges]
         tokens = bound.tokens if limits.tokens is None else min(bound.tokens, limits.tokens + bound.tokens_in_flight)
         highest_price = max(
             max_token_price(engine.profile)
-            for engine in self.catalogue.engines_for([*pattern.models(request), *models_of(agents)])
+            for engine in self.catalogue.engines_for([*pattern.models(request), *models_of(agents), *judges_models])
         )
         cost = min(bound.cost, tokens * highest_price)
         if limits.cost is not None:

@@ -8,7 +8,7 @@ from pydantic import Field, StringConstraints, model_validator
 from app.capabilities.guards.pattern_set import MAX_PATTERN_BYTES
 from app.domain.contract.rules import MAX_RULES, Rule, RuleName
 from app.domain.guards import RESERVED_NAMES, ConfiguredGuard, GuardAction, GuardType, SensitiveKind
-from app.settings.values import NOT_IN_THIS_VERSION, Table
+from app.settings.values import Table
 
 GuardName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
 Names = Annotated[tuple[GuardName, ...], Field(strict=False)]
@@ -51,8 +51,6 @@ class GuardSettings(Table):
         for key in ("rules", "kinds", "patterns", "intent", "model"):
             if getattr(self, key) and key not in _KEYS_OF_TYPE[self.type]:
                 raise ValueError(f"{key} has no meaning for type {self.type}")
-        if self.type == "judge":
-            raise ValueError(NOT_IN_THIS_VERSION)
         required = _REQUIRED.get(self.type)
         if required is not None and not getattr(self, required):
             raise ValueError(f"{required} is needed by type {self.type}")

@@ -107,6 +107,9 @@ CONVERGENCE = Example(
     f"I have looked at it. {json.dumps(ASSESSMENT)} That is all.",
     {"converged": False, "coherence_score": 1.0, "reason_codes": ("missing_part",)},
 )
+INPUT_JUDGEMENT = Example(
+    {"intent": "Ask for medical advice.", "texts": (REQUEST,)}, '{"refused": false}', {"refused": False}
+)
 JUDGEMENT = Example(JUDGED, '{"valid": true, "score": 0.9}', {"valid": True, "score": 0.9, "issues": ()})
 REFINED = {
     "refinements": [{"action": "replace", "target_step": "compare", "new_step": COMPARE, "reason": "It failed."}]
@@ -188,6 +191,8 @@ EXAMPLES: dict[PromptId, Example] = {
     PromptId.ANSWER_SYNTHESIS_USER: SYNTHESIS,
     PromptId.ANSWER_JUDGEMENT_SYSTEM: JUDGEMENT,
     PromptId.ANSWER_JUDGEMENT_USER: JUDGEMENT,
+    PromptId.INPUT_JUDGEMENT_SYSTEM: INPUT_JUDGEMENT,
+    PromptId.INPUT_JUDGEMENT_USER: INPUT_JUDGEMENT,
     PromptId.STRUCTURED_CONTRACT_SYSTEM: Example({"json_schema": {"type": "object", "required": ["ferry", "price"]}}),
     PromptId.GRAMMAR_CONTRACT_SYSTEM: Example({"grammar": 'root ::= "yes" | "no"'}),
     PromptId.STRUCTURED_ANSWER_USER: Example(),

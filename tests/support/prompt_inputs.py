@@ -7,6 +7,7 @@ from app.capabilities.prompting.prompts.answer import AnswerSynthesisInput
 from app.capabilities.prompting.prompts.assessment import (
     AnswerJudgementInput,
     ConvergenceAssessmentInput,
+    InputJudgementInput,
     SemanticCheckInput,
     SemanticIssue,
 )
@@ -52,6 +53,7 @@ def prompt_inputs(text: str) -> dict[PromptId, PromptInput]:
     profile = DEFAULT_PROFILE.model_copy(update={"raw_inference": text})
     step = {"name": "a", "type": "tool", "input": {"name": "gone", "arguments": {text: text}}}
     call = {"step": "a", "tool": "look", "arguments": {text: text}, "parameters": {"description": text}}
+    guarded = InputJudgementInput(intent=text or "x", texts=(text, text))
     judged = AnswerJudgementInput(request=text, intent=text or "x", answer={text: text})
     synthesis = AnswerSynthesisInput.model_validate(
         {
@@ -107,6 +109,8 @@ def prompt_inputs(text: str) -> dict[PromptId, PromptInput]:
         PromptId.ANSWER_SYNTHESIS_USER: synthesis,
         PromptId.ANSWER_JUDGEMENT_SYSTEM: judged,
         PromptId.ANSWER_JUDGEMENT_USER: judged,
+        PromptId.INPUT_JUDGEMENT_SYSTEM: guarded,
+        PromptId.INPUT_JUDGEMENT_USER: guarded,
         PromptId.STRUCTURED_CONTRACT_SYSTEM: StructuredContractInput(json_schema={"description": text}),
         PromptId.GRAMMAR_CONTRACT_SYSTEM: GrammarContractInput(grammar=text or "x"),
         PromptId.STRUCTURED_VIOLATIONS_USER: StructuredViolationsInput.from_pairs([(text, text)]),

@@ -58,6 +58,7 @@ SYSTEM_PROMPTS: Final[Mapping[PromptId, PromptId]] = MappingProxyType({
     PromptId.SUPERVISOR_REPAIR_MISSINGTOOL_USER: PromptId.SUPERVISOR_REPAIR_SYSTEM,
     PromptId.ANSWER_SYNTHESIS_USER: PromptId.ANSWER_SYNTHESIS_SYSTEM,
     PromptId.ANSWER_JUDGEMENT_USER: PromptId.ANSWER_JUDGEMENT_SYSTEM,
+    PromptId.INPUT_JUDGEMENT_USER: PromptId.INPUT_JUDGEMENT_SYSTEM,
 })
 # fmt: on
 """The system prompt of each user prompt that has one."""

@@ -219,7 +219,8 @@ class ResponseMetadata(_Outbound):
     flags: list[str] = Field(
         default_factory=list,
         description="Warnings: `usage_implausible` if a provider reported token counts that cannot be true, which an"
-        " estimate replaced.",
+        " estimate replaced; the names of guards that tripped and only flag, `input_rules` for warnings of the rules of"
+        " the request; `guardrail_failed` if a judge of the input gave no judgement.",
     )
     sources: list[Source] = Field(
         default_factory=list,

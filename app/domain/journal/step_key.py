@@ -6,7 +6,7 @@ Inferences and tool calls are compositions: their attempts are `k/0`, `k/1`, …
 gather are enough, or that the time limit of a branch has passed, is recorded under the key of the step it belongs to.
 What PREPARE has to wait for comes before it, under the key `prepare/r` for the search of the memory.
 A worker's validation of the answer of step k is `k/validation`; it takes no ordinal. The decisions of policy about tool
-call k are `k/decision/0`, `k/decision/1`, ….
+call k are `k/decision/0`, `k/decision/1`, …. The judges of the input have the branches `guard/0`, `guard/1`, ….
 """
 
 from functools import lru_cache
@@ -104,4 +104,6 @@ PREPARE_KEY = StepKey("prepare")
 COMPACTION_KEY = StepKey("prepare/c")
 RETRIEVAL_KEY = StepKey("prepare/r")
 STOP_KEY = StepKey("stop")
+GUARD_KEY = StepKey("guard")
+"""Parent of the judges' branches, and the decision that one of them refused the input."""
 LIMIT_KEY = StepKey("limit")

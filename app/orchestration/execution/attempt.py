@@ -46,6 +46,7 @@ from app.domain.model_call import NO_RESPONSE_FORMAT, AttemptFailureReason, Engi
 from app.domain.token_prices import FREE
 from app.domain.tool_policy import ToolCaller
 from app.domain.tools import OfferedTool, ToolDefinition
+from app.orchestration.execution.branches import InputGate
 from app.orchestration.execution.effect import Effect
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.execution import Execution
@@ -139,6 +140,28 @@ class PreparedCall:
         return self.estimated if sent.messages is self.call.messages and sent.tools is self.call.tools else None
 
 
+class HeldDeltas:
+    """Deltas of one attempt, which are held until the judges of the input have passed it."""
+
+    def __init__(self, gate: InputGate, publish: Callable[[InferenceDelta], None]) -> None:
+        self._gate = gate
+        self._publish = publish
+        self._is_void = False
+
+    def publish(self, delta: InferenceDelta) -> None:
+        """Publish the delta, now or when the gate opens."""
+        self._gate.hold(partial(self._publish_valid, delta))
+
+    def were_published(self) -> bool:
+        """Return True if deltas of the failed attempt were published; those that are still held never will be."""
+        self._is_void = not self._gate.is_open
+        return self._gate.is_open
+
+    def _publish_valid(self, delta: InferenceDelta) -> None:
+        if not self._is_void:
+            self._publish(delta)
+
+
 class AttemptStream:
     """Stream of one attempt: what has arrived of it so far.
 
@@ -149,6 +172,8 @@ class AttemptStream:
     def __init__(self, segment: str, *, has_schema: bool) -> None:
         self.segment = segment
         self.publish: Callable[[InferenceDelta], None] | None = None
+        self.held: HeldDeltas | None = None
+        """The deltas that wait for the judges of the input, if there are any."""
         self.usage_so_far: TokenUsage | None = None
         self._value = PartialAnswer() if has_schema else None
         self._pieces: list[str] = []
@@ -366,7 +391,7 @@ class ProviderAttempt(Effect):
     def streamed_deltas(self) -> list[LiveDelta]:
         """Return one delta with all the text that was published."""
         text = self._stream.partial_text
-        if self._stream.publish is None or not text:
+        if self._stream.publish is None or not text or self._execution.branches.is_withheld:
             return []
         delta = InferenceDelta(self.segment, 0, text=text)
         return [LiveDelta(self._execution.environment.clock.now(), self.correlation, delta)]
@@ -415,6 +440,9 @@ class ProviderAttempt(Effect):
         is_streamed = not self._request.is_side_question and environment.event_feed.has_subscribers(execution_id)
         if is_streamed:
             self._stream.publish = partial(environment.journal.publish_delta, execution_id, self.correlation)
+            if self._execution.branches.input_gate is not None:
+                self._stream.held = HeldDeltas(self._execution.branches.input_gate, self._stream.publish)
+                self._stream.publish = self._stream.held.publish
         try:
             engine = environment.catalogue.engines[provider]
             if engine.profile.propagates_trace:
@@ -468,7 +496,7 @@ class ProviderAttempt(Effect):
             message=error.message,
             wait=delay,
             retry_after=error.retry_after,
-            streamed=stream.has_published,
+            streamed=stream.has_published and (stream.held is None or stream.held.were_published()),
             partial=text,
             usage=self._usage_so_far() if text or stream.usage_so_far else NO_USAGE,
             duration_ms=self._elapsed_ms(execution.environment),

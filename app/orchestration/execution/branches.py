@@ -58,10 +58,62 @@ class EarlyStop(Generic[T]):
         winners = range(self.branch_count) if self.winners is None else self.winners
         return tuple(self.key.child(index) for index in range(self.branch_count) if index not in winners)
 
+    @property
+    def spared_branches(self) -> tuple[StepKey, ...]:
+        """The branches within the cancelled ones that count all the same; none here."""
+        return ()
+
     def apply(self, step: RecordedStep) -> None:
         """Take over the recorded decision."""
         assert isinstance(step.outcome, RaceDecided)  # noqa: S101 - the only outcome of a decision
         self.winners, self.decided_at = step.outcome.winners, step.at
+
+
+class InputGate:
+    """A gate that opens when all judges have passed the input, and that holds back what follows from it until then.
+
+    While it is closed, no tool starts and deltas are held. `judges` have to pass it.
+    """
+
+    def __init__(self, judges: int) -> None:
+        self._left = judges
+        self.is_open = False
+        self._is_shut = False
+        self._moved = anyio.Event()
+        self._held: list[Callable[[], None]] = []
+
+    def pass_one(self) -> None:
+        """Count a judge that passed the input; the last one opens the gate, and the held deltas come first."""
+        self._left -= 1
+        if self._left or self._is_shut:
+            return
+        self.is_open = True
+        held, self._held = self._held, []
+        for publish in held:
+            publish()
+        self._moved.set()
+
+    def shut(self) -> None:
+        """Stop what waits, and drop what is held: a judge refused the input, or cannot pass it any more."""
+        if not self.is_open:
+            self._is_shut = True
+            self._held = []
+            self._moved.set()
+
+    def hold(self, publish: Callable[[], None]) -> None:
+        """Publish a delta when the gate opens."""
+        if self.is_open:
+            publish()
+        elif not self._is_shut:
+            self._held.append(publish)
+
+    async def passed(self) -> None:
+        """Return when the gate is open. Raises: BranchStopped if it was shut."""
+        if not self.is_open:
+            if not self._is_shut:
+                await self._moved.wait()
+            if self._is_shut:
+                raise BranchStopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +161,17 @@ class Branches:
         self._model_calls = model_calls
         self.model_call_slots: anyio.Semaphore | None = None
         """Slots of the model calls; None until branches run concurrently."""
+        self.input_gate: InputGate | None = None
+        """The gate that judges of the input open; None without any that refuses."""
         self.cancellable_depth = 0
         """How many gathers and timeouts that may stop a branch early are running."""
         self._scopes: dict[StepKey, anyio.CancelScope] = {}
         self._suspended: list[tuple[SuspensionRequest, NonIdempotentEffect | None]] = []
+
+    @property
+    def is_withheld(self) -> bool:
+        """True until the judges that may refuse the input have passed it."""
+        return self.input_gate is not None and not self.input_gate.is_open
 
     @property
     def open_questions(self) -> list[SuspensionRequest]:
@@ -255,7 +314,7 @@ class Branches:
         step = self._recorder.step(early_stop.key, early_stop.fingerprint)
         if step is not None:
             early_stop.apply(step)
-            self._cancel(early_stop.cancelled_branches)
+            self._cancel(early_stop.cancelled_branches, early_stop.spared_branches)
 
     def _decide(self, early_stop: EarlyStop[T], ends: dict[int, BranchEnd[T]]) -> None:
         """Record the decision once the results are enough, then cancel the other branches."""
@@ -269,7 +328,7 @@ class Branches:
         if early_stop.is_enough(results):
             decision = RaceDecided(tuple(results))
             early_stop.apply(self._recorder.record_step(early_stop.key, early_stop.fingerprint, decision))
-            self._cancel(early_stop.cancelled_branches)
+            self._cancel(early_stop.cancelled_branches, early_stop.spared_branches)
 
     def _expire(self, limit: TimeLimit, step: RecordedStep | None = None) -> None:
         """Stop the branch, whose time has passed; `step` is the recorded expiry."""
@@ -284,9 +343,9 @@ class Branches:
         self._recorder.close(())
         self._cancel_effects((ROOT,))
 
-    def _cancel(self, branches: tuple[StepKey, ...]) -> None:
+    def _cancel(self, branches: tuple[StepKey, ...], spared: tuple[StepKey, ...] = ()) -> None:
         """Let nothing begin in these branches, and cancel the effects that run there."""
-        self._recorder.close(branches)
+        self._recorder.close(branches, spared)
         self._ledger.exclude(branches)
         self._cancel_effects(branches)
 
@@ -299,6 +358,8 @@ class Branches:
         for key, scope in self._scopes.items():
             if key.is_within(*branches):
                 scope.cancel()
+        if self.input_gate is not None and ROOT in branches:
+            self.input_gate.shut()
 
 
 async def capture(

@@ -34,7 +34,8 @@ class Effect(ABC):
 
     `fingerprint` identifies the effect when it is replayed. The start event is recorded before the effect runs. An
     effect that `is_instant` never waits and uses nothing: buffered events need not be committed before it, and it is
-    not accounted for. One with a `provider` is a model call, and waits for its turn if many run at the same time.
+    not accounted for. One with a `provider` is a model call, and waits for its turn if many run at the same time. One
+    that `acts` runs a tool or other people's code, and waits until the judges of the input have passed it.
     """
 
     key: StepKey
@@ -42,6 +43,7 @@ class Effect(ABC):
     correlation: CorrelationContext
     start_event: Event | None = None
     is_instant = False
+    acts = False
 
     @property
     def provider(self) -> str | None:

@@ -137,6 +137,8 @@ class Execution:
         environment = self._environment
         if environment is None:
             self._end_replay(effect)
+        if effect.acts and self.branches.is_withheld:
+            await self._pass_gate(effect)
         if effect.is_instant:
             return recorder.complete(effect, await effect.run(environment))
         if isinstance(effect, NonIdempotentEffect):
@@ -234,6 +236,16 @@ class Execution:
         """End the branch before the effect. Raises: BranchStopped."""
         self._cancel_unfinished(effect)
         raise BranchStopped
+
+    async def _pass_gate(self, effect: Effect) -> None:
+        """Return when the judges have passed the input. Raises: BranchStopped if they will not, or if stopped."""
+        assert self.branches.input_gate is not None  # noqa: S101 - withheld only behind a gate
+        try:
+            await self.branches.input_gate.passed()
+        except BranchStopped:
+            self._refuse(effect)
+        if self.recorder.is_closed(effect.key):
+            self._refuse(effect)
 
     def _cancel_unfinished(self, effect: Effect) -> None:
         """Record that an effect which an earlier run started was cancelled."""

@@ -41,7 +41,7 @@ from app.domain.journal.outcomes import (
     ToolEnded,
     usage_of,
 )
-from app.domain.journal.step_key import RETRIEVAL_KEY, StepKey
+from app.domain.journal.step_key import GUARD_KEY, RETRIEVAL_KEY, StepKey
 from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
 from app.domain.token_prices import FREE, TokenPrices
 from app.domain.tools import ArgumentViolation
@@ -172,7 +172,8 @@ class Ledger:
         if isinstance(outcome, AttemptSucceeded):
             usage = outcome.reply.usage
             self.flags.update(outcome.reply.flags)
-            self.tool_calls.add(key, [ToolCallState(call, step_name) for call in outcome.reply.tool_calls])
+            if outcome.reply.tool_calls and not key.is_within(GUARD_KEY):
+                self.tool_calls.add(key, [ToolCallState(call, step_name) for call in outcome.reply.tool_calls])
         else:
             usage = outcome.usage
         if usage is not NO_USAGE:
@@ -281,7 +282,7 @@ class ToolCalls:
 
     def of(self, key: StepKey) -> list[ToolCallState]:
         """Return the calls that this step asked for, in call order."""
-        return self._states[key]
+        return self._states.get(key, [])
 
     def record_attempt(self, step: RecordedStep, state: ToolCallState, *, is_unsafe: bool) -> None:
         """Add an attempt at a call."""

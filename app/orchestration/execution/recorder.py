@@ -23,7 +23,7 @@ from app.domain.journal.events import (
     ToolStart,
     UnnumberedEvent,
 )
-from app.domain.journal.outcomes import Outcome, RecordedStep, StopDecision
+from app.domain.journal.outcomes import Outcome, RecordedStep, StopDecision, SuspensionAnswer
 from app.domain.journal.step_key import LIMIT_KEY, ROOT, STOP_KEY, StepKey
 from app.domain.lifecycle import SUSPENSION_EDGES, State, was_left_suspended
 from app.orchestration.execution.effect import BranchStopped, Effect
@@ -73,6 +73,7 @@ class Recorder:
         self._timeline = None if clock is None else Timeline(clock)
         self._buffer: list[UnnumberedEvent] = []
         self._cancelled: tuple[StepKey, ...] = ()
+        self._spared: tuple[StepKey, ...] = ()
         self.has_stopped = self.stop_decision is not None
         """True once the execution or a branch was stopped; before, `is_closed` need not be asked."""
         self.pattern_time = PatternTime(self.cursor.step(LIMIT_KEY) if self.has_history else None)
@@ -89,12 +90,17 @@ class Recorder:
             self.stop_decision is not None
             or self.failure is not None
             or self.pattern_time.is_over
-            or (bool(self._cancelled) and StepKey(key).is_within(*self._cancelled))
+            or (bool(self._cancelled) and StepKey(key).is_within(*self._cancelled) and not self._is_spared(key))
         )
 
-    def close(self, branches: tuple[StepKey, ...]) -> None:
-        """Let no effect begin in these branches any more."""
+    def _is_spared(self, key: str) -> bool:
+        """Return True if effects may begin at that step all the same; without one, if they may begin anywhere."""
+        return bool(self._spared) and (key == ROOT or StepKey(key).is_within(*self._spared))
+
+    def close(self, branches: tuple[StepKey, ...], spared: tuple[StepKey, ...] = ()) -> None:
+        """Let no effect begin in these branches any more, but for those within them that are `spared`."""
         self._cancelled += branches
+        self._spared += spared
         self.has_stopped = True
 
     def stop(self, reason: StopDecision | Failure) -> None:
@@ -212,6 +218,10 @@ class ReplayCursor:
         """Return True if a step is recorded that began after that one had ended."""
         numbered = (StepKey(each) for each in self._steps if each.replace("/", "").isdecimal())
         return any(key.precedes(each) for each in numbered)
+
+    def answers(self) -> list[SuspensionAnswer]:
+        """Return the answers to suspensions in the order in which they were recorded."""
+        return [step.outcome for step in self._steps.values() if isinstance(step.outcome, SuspensionAnswer)]
 
     def has_started(self, key: str) -> bool:
         """Return True if the start of that step is recorded, with or without an outcome."""

@@ -71,9 +71,10 @@ def build_response(
     termination: Termination,
     suspensions: Sequence[Suspension] = (),
 ) -> SystemResponse:
-    """Return the response. It shows what was done, however the run ended."""
+    """Return the response. It shows what was done, however the run ended, but nothing before the input was judged."""
     header, ledger, state = execution.header, execution.ledger, termination.state
-    result = termination.result or progress.partial_result
+    is_withheld = execution.branches.is_withheld
+    result = None if is_withheld else termination.result or progress.partial_result
     tool_calls = ledger.tool_calls.made()
     retrieved = retrieved_texts(ledger, progress.prepared)
     confidence, confidence_source = _confidence(result, retrieved)
@@ -83,9 +84,9 @@ def build_response(
         trace_id=header.trace_id,
         mode=header.mode,
         state=state,
-        content=ledger.partial_text if result is None else result.content,
+        content=None if is_withheld else ledger.partial_text if result is None else result.content,
         structured_output=None if result is None else result.structured_output,
-        tool_calls_made=tool_calls,
+        tool_calls_made=[] if is_withheld else tool_calls,
         confidence=confidence,
         confidence_source=confidence_source,
         validation_result=None if result is None else result.validation,

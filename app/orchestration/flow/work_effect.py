@@ -25,6 +25,8 @@ from app.ports.tool import ToolSuspended
 class WorkEffect(Effect):
     """The function of a work node, called with its input in JSON."""
 
+    acts = True
+
     def __init__(
         self,
         node: WorkNode,

@@ -13,6 +13,7 @@ import anyio
 
 from app.domain.contract.response import StepStatus
 from app.domain.failures import Cancellation, Code, Failure, OrchestrationFailure, StorageFailure
+from app.domain.failures import failure as domain_failure
 from app.domain.journal.events import INIT_ANCHOR, GuardEnd, LifecycleTransition, StageEnd
 from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import Prepared, Refused
@@ -23,6 +24,7 @@ from app.orchestration.execution.context import RunContext, prepared_context, st
 from app.orchestration.execution.effect import BranchStopped, BranchSuspended
 from app.orchestration.execution.environment import ChunkCheck, Environment
 from app.orchestration.execution.execution import Execution
+from app.orchestration.execution.input_judges import run_judged
 from app.orchestration.execution.pattern import BoundInputs, Pattern, UpperBound
 from app.orchestration.execution.progress import RunProgress
 from app.orchestration.execution.reserve import withhold_time
@@ -97,11 +99,16 @@ async def run_to_end(
         if execution.header.salvages:
             withhold_time(execution)
         try:
-            result = await _run_pattern(execution, progress, pattern, preparer, context)
+            run = partial(_run_pattern, execution, progress, pattern, preparer, context)
+            judged = execution.header.judges
+            result = await (run_judged(execution, progress, context, run) if judged else run())
         except (Failure, BranchStopped) as end:
             limit = reached_limit(execution, end)
             if limit is None:
                 raise
+            if execution.branches.is_withheld:
+                execution.recorder.pattern_time.reopen()
+                raise domain_failure(limit, "a limit was reached before the input was judged") from None
             return Termination(await salvage(execution, progress, context, limit), limit=limit)
     except Failure as failure:
         return Termination(failure=failure)

@@ -28,7 +28,7 @@ from app.domain.ids import SessionId
 from app.domain.journal.fork import Fork
 from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import Prepared, RecordedStep
-from app.domain.journal.step_key import LIMIT_KEY, STOP_KEY, StepKey, step_number_of
+from app.domain.journal.step_key import GUARD_KEY, LIMIT_KEY, STOP_KEY, StepKey, step_number_of
 from app.domain.lifecycle import Mode
 from app.orchestration.execution.branch_settings import merge_hints
 from app.orchestration.runtime.resume import status_of
@@ -177,7 +177,7 @@ def inherited_steps(history: ExecutionHistory, from_step: int) -> list[RecordedS
         number = StepKey(key).step_number
         if number is not None and number >= from_step:
             break
-        if key not in {STOP_KEY, LIMIT_KEY}:
+        if key not in {STOP_KEY, LIMIT_KEY} and not StepKey(key).is_within(GUARD_KEY):
             steps.append(step)
     return steps
 

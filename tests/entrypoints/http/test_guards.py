@@ -253,6 +253,55 @@ async def test_a_rule_that_only_warns_is_a_flag_and_an_unusable_one_is_named() -
         assert answer.json["details"]["errors"][0]["field"] == f"input.rules.{index}"
 
 
+JUDGE = {"careful": {"type": "judge", "intent": "Ask for secrets."}}
+SUM = {"name": "calculate", "arguments": {"expression": "1+1"}}
+MODES: dict[str, dict[str, Any]] = {
+    "chat": {},
+    "structured": {"output": {"schema": {"type": "object"}}},
+    "redundant": {"output": {"schema": {"type": "object"}}},
+    "plan": {"plan": {"steps": [{"name": "a", "type": "tool", "input": SUM}]}},
+    "flow": {"flow": {"name": "linear", "input": {"text": "[[refuse]]"}}},
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_judge_refuses_in_every_mode_and_nothing_is_answered_or_stored(mode: str) -> None:
+    sent = chat("Please roll 2 dice [[refuse]]", mode=mode, session_id="s", request_id="q", **MODES[mode])
+    async with portico(guardrails=JUDGE, flows=FLOWS) as (served, _):
+        answer = await served.post(sent)
+        logged = events(await served.get("/v1/executions/q/events", EVENTS))
+        replayed = await send_command(served, "replay")
+        messages = await served.get("/v1/sessions/s/messages")
+        passed = await served.post(orjson.dumps(orjson.loads(sent.replace(b"[[refuse]]", b"")) | {"request_id": "p"}))
+    assert (answer.status, answer.json["state"], answer.json["content"]) == (422, "ERROR", None)
+    assert (answer.json["error"]["code"], answer.json["error"]["details"]) == (
+        "VALIDATION_INPUT_REFUSED",
+        {"guard": "careful"},
+    )
+    assert not any(each["type"] in {"tool.start", "node.start"} for each in logged)
+    assert [each["tripped"] for each in logged if each["type"] == "guard.end"] == [True]
+    assert replayed.json["identical"] is True
+    assert messages.json["data"] == []
+    assert (passed.status, passed.json["state"]) == (200, "COMPLETE"), passed.json
+
+
+async def test_a_judge_counts_in_a_quote_and_judges_a_fork_anew() -> None:
+    async with portico() as (served, _):
+        without = await served.post(chat("Hello", tools=[]), path=QUOTE)
+    async with portico(guardrails=JUDGE, engines=ENGINES) as (served, _):
+        quoted = await served.post(chat("Hello", tools=[], model="first"), path=QUOTE)
+        answer = await served.post(says("Hello"), {"Idempotency-Key": "k"})
+        overrides = {"messages": [{"role": "user", "content": "and [[refuse]]"}]}
+        forked = [
+            await served.post(body(from_step=step, overrides=overrides), path="/v1/executions/q/fork")
+            for step in (0, "end")
+        ]
+    assert quoted.json["inferences"] > without.json["inferences"]
+    assert answer.json["state"] == "COMPLETE"
+    for each in forked:
+        assert (each.status, each.json["error"]["details"]) == (422, {"guard": "careful"})
+
+
 @pytest.mark.parametrize(
     ("table", "message"),
     [
@@ -260,6 +309,8 @@ async def test_a_rule_that_only_warns_is_a_flag_and_an_unusable_one_is_named() -
         ({"a": {"type": "pii", "action": "warn"}}, "guardrails.a.action"),
         ({"a": {"type": "pii", "rules": ["not_empty"]}}, "guardrails.a: rules has no meaning for type pii"),
         ({"a": {"type": "rules"}}, "guardrails.a: rules is needed by type rules"),
+        ({"a": {"type": "judge"}}, "guardrails.a: intent is needed by type judge"),
+        ({"a": {"type": "judge", "intent": "x", "model": "none"}}, "guardrails.a.model"),
         ({"a": {"type": "pii", "kinds": ["phone"]}}, "guardrails.a.kinds.0"),
         ({"a": {"type": "pii", "routes": ["nowhere"]}}, "guardrails.a.routes.0: must name a route"),
         ({"a": {"type": "pii", "routes": ["rehearsal"]}}, "guardrails.a.routes.0: must name a route"),

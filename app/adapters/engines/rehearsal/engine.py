@@ -8,8 +8,8 @@ gives the same reply.
 
 A directive in the last user message makes it misbehave, at every attempt, so that retries and failover can be watched:
 `[[fail:429]]` fails as that HTTP status does, `[[slow:2]]` waits that many seconds first, `[[garble]]` ends as a
-malformed reply, in a stream after its first words. As a judge it accepts every answer unless it reads `[[refuse]]`. A
-plan in passes converges at once, with `[[again:2]]` after two refinements.
+malformed reply, in a stream after its first words. As a judge it accepts every answer and every input unless it
+reads `[[refuse]]`. A plan in passes converges at once, with `[[again:2]]` after two refinements.
 Failing a number of times and then answering is not supported, since that needs memory of earlier attempts: two engines
 in a route show a recovery too, and a script of two entries shows an invalid answer before a valid one.
 """
@@ -33,7 +33,7 @@ from app.adapters.engines.wire.faults import reason_by_status
 from app.capabilities.models.context_window import count_tokens
 from app.capabilities.models.tokens import UNCORRECTED
 from app.capabilities.output.grammar import Grammar, GrammarError
-from app.capabilities.prompting.prompts.assessment import AnswerJudgementOutput
+from app.capabilities.prompting.prompts.assessment import AnswerJudgementOutput, InputJudgementOutput
 from app.capabilities.prompting.prompts.output_format import REJECTED_ANSWER_NOTICE
 from app.domain.contract.messages import Message, ToolCall
 from app.domain.contract.request import ExecutionHints, NamedTool
@@ -50,6 +50,7 @@ NOTICE: Final = "This is the rehearsal engine, no model was asked."
 _ECHO_CHARACTERS: Final = 300
 _GARBLED_WORDS: Final = 3
 _VERDICT_SCHEMA: Final = AnswerJudgementOutput.model_json_schema()
+_INPUT_VERDICT_SCHEMA: Final = InputJudgementOutput.model_json_schema()
 _DIRECTIVE: Final = re.compile(
     r"\[\[(?:fail:(?P<fail>\d{3})|slow:(?P<slow>\d{1,6}(?:\.\d{1,3})?)|(?P<garble>garble)|(?P<refuse>refuse))\]\]"
 )
@@ -170,6 +171,8 @@ def _answer(turn: _Turn, call: EngineCall) -> str:
     """Return the answer in the requested format, else in words."""
     if call.schema == _VERDICT_SCHEMA:
         return _verdict(is_valid="refuse" not in turn.directives).model_dump_json()
+    if call.schema == _INPUT_VERDICT_SCHEMA:
+        return InputJudgementOutput(refused="refuse" in turn.directives).model_dump_json()
     if call.schema is not None:
         plan = _plan(call.schema, call) or answer_phase(call.schema, quoted_by(_questions(call)))
         text = "\n\n".join([turn.text, *(result.text for result in turn.results)])

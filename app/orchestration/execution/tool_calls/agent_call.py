@@ -128,6 +128,7 @@ class AgentCall:
 class AgentStart(Effect):
     """The start of an agent: the settings that hold for its run, or the refusal of the call."""
 
+    acts = True
     is_instant = True
 
     def __init__(self, execution: Execution, state: ToolCallState, key: StepKey, settings: BranchSettings) -> None:

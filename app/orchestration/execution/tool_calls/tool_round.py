@@ -211,6 +211,8 @@ class ToolAttempt(Effect):
     unknown. `asked_by` is the span of the attempt whose reply asked for the call; None if no model did.
     """
 
+    acts = True
+
     def __init__(
         self,
         execution: Execution,
