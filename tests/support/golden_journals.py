@@ -20,8 +20,10 @@ from app.adapters.stores import codec
 from app.bootstrap.service import PATTERNS, Service, open_service
 from app.domain.access.principal import LOCAL
 from app.domain.contract.request import SystemRequest
+from app.domain.ids import DocumentId
 from app.domain.lifecycle import Mode
 from app.orchestration.executions import ExecutionView, ResumeAccepted, ResumeRequest
+from app.orchestration.facade import DocumentContent
 from app.orchestration.runtime.fork import ForkRequest
 from app.orchestration.runtime.handle import ExecutionHandle
 from app.settings import Settings
@@ -97,6 +99,8 @@ class GoldenExecution:
     """True if the service stops before it ends."""
     before: str | None = None
     """The message of an earlier turn in its session."""
+    documents: Mapping[str, str] = field(default_factory=dict)
+    """Texts of the documents that are stored before it, by id."""
 
 
 SIZE: dict[str, Any] = {"type": "object", "required": ["size"], "properties": {"size": {"enum": ["small", "large"]}}}
@@ -115,6 +119,9 @@ STEPS = [
 MODULE_STEPS = [{"name": "find", "type": "find_orders"}, {"name": "cheap", "type": "keep_cheap", "below": 50}]
 CONFIRM = {"name": "sure", "type": "confirm", "input": "Now?"}
 MODULES = {"plan": {"modules": ["tests.support.shop_steps"]}}
+FIND = {"name": "find", "type": "retrieve"}
+RANK = {"name": "rank", "type": "rerank", "top_k": 1}
+ULM = {"ulm": "Ulm is small, and its church is large.", "danube": "The Danube is long."}
 ASK = 'Use ask_person: "May I?"'
 AGENTS = {
     "counter": {"description": "Does sums.", "system_prompt": "You count.", "tools": ["calculate"]},
@@ -142,6 +149,10 @@ GOLDEN_EXECUTIONS: Mapping[str, GoldenExecution] = {
     "chat-agent-step-by-step": GoldenExecution(COUNT, {"agent": "lead", "background": True}),
     "chat-agent-suspended": GoldenExecution(LET_ASK, {"agent": "lead"}),
     "chat-agent-resumed": GoldenExecution(LET_ASK, {"agent": "lead"}, answers=(0,)),
+    "chat-retrieved": GoldenExecution("How large is Ulm?", {"context": {"retrieve": True}}, documents=ULM),
+    "chat-retrieved-step-by-step": GoldenExecution(
+        "How large is Ulm?", {"context": {"retrieve": True}, "background": True}, documents=ULM
+    ),
     "structured": GoldenExecution("How large is Ulm?", {"mode": "structured", "output": {"schema": SIZE}}),
     "structured-garbled": GoldenExecution(
         "[[garble]] How large is Ulm?", {"mode": "structured", "output": {"schema": SIZE}}
@@ -156,6 +167,9 @@ GOLDEN_EXECUTIONS: Mapping[str, GoldenExecution] = {
         {"mode": "redundant", "output": {"schema": SIZE}, "redundancy": {"n": 3, "early_stop": False}},
     ),
     "plan-authored": GoldenExecution("How large is Ulm?", {"mode": "plan", "plan": {"steps": STEPS}}),
+    "plan-retrieved": GoldenExecution(
+        "How large is Ulm?", {"mode": "plan", "plan": {"steps": [FIND, RANK]}}, documents=ULM
+    ),
     "plan-planned": GoldenExecution("Please calculate 17*3", {"mode": "plan"}),
     "plan-second-turn": GoldenExecution(
         "Please calculate 17*3", {"mode": "plan", "session_id": "s"}, before="I like numbers."
@@ -188,6 +202,8 @@ async def open_service_on(database: Path) -> AsyncIterator[Service]:
 
 async def run_golden(service: Service, name: str, golden: GoldenExecution) -> str:
     """Run the execution as far as it gets and return its request id."""
+    for document_id, text in golden.documents.items():
+        await service.facade.memory.put(LOCAL, DocumentId(document_id), DocumentContent(text=text))
     if golden.before is not None:
         await wait_for_end(await _execute(service, golden.before, golden.fields))
     running = await _execute(service, golden.text, {"request_id": name, **golden.fields})

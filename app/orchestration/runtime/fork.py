@@ -20,7 +20,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.domain.contract.constrained_types import Name, SessionIdText, ToolReference
-from app.domain.contract.messages import Message, system_prompt
+from app.domain.contract.messages import Message, Origin, origin_of, system_prompt
 from app.domain.contract.request import ExecutionHints, SystemRequest
 from app.domain.failures import Code, RequestFailure, invalid_request
 from app.domain.field_errors import invalid_fields
@@ -192,14 +192,16 @@ def _last_fork_point(history: ExecutionHistory) -> int:
 def _inherited_messages(origin: ExecutionHeader, steps: Sequence[RecordedStep]) -> tuple[Message, ...]:
     """Return the messages with which the conversation of the origin began, before those of its request.
 
-    They are those that the origin inherited, or those of its session as the inherited PREPARE found them.
+    They are those that the origin inherited, or those of its session as the inherited PREPARE found them, without what
+    was chosen for that execution: skills and retrieved context.
     """
     prepared = next((step.outcome for step in steps if isinstance(step.outcome, Prepared)), None)
     if origin.inherited_messages or prepared is None or not prepared.prior_message_count:
         return origin.inherited_messages
-    own = origin.request.messages
+    own, chosen = origin.request.messages, {Origin.SKILL, Origin.RETRIEVED}
     prompt, agents_own = len(system_prompt(own)), 0 if origin.agent is None else len(origin.agent.messages)
-    return prepared.messages[agents_own + prompt : len(prepared.messages) - (len(own) - prompt)]
+    messages = tuple([message for message in prepared.messages if origin_of(message) not in chosen])
+    return messages[agents_own + prompt : len(messages) - (len(own) - prompt)]
 
 
 def _moved_to_now(

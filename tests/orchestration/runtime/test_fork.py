@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from app.domain.contract.messages import Message, Origin, TracedMessage
 from app.domain.failures import Code, RequestFailure
+from app.domain.journal.outcomes import Prepared
 from app.domain.journal.step_key import PREPARE_KEY, RETRIEVAL_KEY
 from app.domain.lifecycle import State
 from app.domain.tools import SideEffects
@@ -146,3 +148,18 @@ async def test_a_fork_inherits_what_was_retrieved_and_does_not_search_again(cloc
     assert len(memory.searches) == 1
     assert [source.source for source in response_of(execution).metadata.sources] == ["lamp#1"]
     assert replay_offline(history) == len(history.steps)
+
+
+async def test_a_fork_in_a_session_inherits_its_history_without_what_was_retrieved(clock: VirtualClock) -> None:
+    here, origin = await acted(clock, unsafe())
+    history = (Message(role="user", content="earlier"), Message(role="assistant", content="yes"))
+    retrieved = TracedMessage(role="user", content="lamps", origin=Origin.RETRIEVED)
+    own = Message(role="user", content="hello")
+    prepared = origin.steps[PREPARE_KEY]
+    assert isinstance(prepared.outcome, Prepared)
+    found = replace(prepared.outcome, messages=(*history, retrieved, own), prior_message_count=2)
+    steps = {**origin.steps, PREPARE_KEY: replace(prepared, outcome=found)}
+    fresh = replace(here.execution(chat_request()).header, durability="journaled")
+    request = ForkRequest.model_validate({"from_step": 1})
+    header, _ = fork_execution(fresh, replace(origin, steps=steps), 1, request, tools=None)
+    assert header.inherited_messages == history
