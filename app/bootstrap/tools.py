@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from app.adapters.telemetry.logs import LogSink
 from app.adapters.tools.builtin import BUILTIN_TOOLS
 from app.adapters.tools.external_tool import ExternalToolFacts
-from app.adapters.tools.http_api.http_tool import HttpTool, HttpToolConfig
+from app.adapters.tools.http_api.http_tool import HttpTool, HttpToolConfig, http_client
 from app.adapters.tools.mcp.server_config import McpServerConfig
 from app.adapters.tools.programs.process import ProcessLimits
 from app.adapters.tools.programs.program_tool import ProgramConfig, ProgramTool
@@ -28,6 +28,8 @@ from app.settings.tool_sources import (
 )
 
 if TYPE_CHECKING:
+    import httpx2
+
     from app.adapters.tools.mcp.source import McpSource
 
 _PROBES_AT_ONCE = 32
@@ -62,7 +64,7 @@ def tool_sources(settings: Settings, flow_tools: Collection[Tool], mcp: ToolSour
         ToolList(MODULES, modules),
         ToolList("flows", [tool for tool in flow_tools if id(tool) not in known]),
         ToolList("cli", [_program(name, table, settings) for name, table in settings.tools.cli.items()]),
-        ToolList("http", [_http_tool(name, table) for name, table in settings.tools.http.items()]),
+        ToolList("http", _http_tools(settings.tools.http)),
         *([] if mcp is None else [mcp]),
     ]
 
@@ -117,7 +119,12 @@ def _program(name: str, table: ProgramSettings, settings: Settings) -> ProgramTo
         raise ConfigurationFailure(Code.CONFIG_INVALID, f"tools.cli.{name}.command: {error}") from None
 
 
-def _http_tool(name: str, table: HttpToolSettings) -> HttpTool:
+def _http_tools(tables: Mapping[str, HttpToolSettings]) -> list[HttpTool]:
+    client = http_client() if tables else None
+    return [] if client is None else [_http_tool(name, table, client) for name, table in tables.items()]
+
+
+def _http_tool(name: str, table: HttpToolSettings, client: "httpx2.AsyncClient") -> HttpTool:
     """Return an HTTP API as a tool. Raises: ConfigurationFailure (CONFIG_INVALID) if no call could fill its URL."""
     config = HttpToolConfig(
         facts=_facts(name, table),
@@ -129,7 +136,7 @@ def _http_tool(name: str, table: HttpToolSettings) -> HttpTool:
         allow_private=table.allow_private,
     )
     try:
-        return HttpTool(config)
+        return HttpTool(config, client)
     except ValueError as error:
         raise ConfigurationFailure(Code.CONFIG_INVALID, f"tools.http.{name}.url: {error}") from None
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Final
 from urllib.parse import SplitResult, urljoin, urlsplit
 
@@ -44,19 +45,27 @@ class HttpToolConfig:
     allow_private: bool = False
 
 
+def http_client() -> httpx2.AsyncClient:
+    """Return a client for all HTTP tools, since each has a TLS context of its own.
+
+    It has no proxy, keeps no connection, and takes no cookie, which would carry what one caller did to the next.
+    """
+    cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
+    limits = httpx2.Limits(max_keepalive_connections=0)
+    return httpx2.AsyncClient(trust_env=False, timeout=None, limits=limits, cookies=cookies)
+
+
 class HttpTool(ExternalTool):
-    """An HTTP API as a tool: each call is one request, and the redirects of a GET.
+    """An HTTP API as a tool: each call is one request, and the redirects of a GET. All tools may share a client.
 
     Raises: ValueError, from the constructor, for a URL whose places do not fit the parameters.
     """
 
-    def __init__(self, config: HttpToolConfig) -> None:
+    def __init__(self, config: HttpToolConfig, client: httpx2.AsyncClient) -> None:
         self._config = config
         self._template = UrlTemplate(config.url, config.facts.parameters)
         self._origin = _origin(urlsplit(config.url))
-        self._client = httpx2.AsyncClient(
-            trust_env=False, timeout=None, limits=httpx2.Limits(max_keepalive_connections=0)
-        )
+        self._client = client
         identity, containment = digest(config.method, config.url), _CONTAINMENT[config.allow_private]
         super().__init__(config.facts, "http", identity=identity, containment=containment)
 

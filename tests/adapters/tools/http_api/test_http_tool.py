@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app.adapters.tools.external_tool import ExternalToolFacts
-from app.adapters.tools.http_api.http_tool import HttpTool, HttpToolConfig
+from app.adapters.tools.http_api.http_tool import HttpTool, HttpToolConfig, http_client
 from app.domain.ids import IdempotencyKey, ToolCallId
 from app.domain.json_path import parse
 from app.domain.tools import SideEffects
@@ -32,7 +32,7 @@ def http_tool(url: str, **changes: Any) -> HttpTool:
         headers=lambda: {"authorization": "Bearer canary"},
         allow_private=True,
     )
-    return HttpTool(replace(config, **changes))
+    return HttpTool(replace(config, **changes), http_client())
 
 
 async def call(tool: HttpTool, **arguments: Any) -> str:
@@ -162,3 +162,11 @@ async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.Monke
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     async with ScriptedUpstream(reply({"a": 1})) as upstream:
         assert await call(http_tool(upstream.url), city="x") == '{"a": 1}'
+
+
+async def test_no_cookie_is_carried_from_one_call_to_the_next() -> None:
+    cookie = reply({"id": 1}, headers={"Set-Cookie": "session=canary; Path=/"})
+    async with ScriptedUpstream(cookie, reply({"id": 2})) as upstream:
+        tool = http_tool(f"{upstream.url}/{{city}}")
+        assert [await call(tool, city="Bonn"), await call(tool, city="Ulm")] == ['{"id": 1}', '{"id": 2}']
+    assert "cookie" not in upstream.requests[1].headers
