@@ -1,11 +1,12 @@
 """An MCP server over standard input and output that misbehaves on request; a program of its own, without a library.
 
 Its argument is a behaviour: `older` and `modern` are protocols, `silent` never answers `tools/list`, `garbage` writes
-no JSON, `many` lists 200 tools.
+no JSON, `many` lists 200 tools, `stubborn` ignores the end of its input and SIGTERM.
 """
 
 import json
 import os
+import signal
 import sys
 from typing import Any
 
@@ -17,6 +18,7 @@ tools: list[dict[str, Any]] = [
     {"name": "write", "description": "W.", "inputSchema": NOTHING, "annotations": {"openWorldHint": False}},
     {"name": "refuse", "description": "Fail.", "inputSchema": NOTHING},
     {"name": "die", "description": "End the server.", "inputSchema": NOTHING},
+    {"name": "flood", "description": "Write a line without an end.", "inputSchema": NOTHING},
     {"name": "hang", "description": "Never return.", "inputSchema": NOTHING},
     {"name": "grow", "description": "Add a tool.", "inputSchema": NOTHING},
     {"name": "ask", "description": "Ask the user.", "inputSchema": NOTHING},
@@ -59,6 +61,9 @@ def call(name: str, arguments: dict[str, Any], params: dict[str, Any]) -> dict[s
         os._exit(3)
     if name == "environment":
         return text(json.dumps({**os.environ, "home": os.listdir(os.environ["HOME"]), "PID": os.getpid()}))
+    if name == "flood":
+        sys.stdout.write("x" * (40 * 1024 * 1024))
+        sys.stdout.flush()
     if name == "refuse":
         return text("there is no such order", is_error=True)
     return text(f"\x1b[1m{arguments.get('text', name)}")
@@ -109,5 +114,9 @@ if __name__ == "__main__":
     sys.stderr.flush()
     if BEHAVIOUR == "garbage":
         sys.stdout.write("this is no JSON\x00" * 100 + "\n")
+    if BEHAVIOUR == "stubborn":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     for row in sys.stdin:
         handle(json.loads(row))
+    while BEHAVIOUR == "stubborn":
+        signal.pause()

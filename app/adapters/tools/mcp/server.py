@@ -20,13 +20,15 @@ import anyio
 import httpx2
 import mcp_types as types
 from anyio.streams.memory import MemoryObjectReceiveStream
-from mcp import ClientSession, MCPError, StdioServerParameters, stdio_client
+from mcp import ClientSession, MCPError
 from mcp.client.session import ClientRequestContext
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost, listen
 from mcp.shared.message import SessionMessage
 
+from app.adapters.tools.mcp.limited_transport import LimitedTransport
 from app.adapters.tools.mcp.mcp_tool import McpTool
+from app.adapters.tools.mcp.pipes import open_pipes
 from app.adapters.tools.mcp.questions import NO_ANSWERS, Answers
 from app.adapters.tools.mcp.server_config import McpServerConfig
 from app.adapters.tools.plain_text import plain_text
@@ -37,6 +39,8 @@ CONNECT_SECONDS: Final = 30.0
 LIST_SECONDS: Final = 30.0
 """Time to list all tools."""
 MAX_TOOLS: Final = 128
+MAX_MESSAGE_BYTES: Final = 32 * 1024 * 1024
+"""A larger message ends the connection; over HTTP, one in a reply of its own is an error of the call."""
 PAUSES_S: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
 """Pauses before the connection is made again, the last one for all further attempts."""
 STEADY_SECONDS: Final = 60.0
@@ -215,16 +219,13 @@ class McpServer:
         """Start the server and yield its messages; its standard error is logged."""
         reading, writing = os.pipe()
         with tempfile.TemporaryDirectory(prefix="portico-mcp-") as home, os.fdopen(writing, "w") as errors:
-            program, *words = self._config.command
-            parameters = StdioServerParameters(
-                command=program,
-                args=words,
-                env={"HOME": home, **self._config.environment},
-                cwd=self._config.directory,
-            )
+            environment = {"HOME": home, **self._config.environment}
+            command, directory = self._config.command, self._config.directory
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._log_errors, reading)
-                async with stdio_client(parameters, errlog=errors) as streams:
+                async with open_pipes(
+                    command, environment, directory, errors=errors, max_bytes=MAX_MESSAGE_BYTES
+                ) as streams:
                     yield streams
                 tasks.cancel_scope.cancel()
 
@@ -236,9 +237,12 @@ class McpServer:
             request.headers.update(self._config.headers())
 
         timeout = httpx2.Timeout(CONNECT_SECONDS, read=None)
+        hooks, transport = {"request": [add_headers]}, LimitedTransport(MAX_MESSAGE_BYTES)
         async with (
-            httpx2.AsyncClient(trust_env=False, timeout=timeout, event_hooks={"request": [add_headers]}) as client,
-            streamable_http_client(self._config.url, http_client=client) as streams,
+            httpx2.AsyncClient(trust_env=False, timeout=timeout, event_hooks=hooks, transport=transport) as client,
+            streamable_http_client(
+                self._config.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES
+            ) as streams,
         ):
             yield streams
 
