@@ -1,7 +1,7 @@
 """HTTP application: the routes, the middleware around them, and the service that they call."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Any
 
 from fastapi import FastAPI
@@ -97,12 +97,26 @@ def _lifespan(settings: Settings, opener: ServiceOpener) -> Callable[[FastAPI], 
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with opener(settings) as service:
             app.state.service = service
-            if isinstance(app, PorticoApi) and service.server_spans is not None:
-                plain = app.middleware_stack = app.middleware_stack or app.build_middleware_stack()
-                app.front = TraceFront(plain, service.server_spans.instrument(app), service.server_spans.decide)
-            yield
+            with _front(app, service):
+                yield
 
     return lifespan
+
+
+@contextmanager
+def _front(app: FastAPI, service: Service) -> Iterator[None]:
+    """Let requests come in at a front while traces are exported."""
+    spans = service.server_spans
+    if spans is None or not isinstance(app, PorticoApi):
+        yield
+        return
+    plain = app.middleware_stack = app.middleware_stack or app.build_middleware_stack()
+    with spans.instrumented(app) as recorded:
+        app.front = TraceFront(plain, recorded, spans.decide)
+        try:
+            yield
+        finally:
+            app.front = None
 
 
 def _new_id(scope: Scope) -> str:

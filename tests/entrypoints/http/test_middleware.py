@@ -171,4 +171,4 @@ async def test_every_refusal_is_recorded_with_its_route_and_ids(
     [refused] = service.refused_requests
     assert (service.refusals, refused["route"], refused["method"]) == ([expected[0]], expected[1], request_[0])
     assert refused["request_id"] == answer.headers["x-request-id"]
-    assert refused["trace_id"] == answer.headers["traceparent"].split("-")[1]
+    assert [refused["trace_id"], refused["span_id"]] == answer.headers["traceparent"].split("-")[1:3]

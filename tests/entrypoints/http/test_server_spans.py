@@ -10,7 +10,9 @@ from opentelemetry.propagate import get_global_textmap, set_global_textmap
 from opentelemetry.propagators.composite import CompositePropagator
 
 from app.adapters.telemetry.tracing.server_spans import ATTRIBUTES
-from tests.support.http_server import HttpAnswer, RunningServer, request_bytes
+from app.entrypoints.http.app import PorticoApi, create_app
+from app.settings import Settings
+from tests.support.http_server import HttpAnswer, RunningServer, request_bytes, running_server
 from tests.support.otlp_receiver import OtlpReceiver, ReceivedSpan, otlp_receiver
 from tests.support.portico import ASK_PERSON, EVENTS, chat, events, portico, resume
 
@@ -27,11 +29,15 @@ def receiver() -> Iterator[OtlpReceiver]:
         yield running
 
 
+def endpoint(receiver: OtlpReceiver, ratio: float = 1.0) -> dict[str, Any]:
+    """Return the settings of an export to the receiver."""
+    return {"otlp_endpoint": receiver.url, "sample_ratio": ratio}
+
+
 @asynccontextmanager
 async def traced(receiver: OtlpReceiver, ratio: float = 1.0, **tables: Any) -> AsyncIterator[RunningServer]:
     """Run a service that exports to the receiver; everything has arrived when it has closed."""
-    telemetry = {"otlp_endpoint": receiver.url, "sample_ratio": ratio}
-    async with portico(telemetry=telemetry, **tables) as (served, _):
+    async with portico(telemetry=endpoint(receiver, ratio), **tables) as (served, _):
         yield served
 
 
@@ -257,6 +263,20 @@ async def test_a_client_that_leaves_ends_its_span(receiver: OtlpReceiver) -> Non
             await connection.head()
         await asyncio.sleep(0)
     assert server_span(receiver).name == "POST /v1/execute"
+
+
+async def test_an_application_that_is_opened_again_exports_to_the_new_collector(receiver: OtlpReceiver) -> None:
+    with otlp_receiver() as first:
+        app = create_app(Settings.model_validate({"storage": {"url": "sqlite://"}, "telemetry": endpoint(first)}))
+        async with running_server(app) as served:
+            await served.get("/v1/agents", SAMPLED)
+    again = create_app(Settings.model_validate({"storage": {"url": "sqlite://"}, "telemetry": endpoint(receiver)}))
+    async with running_server(again) as served:
+        await served.get("/v1/engines", SAMPLED)
+    assert isinstance(app, PorticoApi)
+    assert app.front is None
+    assert [span.name for span in first.of_kind(SERVER)] == ["GET /v1/agents"]
+    assert server_span(receiver).name == "GET /v1/engines"
 
 
 async def test_without_an_endpoint_the_callers_trace_goes_on_and_nothing_claims_to_be_recorded() -> None:

@@ -1,5 +1,7 @@
 """Trace context on its way to providers: the span of each attempt as the parent, and nothing else of the caller's."""
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -78,3 +80,10 @@ async def test_a_header_of_the_configuration_takes_its_place() -> None:
             await served.post(chat("Hi", tools=[]))
     [request] = upstream.requests
     assert request.headers["traceparent"] == fixed
+
+
+def test_without_an_endpoint_no_library_of_traces_is_loaded() -> None:
+    program = "import sys, app.entrypoints.http.app; print([name for name in sys.modules if name.startswith(%r)])"
+    for library in ("opentelemetry.sdk", "opentelemetry.instrumentation", "opentelemetry.exporter", "grpc"):
+        done = subprocess.run([sys.executable, "-c", program % library], capture_output=True, check=True, text=True)
+        assert done.stdout.strip() == "[]", library

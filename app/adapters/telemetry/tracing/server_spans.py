@@ -6,7 +6,8 @@ with the ids that were decided for the request. So `OTEL_*` cannot change what l
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import FastAPI
@@ -65,8 +66,9 @@ class ServerSpans(SpanProcessor):
             caller.trace_id, caller.span_id, self._tracing.is_sampled(caller.trace_id, caller_flags=caller.flags)
         )
 
-    def instrument(self, app: FastAPI) -> ASGIApp:
-        """Return the application's stack with the instrumentation around it; that of the application is unchanged."""
+    @contextmanager
+    def instrumented(self, app: FastAPI) -> Iterator[ASGIApp]:
+        """Yield the application's stack with the instrumentation around it; that of the application is unchanged."""
         os.environ.update([_STABLE_NAMES])
         # With the propagator `none` of the environment, the instrumentation would fail every request.
         set_global_textmap(TraceContextTextMapPropagator())
@@ -78,7 +80,10 @@ class ServerSpans(SpanProcessor):
             excluded_urls=EXCLUDED_URLS,
             exclude_spans=["receive", "send"],
         )
-        return app.build_middleware_stack()
+        try:
+            yield app.build_middleware_stack()
+        finally:
+            FastAPIInstrumentor.uninstrument_app(app)
 
     def on_end(self, span: ReadableSpan) -> None:
         """Queue the span as it may be exported. Spans that no request began are not."""
