@@ -65,8 +65,7 @@ class EngineBuild:
 
 
 def _http(spec: EngineBuild, dialect: Dialect) -> Engine:
-    address = spec.engine.model.address
-    base_url = spec.engine.base_url or (f"http://{address}" if address else dialect.base_url)
+    base_url = server_url(spec.engine) or dialect.base_url
     limits = ReplyLimits(spec.settings.limits.upstream_bytes, spec.settings.limits.upstream_line_bytes)
     headers = {name: value.read() or "" for name, value in spec.engine.headers.items()}
     endpoint = Endpoint(base_url, spec.engine.api_key.read, spec.timeouts, limits, headers)
@@ -130,7 +129,8 @@ def _nothing_known(_model: str) -> Mapping[str, bool]:
 
 @dataclass(frozen=True, slots=True)
 class EngineScheme:
-    """Builder of the engines of one scheme, their default capabilities, and those known of a model by its name.
+    """Builder of the engines of one scheme, their default capabilities, those known of a model by its name, and the URL
+    of their server if none is configured.
 
     A local one runs in this process.
     """
@@ -139,14 +139,17 @@ class EngineScheme:
     capabilities: EngineCapabilities
     known_capabilities: Callable[[str], Mapping[str, bool]] = _nothing_known
     is_local: bool = False
+    base_url: str | None = None
 
 
 ENGINES: Mapping[str, EngineScheme] = MappingProxyType(
     {
-        "openai": EngineScheme(_openai, models.CAPABILITIES, models.known_capabilities),
-        "anthropic": EngineScheme(_anthropic, anthropic.CAPABILITIES),
-        "gemini": EngineScheme(_gemini, gemini.CAPABILITIES),
-        "ollama": EngineScheme(_ollama, ollama.CAPABILITIES),
+        "openai": EngineScheme(
+            _openai, models.CAPABILITIES, models.known_capabilities, base_url=ChatCompletionsDialect.base_url
+        ),
+        "anthropic": EngineScheme(_anthropic, anthropic.CAPABILITIES, base_url=anthropic.AnthropicDialect.base_url),
+        "gemini": EngineScheme(_gemini, gemini.CAPABILITIES, base_url=gemini.GeminiDialect.base_url),
+        "ollama": EngineScheme(_ollama, ollama.CAPABILITIES, base_url=ollama.OllamaDialect.base_url),
         "llamacpp": EngineScheme(_llamacpp, llama_cpp.CAPABILITIES, is_local=True),
         "scripted": EngineScheme(_scripted, scripted.CAPABILITIES, is_local=True),
         "rehearsal": EngineScheme(_rehearsal, rehearsal.CAPABILITIES, is_local=True),
@@ -160,6 +163,12 @@ def build_engine(name: str, settings: Settings, resources: EngineResources) -> E
     return ENGINES[settings.engines[name].model.scheme].build(
         EngineBuild(settings.engines[name], engine_profile(name, settings), settings, resources)
     )
+
+
+def server_url(engine: EngineSettings) -> str | None:
+    """Return the URL of the server that the engine asks; None if it asks none."""
+    address = engine.model.address
+    return engine.base_url or (f"http://{address}" if address else ENGINES[engine.model.scheme].base_url)
 
 
 def model_names(settings: Settings) -> Mapping[str, ModelName]:

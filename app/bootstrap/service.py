@@ -63,7 +63,7 @@ from app.bootstrap.memory import MemoryResources, check_embedder, start_memory
 from app.bootstrap.modules import PlanModules, load_plan_modules, load_rules
 from app.bootstrap.replicas import MaintenanceJobs, queue_limits, replica_for
 from app.bootstrap.tools import open_mcp, open_registry, tool_sources
-from app.bootstrap.tracing import open_server_spans, open_traces
+from app.bootstrap.tracing import observed, open_server_spans, open_traces
 from app.capabilities.guards.catalogue import NO_GUARDS, GuardCatalogue
 from app.capabilities.memory.embedder import EmbeddingAccounts
 from app.capabilities.models.breaker import BreakerState, CircuitBreaker, FailoverPolicy, ProviderHealth
@@ -208,7 +208,7 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
         open_database(storage.url, clock, base.entropy, statement_timeout=storage.statement_timeout) as database,
     ):
         replica = replica_for(database, clock, owner, storage)
-        event_bus, journal_config = base.event_bus(replica.sinks), JournalConfig(replica.owner, REMEMBERED_IDS)
+        event_bus, journal_config = base.event_bus(replica.sinks, tracing), _journal_config(owner, tracing)
         async with (
             open_journal(database, event_bus, clock, journal_config, callbacks) as journal,
             open_limits(database, clock, replica.owner, settings, base.limit_reports()) as accounts,
@@ -224,7 +224,7 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
             memory = start_memory(database, settings, engines, base.memory_resources(accounts), group)
             sessions, stores = DatabaseSessions(database), FacadeStores(store, DatabaseRecords(database), memory)
             environment = base.environment(journal, event_bus, sessions, engines, validator, accounts, memory.search)
-            launcher = Launcher(environment, runner, _with_flows(patterns, flows))
+            launcher = Launcher(observed(environment, tracing), runner, _with_flows(patterns, flows))
             recovery, tailer, local = Recovery(store, launcher), LogTailer(store, event_bus), launcher.local
             config, purge = base.facade_config(flows, tracing), partial(_purge, database, clock, settings)
             facade = Facade(environment, stores, config, launcher=launcher, recovery=recovery, event_tailer=tailer)
@@ -331,10 +331,10 @@ class Foundation:
         resources = EngineResources(self.clock, http, stack, self.metrics.count_unknown_frames)
         return {name: build_engine(name, self.settings, resources) for name in self.settings.engines}
 
-    def event_bus(self, sinks: Sequence[EventSink]) -> EventBus:
-        """Return the bus that publishes events to metrics, logs and these sinks."""
+    def event_bus(self, sinks: Sequence[EventSink], tracing: "Tracing | None") -> EventBus:
+        """Return the bus that publishes events to metrics, logs, traces and these sinks."""
         return EventBus(
-            [self.metrics, self.logs, *sinks],
+            [self.metrics, self.logs, *([] if tracing is None else [tracing.sink]), *sinks],
             capacity=SUBSCRIPTION_CAPACITY,
             on_fault=partial(self._on_error, "sink"),
             on_drop=self.metrics.count_dropped_reader,
@@ -459,6 +459,10 @@ def _metrics_sink(settings: Settings, tools: ToolRegistry, step_types: Collectio
     """Return the metrics, which know the names of this configuration."""
     models, currency = model_names(settings), settings.telemetry.currency
     return MetricsSink(models=models, tools=tools, step_types=step_types, currency=currency, guards=settings.guardrails)
+
+
+def _journal_config(owner: ReplicaId, tracing: "Tracing | None") -> JournalConfig:
+    return JournalConfig(owner, REMEMBERED_IDS, observer=None if tracing is None else tracing.sink)
 
 
 def _is_in_state(breaker: CircuitBreaker, state: BreakerState) -> bool:

@@ -2,16 +2,21 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from app.adapters.telemetry.logs import LogSink
 from app.adapters.telemetry.metrics.sink import MetricsSink
+from app.bootstrap.engines import model_names, server_url
 from app.domain.ids import ReplicaId, TraceId
+from app.orchestration.execution.environment import Environment
 from app.ports.runtime import Entropy
 from app.settings import Settings
 
 if TYPE_CHECKING:
+    from app.adapters.telemetry.tracing.attributes import EngineFacts
     from app.adapters.telemetry.tracing.provider import Tracing
     from app.adapters.telemetry.tracing.server_spans import ServerSpans
 
@@ -26,6 +31,7 @@ async def open_traces(
         yield None
         return
     from app.adapters.telemetry.tracing.provider import TracingConfig, open_tracing  # noqa: PLC0415 - see above
+    from app.adapters.telemetry.tracing.sink import SpanConfig  # noqa: PLC0415 - see above
     from app.adapters.telemetry.tracing.span_queue import ExportReports  # noqa: PLC0415 - see above
 
     config = TracingConfig(
@@ -33,8 +39,7 @@ async def open_traces(
         protocol=telemetry.otlp_protocol,
         headers=_headers(settings),
         sample_ratio=telemetry.sample_ratio,
-        sample_errors=telemetry.sample_errors,
-        capture_content=telemetry.capture_content,
+        spans=SpanConfig(_engines(settings), telemetry.sample_errors, telemetry.capture_content),
         service_version=version("portico"),
         service_instance=replica,
     )
@@ -49,6 +54,25 @@ def open_server_spans(tracing: "Tracing | None", entropy: Entropy) -> "ServerSpa
     from app.adapters.telemetry.tracing.server_spans import ServerSpans  # noqa: PLC0415 - see above
 
     return ServerSpans(tracing, lambda: TraceId(entropy.token(16)))
+
+
+def observed(environment: Environment, tracing: "Tracing | None") -> Environment:
+    """Return the environment of executions, whose model calls are observed if there is a collector."""
+    return environment if tracing is None else replace(environment, call_observer=tracing.sink)
+
+
+def _engines(settings: Settings) -> "Mapping[str, EngineFacts]":
+    """Return what spans show of each engine, by its name."""
+    from app.adapters.telemetry.tracing.attributes import EngineFacts  # noqa: PLC0415 - only for traces
+
+    found = {}
+    for name, model in model_names(settings).items():
+        address = server_url(settings.engines[name])
+        server = None if address is None else urlsplit(address)
+        found[name] = EngineFacts(
+            model, None if server is None else server.hostname, None if server is None else server.port
+        )
+    return found
 
 
 def _headers(settings: Settings) -> Callable[[], Mapping[str, str]]:

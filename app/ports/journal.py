@@ -47,6 +47,22 @@ class IdempotencyHit:
     same_body: bool
 
 
+class JournalObserver(Protocol):
+    """Receiver of what is recorded here, beside the events, which sinks receive. Must neither block nor raise."""
+
+    def opened(self, history: ExecutionHistory) -> None:
+        """Take an execution that begins or continues here, with its history so far."""
+        ...
+
+    def recorded(self, execution_id: ExecutionId, step: RecordedStep) -> None:
+        """Take a step, before the events that are committed with it."""
+        ...
+
+    def closed(self, execution_id: ExecutionId) -> None:
+        """Take that nothing more of the execution is recorded here."""
+        ...
+
+
 class Journal(Protocol):
     """Writer of the outcomes and events of all executions.
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from app.domain.contract.messages import Message
+from app.domain.contract.request import ExecutionHints
 from app.domain.contract.response import TokenUsage
-from app.domain.ids import TenantId
+from app.domain.ids import ExecutionId, TenantId
 from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
 from app.domain.token_prices import TokenPrices
 from app.domain.tools import ToolDefinition
@@ -114,6 +115,14 @@ class EngineProfile:
     known: tuple[str, ...] = ()
     max_connections: int = 256
     propagates_trace: bool = False
+
+
+class ModelCallObserver(Protocol):
+    """Receiver of what no event has of a model call. Must neither block nor raise."""
+
+    def called(self, execution_id: ExecutionId, segment: str, hints: ExecutionHints, *, is_streamed: bool) -> None:
+        """Take the call of that segment before it is sent."""
+        ...
 
 
 class Engine(Protocol):

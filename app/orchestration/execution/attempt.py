@@ -438,6 +438,8 @@ class ProviderAttempt(Effect):
     async def _ask(self, environment: Environment, call: EngineCall) -> Reply | EngineError:
         execution_id, provider = self._execution.header.execution_id, self._candidate.provider
         is_streamed = not self._request.is_side_question and environment.event_feed.has_subscribers(execution_id)
+        if environment.call_observer is not None:
+            environment.call_observer.called(execution_id, self.segment, call.hints, is_streamed=is_streamed)
         if is_streamed:
             self._stream.publish = partial(environment.journal.publish_delta, execution_id, self.correlation)
             if self._execution.branches.input_gate is not None:

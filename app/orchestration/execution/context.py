@@ -392,16 +392,18 @@ class RunContext:
             states,
             offered=setup.tools,
             permissions=permissions,
-            run_agent=partial(self._run_agent, key),
+            run_agent=partial(self._run_agent, key, asked_by),
             asked_by=asked_by,
         )
         results = await tool_round.run(self.limits.calls_per_reply, answered)
         position.now = max(position.now, tool_round.ended_at)
         return results
 
-    async def _run_agent(self, round_key: StepKey, key: StepKey, state: ToolCallState, offered: OfferedTool) -> float:
+    async def _run_agent(
+        self, round_key: StepKey, asked_by: SpanId | None, key: StepKey, state: ToolCallState, offered: OfferedTool
+    ) -> float:
         """Run the agent of a call to its end, and return when that was. Its answer or failure is the call's result."""
-        call = AgentCall(self._position.execution, state, key, self.settings)
+        call = AgentCall(self._position.execution, state, key, self.settings, asked_by)
         started = await call.begin(round_key)
         if started is None:
             return call.started_at

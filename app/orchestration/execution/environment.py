@@ -17,7 +17,7 @@ from app.domain.journal.header import ExecutionHeader
 from app.ports.events import EventFeed
 from app.ports.journal import Journal
 from app.ports.memory import MemorySearch
-from app.ports.model import TokenEstimator
+from app.ports.model import ModelCallObserver, TokenEstimator
 from app.ports.runtime import Clock, Entropy, ThreadPool
 from app.ports.storage import SessionStore
 from app.ports.validation import AnswerValidator
@@ -55,6 +55,7 @@ class Environment:
     suspension_seconds: float = 7 * 24 * 3600
     stream_tool_content: bool = True
     """False if event streams show no arguments and results of tool calls."""
+    call_observer: ModelCallObserver | None = None
 
 
 ChunkCheck: TypeAlias = Callable[[Environment, Sequence[str]], Awaitable[Mapping[int, str]]]

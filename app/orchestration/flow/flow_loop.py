@@ -33,6 +33,7 @@ from app.domain.journal.outcomes import AgentStarted, NodeEnded, Refused, ToolCa
 from app.domain.journal.step_key import StepKey
 from app.domain.lifecycle import State
 from app.domain.pattern_result import PatternResult
+from app.orchestration.execution.branch_span import in_span
 from app.orchestration.execution.branches import Waiting
 from app.orchestration.execution.context import Branch, RunContext, perform, set_findings, settle
 from app.orchestration.execution.effect import BranchStopped, BranchSuspended
@@ -146,10 +147,12 @@ class FlowRun:
             if isinstance(settled.end, Failure):
                 raise settled.end
         for node, settled in zip(wave, ends, strict=True):
+            context = in_span(self._context, settled.key)
             if isinstance(settled.end, Fired):
                 self._apply(node, settled.end, settled.conversation)
+                context.emit(FlowStep(node.key, "continue"))
             elif isinstance(settled.end, Waiting) and settled.end.has_run:
-                self._context.emit(FlowStep(node.key, "suspend"))
+                context.emit(FlowStep(node.key, "suspend"))
         if not any(isinstance(settled.end, Fired) for settled in ends):
             raise BranchSuspended
 
@@ -173,7 +176,6 @@ class FlowRun:
         self._steps_left -= fired.steps
         if fired.started is not None:
             self._started[node.key], self._conversations[node.key] = fired.started, conversation
-        self._context.emit(FlowStep(node.key, "continue"))
 
     def _findings(self) -> Mapping[str, JsonValue]:
         """Return the last outputs of the nodes that have ended, each by its state."""
@@ -191,6 +193,7 @@ class FlowRun:
 
     async def _fire(self, node: Node, inputs: list[str], conversation: Conversation, context: RunContext) -> Fired:
         """Return the outputs of the node. Raises: Failure; BranchSuspended."""
+        context = in_span(context)
         match node:
             case AgentNode():
                 agent = self.agents[node.key] = ServiceAgent(node, context, conversation, steps_left=self._steps_left)

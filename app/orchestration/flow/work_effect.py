@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from app.domain.contract.response import SuspensionKind
 from app.domain.failures import Code
-from app.domain.fingerprints import digest, span_id
+from app.domain.fingerprints import digest
 from app.domain.journal.events import CorrelationContext, NodeStart
 from app.domain.journal.outcomes import NodeEnded, Outcome, Refused, ToolCallSuspended
 from app.domain.journal.step_key import StepKey
@@ -38,7 +38,7 @@ class WorkEffect(Effect):
     ) -> None:
         self.key = key
         self.fingerprint = digest("work", key, node.key, value)
-        self.correlation = correlation.child(span_id(execution.header.execution_id, key))
+        self.correlation = correlation
         self.start_event = NodeStart(node.key)
         self._node = node
         self._value = value

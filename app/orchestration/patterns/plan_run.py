@@ -5,7 +5,6 @@ is `outer/inner` in events and in the results of tools.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -21,6 +20,7 @@ from app.domain.plan.plan import parse_options, resolve_input
 from app.domain.plan.policy import EffectivePlanPolicy
 from app.domain.plan.refinement import HAS_RUN, runnable_steps
 from app.domain.plan.steps import RetrieveInput, StepInput, StepType
+from app.orchestration.execution.branch_span import in_span
 from app.orchestration.execution.context import RunContext
 from app.orchestration.patterns.steps import StepPattern, run_module_step
 
@@ -134,7 +134,7 @@ async def _run_step(
         return
     correlation = context.settings.correlation
     name = step.name if correlation.step_name is None else f"{correlation.step_name}/{step.name}"
-    context = context.with_settings(replace(context.settings, correlation=replace(correlation, step_name=name)))
+    context = in_span(context, step_name=name)
     context.start_step(step.type)
     try:
         request = context.settings.last_user_text

@@ -32,6 +32,7 @@ from app.domain.journal.events import VoteCast, VoteDecided
 from app.domain.journal.header import EffectiveLimits
 from app.domain.lifecycle import State
 from app.domain.pattern_result import PatternResult
+from app.orchestration.execution.branch_span import in_span, in_span_of_gather
 from app.orchestration.execution.context import RunContext, set_findings
 from app.orchestration.execution.pattern import BoundInputs, FieldError, Pattern, UpperBound, in_parallel
 from app.orchestration.patterns.specialized_loop import answers_bound, specialized_loop
@@ -55,6 +56,7 @@ async def redundant_loop(context: RunContext) -> PatternResult:
         [partial(_replica, number=number, options=options, ended=ended) for number in range(options.n)],
         until=lambda results: is_settled(options, _ballots(results)),
     )
+    vote_context = in_span_of_gather(context)
     context.transition_to(State.VALIDATE, "output_ready")
     ballots = _ballots(answers)
     if all(isinstance(ballot, Failure) for ballot in ballots.values()):
@@ -66,7 +68,7 @@ async def redundant_loop(context: RunContext) -> PatternResult:
         validated = await context.validate(contract, _text(elected.value), 1)
         violations = _violations(validated, strict=context.settings.is_strict)
         elected = invalid_election(violations) if violations else elected
-    context.emit(_vote_decided(options, ballots, elected))
+    vote_context.emit(_vote_decided(options, ballots, elected))
     if isinstance(elected, Failure):
         context.set_partial_result(PatternResult(None, vote=vote))
         raise elected
@@ -86,6 +88,7 @@ async def _replica(
 ) -> PatternResult:
     """Return the answer of a replica, which is also added to the answers of those that have `ended` with a vote."""
     model = context.settings.model if options.models is None else options.models[number]
+    context = in_span(in_span_of_gather(context))
     context = context.with_settings(replace(context.settings, replica=number, model=model))
     try:
         result = await specialized_loop(context, attempts=1)

@@ -17,8 +17,10 @@ from app.domain.failures import failure as domain_failure
 from app.domain.journal.events import INIT_ANCHOR, GuardEnd, LifecycleTransition, StageEnd
 from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import Prepared, Refused
+from app.domain.journal.step_key import PLAN_KEY
 from app.domain.lifecycle import Mode, State
 from app.domain.pattern_result import PatternResult
+from app.orchestration.execution.branch_span import in_span, with_correlation
 from app.orchestration.execution.branches import has_diverged
 from app.orchestration.execution.context import RunContext, prepared_context, start_context
 from app.orchestration.execution.effect import BranchStopped, BranchSuspended
@@ -144,7 +146,9 @@ async def _run_pattern(
     """Run the pattern from PLAN or PREPARE to its result."""
     if pattern.plan is not None:
         execution.transition_to(INIT_ANCHOR, State.PLAN, "accepted")
-        context = await pattern.plan(context, pattern.static_plan, pattern.planner)
+        correlation = context.settings.correlation
+        planned = await pattern.plan(in_span(context, PLAN_KEY), pattern.static_plan, pattern.planner)
+        context = with_correlation(planned, correlation)
     context.transition_to(State.PREPARE, "accepted" if pattern.plan is None else "planned")
     context = await _prepare(execution, progress, context, preparer)
     context.transition_to(State.EXECUTE, "prepared")

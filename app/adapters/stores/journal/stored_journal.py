@@ -56,7 +56,7 @@ from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import RecordedStep
 from app.domain.journal.status import ExecutionStatus
 from app.ports.events import EventSink
-from app.ports.journal import ExecutionHistory, IdempotencyClaim, IdempotencyHit
+from app.ports.journal import ExecutionHistory, IdempotencyClaim, IdempotencyHit, JournalObserver
 from app.ports.runtime import Clock, Timeline
 
 _DELTA_BYTES = 256
@@ -68,13 +68,14 @@ class JournalConfig:
     """Configuration of a journal.
 
     `owner` is the name of this replica. The request ids of the last `remembered_request_ids` executions that ended in
-    memory are refused.
+    memory are refused. The `observer`, if there is one, sees what is recorded.
     """
 
     owner: ReplicaId
     remembered_request_ids: int
     limits: WriterLimits = field(default_factory=WriterLimits)
     closing_seconds: float = 5.0
+    observer: JournalObserver | None = None
 
 
 @dataclass(slots=True)
@@ -163,6 +164,7 @@ class StoredJournal:
         self._sink = sink
         self._clock = clock
         self.owner = config.owner
+        self._observer = config.observer
         self._open: dict[ExecutionId, _OpenExecution] = {}
         self._request_ids = RequestIds(config.remembered_request_ids)
 
@@ -178,6 +180,7 @@ class StoredJournal:
             if steps:
                 raise RuntimeError("an execution that begins with steps must be journaled")
             self._register(header, self._request_ids.reserve).in_memory = []
+            self._observe(ExecutionHistory(header, {}, ()))
             return None
         execution = self._register(header, self._request_ids.share)
         try:
@@ -191,6 +194,7 @@ class StoredJournal:
             raise
         refusal = execution.stream.end
         if refusal is None and not queued:
+            self._observe(ExecutionHistory(header, {step.key: step for step in steps}, ()))
             return None
         self.close(header.execution_id)
         if isinstance(refusal, Failure):
@@ -208,6 +212,7 @@ class StoredJournal:
         execution.status = execution.status.apply(list(record.steps.values()), record.events)
         execution.epoch, execution.commits, execution.events = record.epoch, record.commit_count, len(record.events)
         execution.keys.update(record.steps)
+        self._observe(record)
 
     def put(
         self,
@@ -220,6 +225,8 @@ class StoredJournal:
         if execution.in_memory is not None and events and isinstance(events[-1][2], ExecutionSuspended):
             self._promote(execution)
         commit = execution.next_commit(row, events, new_messages, execution.timeline.now())
+        if self._observer is not None and row is not None:
+            self._observer.recorded(execution_id, row)
         if execution.in_memory is None:
             self._writer.put(execution.encode(commit, self.owner))
             execution.count(commit)
@@ -265,6 +272,8 @@ class StoredJournal:
         execution = self._open.pop(execution_id, None)
         if execution is None:
             return
+        if self._observer is not None:
+            self._observer.closed(execution_id)
         self._request_ids.release(execution.header)
         if not execution.stays:
             self._request_ids.forget(execution.header.tenant, execution.header.request_id)
@@ -280,6 +289,10 @@ class StoredJournal:
 
     def forget(self, tenant: TenantId, request_id: RequestId) -> None:
         self._request_ids.forget(tenant, request_id)
+
+    def _observe(self, history: ExecutionHistory) -> None:
+        if self._observer is not None:
+            self._observer.opened(history)
 
     async def _flush(self, stream: WriteStream) -> None:
         await self._writer.flush(stream)

@@ -1,6 +1,6 @@
 """Tracing: the queue of finished spans, and the provider for the instrumentation of the HTTP server."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -14,9 +14,13 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from app.adapters.telemetry.tracing.exporters import Exporter, silence_exporters
+from app.adapters.telemetry.tracing.readable_spans import SpanReader
 from app.adapters.telemetry.tracing.sampler import is_sampled
+from app.adapters.telemetry.tracing.sink import SpanConfig, SpanSink
+from app.adapters.telemetry.tracing.span_draft import SpanDraft
 from app.adapters.telemetry.tracing.span_queue import DEFAULT_LIMITS, ExportLimits, ExportReports, SpanQueue
 from app.domain.ids import TraceId
+from app.domain.journal.header import ExecutionHeader
 
 FLUSH_SECONDS = 5.0
 
@@ -29,8 +33,7 @@ class TracingConfig:
     protocol: Literal["http", "grpc"]
     headers: Callable[[], Mapping[str, str]]
     sample_ratio: float
-    sample_errors: bool
-    capture_content: bool
+    spans: SpanConfig
     service_version: str
     service_instance: str
 
@@ -38,8 +41,9 @@ class TracingConfig:
 class Tracing:
     """Everything that makes spans of one process.
 
-    `queue` takes finished spans. `provider` is that of the SERVER spans. It records all of them, since the sampler is
-    asked before one is started; its processors put what they build into the queue.
+    `sink` builds the spans of executions, and `queue` takes finished ones. `provider` is that of the SERVER spans. It
+    records all of them, since the sampler is asked before one is started; its processors put what they build into the
+    queue.
     """
 
     def __init__(self, config: TracingConfig, queue: SpanQueue) -> None:
@@ -52,10 +56,15 @@ class Tracing:
             shutdown_on_exit=False,
             meter_provider=NoOpMeterProvider(),
         )
+        self.sink = SpanSink(config.spans, self._export)
+        self._reader = SpanReader(self.resource, config.service_version)
 
     def is_sampled(self, trace_id: TraceId, caller_flags: int | None = None) -> bool:
         """Return True if the trace is recorded."""
         return is_sampled(trace_id, caller_flags, self.config.sample_ratio)
+
+    def _export(self, header: ExecutionHeader, finished: Sequence[SpanDraft]) -> None:
+        self.queue.put(list(self._reader.read(header, finished)))
 
 
 def resource_of(config: TracingConfig) -> Resource:

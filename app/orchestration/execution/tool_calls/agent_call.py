@@ -15,6 +15,7 @@ from app.domain.agents import MAX_AGENT_DEPTH
 from app.domain.contract.messages import Message
 from app.domain.failures import Code, Failure, StorageFailure
 from app.domain.fingerprints import args_hash, digest, span_id
+from app.domain.ids import SpanId
 from app.domain.journal.events import CorrelationContext, Event, ToolEnd, ToolStart
 from app.domain.journal.header import EffectiveLimits
 from app.domain.journal.outcomes import AgentCallStarted, Outcome, ToolEnded
@@ -33,12 +34,24 @@ _BUDGET_SPENT = "not run: the budget of the execution is spent"
 
 
 class AgentCall:
-    """A call of an agent within a branch with these settings. `key` is that of the call, `key/i` of its round."""
+    """A call of an agent within a branch with these settings. `key` is that of the call, `key/i` of its round.
 
-    def __init__(self, execution: Execution, state: ToolCallState, key: StepKey, settings: BranchSettings) -> None:
+    `asked_by` is the span of the attempt whose reply asked for it; None if no model did.
+    """
+
+    def __init__(
+        self,
+        execution: Execution,
+        state: ToolCallState,
+        key: StepKey,
+        settings: BranchSettings,
+        asked_by: SpanId | None,
+    ) -> None:
         self.state = state
         self.key = key
         self.start = AgentStart(execution, state, key, settings)
+        if asked_by is not None:
+            self.start.correlation = replace(self.start.correlation, parent_span_id=asked_by)
         self.started_at = 0.0
         """When the agent started, in Unix seconds."""
         self._execution = execution

@@ -37,6 +37,7 @@ from app.domain.lifecycle import State
 from app.domain.pattern_result import PatternResult
 from app.domain.plan.refinement import runnable_steps
 from app.orchestration.execution.branch_settings import ReasoningStart
+from app.orchestration.execution.branch_span import in_span
 from app.orchestration.execution.branches import has_diverged
 from app.orchestration.execution.context import RunContext
 from app.orchestration.patterns.plan_executor import validated_result
@@ -196,10 +197,11 @@ async def _run_passes(context: RunContext, record: PassRecord, progress: PlanPro
     rules, nested, issues = PlanRules.of(context, start.inputs), 0, tuple[str, ...]()
     order: Sequence[int] = _runnable(progress)
     while order:
-        nested += await _run_pass(context, record, progress, order, rules.policy.max_steps - nested)
-        verdict = await evaluate(context, task, progress, issues)
+        pass_context = in_span(context, f"pass/{record.total_passes + 1}")
+        nested += await _run_pass(pass_context, record, progress, order, rules.policy.max_steps - nested)
+        verdict = await evaluate(pass_context, task, progress, issues)
         record.end_pass(verdict)
-        context.emit(verdict.event(record.total_passes, record.ttl_remaining))
+        pass_context.emit(verdict.event(record.total_passes, record.ttl_remaining))
         if verdict.converged or not record.ttl_remaining:
             break
         rest = PlanRules.of(context, start.inputs, max_steps=rules.policy.max_steps - nested)
