@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from bench.access import ACCESS_SCENARIOS
+from bench.context import context
 from bench.flows import FLOW_SCENARIOS
 from bench.guards import guards
 from bench.hostile import HOSTILE_SCENARIOS
@@ -41,6 +42,7 @@ def main(
         for scenario in (
             *SCENARIOS,
             orchestration,
+            context,
             prompts,
             guards,
             tools,

@@ -47,7 +47,7 @@ def whole_turns(messages: Sequence[Message], tokens: int, counter: TokenCounter)
 
 def lines_of(messages: Sequence[Message]) -> tuple[str, ...]:
     """Return the messages as texts with their roles, redacted."""
-    return tuple(map(_line, Redactor().messages(message for message in messages if message.role != "system")))
+    return tuple(map(_line, Redactor().messages([message for message in messages if message.role != "system"])))
 
 
 def summary_message(summary: SessionSummary, prompts: PromptRegistry, mark: str) -> TracedMessage:

@@ -12,8 +12,8 @@ from itertools import accumulate
 from types import MappingProxyType
 
 from app.capabilities.context.assembly import ContextPieces, assemble
-from app.capabilities.context.redaction import Redactor
-from app.capabilities.context.repair import repaired
+from app.capabilities.context.redaction import Redactor, sensitive_messages
+from app.capabilities.context.repair import Entry, is_whole, repaired
 from app.domain.context.report import NOTHING_CUT, HistoryCut
 from app.domain.contract.messages import Message, system_prompt
 from app.ports.model import TokenCounter
@@ -38,13 +38,20 @@ class SanitizedHistory:
 class HistoryLimits:
     """Upper bounds for the part of a session that is used: messages, tokens, and tokens of the whole conversation.
 
-    With `redacts` the history is redacted.
+    With `redacts` the history is redacted. If it `leaves_room`, a quarter of what the request leaves stays free for the
+    calls and results that tool rounds add, since an execution that overflows later would fail.
     """
 
     messages: int
     tokens: int
     conversation_tokens: int
     redacts: bool = False
+    leaves_room: bool = False
+
+    def history_tokens(self, own: int) -> int:
+        """Return the tokens that a history may have beside so many of the request."""
+        room = self.conversation_tokens - own
+        return min(self.tokens, room * 3 // 4 if self.leaves_room else room)
 
 
 def without_history(own: Sequence[Message]) -> SanitizedHistory:
@@ -59,41 +66,64 @@ def sanitize_history(
     """Return the request's `own` messages, whole, after as many of the session's latest turns as fit."""
     if session.message_count == 0:
         return without_history(own)
-    counts: Counter[str] = Counter()
     own_prompt = system_prompt(own)
     prompt, rest = own_prompt or tuple(session.system_messages), own[len(own_prompt) :]
-    if limits.redacts and not own_prompt:
-        prompt = _redacted(prompt, counts)
     stored = [message for message in session.recent_messages if message.role != "system"]
-    entries = repaired(stored)
-    earlier = [entry.message for entry in entries]
-    counts_of = [Counter[str]() for _ in earlier]
-    if limits.redacts:
-        earlier = [_redacted((message,), each)[0] for message, each in zip(earlier, counts_of, strict=True)]
-    tokens = min(limits.tokens, limits.conversation_tokens - sum(map(counter.message, (*prompt, *rest))))
+    entries = None if is_whole(stored) else repaired(stored)
+    earlier = stored if entries is None else [entry.message for entry in entries]
+    redacted = _Redacted(earlier) if limits.redacts else None
+    if redacted is not None:
+        earlier = redacted.messages
+        prompt = prompt if own_prompt else redacted.prompt(prompt)
+    tokens = limits.history_tokens(sum(map(counter.message, (*prompt, *rest))))
     sizes = list(accumulate(map(counter.message, reversed(earlier))))[::-1]
     fitting = (at for at in _turn_starts(earlier) if len(earlier) - at <= limits.messages and sizes[at] <= tokens)
     start = next(fitting, len(earlier))
-    used = entries[start:]
-    left_out = len(stored) if not used else used[0].place or 0
-    added = sum(entry.place is None for entry in used)
     not_loaded = max(0, session.message_count - len(session.recent_messages) - len(session.system_messages))
-    cut = HistoryCut(not_loaded + left_out, repaired=len(stored) - left_out - len(used) + 2 * added)
+    left_out, repairs = _left_out(entries, start, len(stored))
+    cut = HistoryCut(not_loaded + left_out, repaired=repairs)
     pieces = ContextPieces(prompt, history=tuple(earlier[start:]), request=tuple(rest))
-    return SanitizedHistory(pieces, cut, dict(sum(counts_of[start:], counts)))
+    return SanitizedHistory(pieces, cut, {} if redacted is None else redacted.counts_from(start))
+
+
+def _left_out(entries: Sequence[Entry] | None, start: int, stored: int) -> tuple[int, int]:
+    """Return how many of the stored messages are before the first used one, and how many repairs are behind it."""
+    if entries is None:
+        return start, 0
+    used = entries[start:]
+    left_out = stored if not used else used[0].place or 0
+    added = sum(entry.place is None for entry in used)
+    return left_out, stored - left_out - len(used) + 2 * added
+
+
+class _Redacted:
+    """Messages redacted, with what was replaced in each of them."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self.messages = list(messages)
+        self._counts: dict[int, Counter[str]] = {}
+        self._prompt = Redactor()
+        for index, findings in sensitive_messages(messages).items():
+            redactor = Redactor()
+            self.messages[index] = redactor.message(messages[index], findings)
+            self._counts[index] = redactor.counts
+
+    def prompt(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        """Return the system prompt redacted; what is replaced counts."""
+        return self._prompt.messages(messages)
+
+    def counts_from(self, start: int) -> dict[str, int]:
+        """Return how many values were replaced in the prompt and in the messages from that index on, by kind."""
+        found = Counter(self._prompt.counts)
+        for index, counts in self._counts.items():
+            if index >= start:
+                found.update(counts)
+        return dict(found)
 
 
 def inherited_history(messages: Sequence[Message]) -> SessionHistory:
     """Return the inherited messages as the history that the conversation begins with."""
     return SessionHistory(len(messages), messages, system_prompt(messages))
-
-
-def _redacted(messages: Sequence[Message], counts: Counter[str]) -> tuple[Message, ...]:
-    """Return the messages redacted, and add to the counts what was replaced."""
-    redactor = Redactor()
-    found = redactor.messages(messages)
-    counts.update(redactor.counts)
-    return found
 
 
 def _turn_starts(messages: Sequence[Message]) -> Iterator[int]:

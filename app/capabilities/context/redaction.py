@@ -5,11 +5,12 @@ and in texts the sensitive parts go, wherever they are nested. A model's answer 
 that only its provider can read, since that may hold the same part again.
 """
 
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from app.capabilities.guards.sensitive_text import kind_of_key, redact, redaction
+from app.capabilities.guards.sensitive_text import Finding, find_sensitive, kind_of_key, redact, redaction, without
 from app.domain.contract.messages import ImagePart, Message, ModelMessage, Part, ToolCall, TracedMessage
 
 _LEAST_CARD = 10**12
@@ -44,23 +45,34 @@ class Redactor:
             return text if text != str(value) else value
         return value
 
-    def message(self, message: Message) -> Message:
-        """Return the message with its text, its parts and the arguments of its calls redacted."""
-        before = self.counts.total()
+    def message(self, message: Message, findings: Sequence[Finding] = ()) -> Message:
+        """Return the message with its text, its parts and the arguments of its calls redacted.
+
+        The `findings` are all that is sensitive in a message of text alone; without them they are searched for.
+        """
+        if findings:
+            redacted = without(message.text, findings)
+            self.counts.update(redacted.counts)
+            return message.model_copy(update={"content": redacted.text})
         content = self.text(message.content) if isinstance(message.content, str) else self._parts(message.content)
         calls = None if message.tool_calls is None else [self._call(call) for call in message.tool_calls]
+        is_same = content == message.content and calls == message.tool_calls
         if isinstance(message, ModelMessage) and message.kept:
             hidden = Redactor()
             hidden.value(message.kept)
-            if hidden.counts or self.counts.total() > before:
+            if hidden.counts or not is_same:
                 return _plain(message, content, calls)
-        if self.counts.total() == before:
-            return message
-        return message.model_copy(update={"content": content, "tool_calls": calls})
+        return message if is_same else message.model_copy(update={"content": content, "tool_calls": calls})
 
-    def messages(self, messages: Iterable[Message]) -> tuple[Message, ...]:
+    def messages(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         """Return the messages redacted."""
-        return tuple([self.message(message) for message in messages])
+        found = sensitive_messages(messages)
+        return tuple(
+            [
+                self.message(message, found[index]) if index in found else message
+                for index, message in enumerate(messages)
+            ]
+        )
 
     def _member(self, name: str, value: Any) -> Any:
         kind = kind_of_key(name)
@@ -76,7 +88,71 @@ class Redactor:
         ]
 
     def _call(self, call: ToolCall) -> ToolCall:
-        return call.model_copy(update={"arguments": self.value(call.arguments)})
+        arguments = self.value(call.arguments)
+        return call if arguments == call.arguments else call.model_copy(update={"arguments": arguments})
+
+
+def sensitive_messages(messages: Sequence[Message]) -> Mapping[int, Sequence[Finding]]:
+    """Return the indexes of the messages that have something to redact, with the findings in those of text alone.
+
+    Their texts are searched as one, since a search costs more than reading the text. No pattern but that of a private
+    key goes beyond a line, and every text that it goes through is searched again.
+    """
+    texts: list[str] = []
+    ends: list[int] = []
+    owners: list[int] = []
+    found: dict[int, list[Finding]] = {}
+    end = 0
+    for index, message in enumerate(messages):
+        for text in _texts(message):
+            if text is None:
+                found[index] = []
+                continue
+            end += len(text) + 1
+            texts.append(text)
+            ends.append(end)
+            owners.append(index)
+    for finding in find_sensitive("\n".join(texts)):
+        first, last = bisect_right(ends, finding.start), bisect_right(ends, finding.end - 1)
+        for place in range(first, last + 1):
+            begins = 0 if place == 0 else ends[place - 1]
+            index = owners[place]
+            is_plain = first == last and _is_plain(messages[index]) and found.get(index) != []
+            if is_plain:
+                within = Finding(finding.kind, finding.start - begins, finding.end - begins)
+                found.setdefault(index, []).append(within)
+            else:
+                found[index] = []
+    return found
+
+
+def _is_plain(message: Message) -> bool:
+    """Return True for a message of text alone."""
+    return isinstance(message.content, str) and not message.tool_calls and not isinstance(message, ModelMessage)
+
+
+def _texts(message: Message) -> Iterator[str | None]:
+    """Yield all texts of a message, and None for a sensitive key."""
+    yield message.text
+    for call in message.tool_calls or ():
+        yield from _texts_of(call.arguments)
+    if isinstance(message, ModelMessage):
+        yield from _texts_of(message.kept)
+
+
+def _texts_of(value: Any) -> Iterator[str | None]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            if kind_of_key(name) is not None:
+                yield None
+            yield from _texts_of(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts_of(each)
+    elif isinstance(value, int) and value >= _LEAST_CARD:
+        yield str(value)
 
 
 def _plain(message: ModelMessage, content: str | list[Part], calls: list[ToolCall] | None) -> Message:

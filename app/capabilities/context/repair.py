@@ -21,6 +21,23 @@ class Entry(NamedTuple):
     place: int | None = None
 
 
+def is_whole(messages: Iterable[Message]) -> bool:
+    """Return True if every result has its call and every call its result, so that there is nothing to repair."""
+    open_calls: set[str] = set()
+    for message in messages:
+        if message.role == "tool":
+            if message.tool_call_id not in open_calls:
+                return False
+            open_calls.remove(message.tool_call_id)
+        elif open_calls:
+            return False
+        elif message.tool_calls:
+            open_calls = {call.id for call in message.tool_calls}
+            if len(open_calls) < len(message.tool_calls):
+                return False
+    return not open_calls
+
+
 def repaired(messages: Iterable[Message]) -> list[Entry]:
     """Return the conversation without orphan results, and with one result for every call."""
     entries: list[Entry] = []

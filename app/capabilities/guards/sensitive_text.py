@@ -97,7 +97,11 @@ def find_sensitive(text: str, kinds: Iterable[SensitiveKind] = KINDS) -> list[Fi
 
 def redact(text: str) -> RedactedText:
     """Return the text with `[redacted:KIND]` in place of each sensitive part."""
-    findings = find_sensitive(text)
+    return without(text, find_sensitive(text))
+
+
+def without(text: str, findings: Sequence[Finding]) -> RedactedText:
+    """Return the text with `[redacted:KIND]` in place of each finding in it."""
     if not findings:
         return RedactedText(text, {})
     pieces, place = [], 0

@@ -32,6 +32,24 @@ class Window:
     counter: TokenCounter
 
 
+class RememberingCounter:
+    """Token counter that counts a message once: the same history is reckoned with by several stages."""
+
+    def __init__(self, counter: TokenCounter) -> None:
+        self.ratio = counter.ratio
+        self.text = counter.text
+        self.tools = counter.tools
+        self._message = counter.message
+        self._counted: dict[int, tuple[Message, int]] = {}
+
+    def message(self, message: Message) -> int:
+        """Return the tokens of a whole message."""
+        counted = self._counted.get(id(message))
+        if counted is None:
+            counted = self._counted[id(message)] = message, self._message(message)
+        return counted[1]
+
+
 def largest_window(engines: Iterable[Engine], tenant: TenantId, estimator: TokenEstimator) -> Window:
     """Return the window of the engine that holds the most text of the tenant."""
     windows = [Window(capacity(each), estimator.counter(tenant, each.profile.model)) for each in engines]

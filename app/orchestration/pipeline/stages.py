@@ -15,7 +15,13 @@ from app.capabilities.context.assembly import ContextPieces, assemble
 from app.capabilities.context.compaction import summary_message
 from app.capabilities.context.history import HistoryLimits, SanitizedHistory, sanitize_history, without_history
 from app.capabilities.context.retrieved import retrieved_context
-from app.capabilities.models.context_window import Window, context_exceeded, largest_window, measure
+from app.capabilities.models.context_window import (
+    RememberingCounter,
+    Window,
+    context_exceeded,
+    largest_window,
+    measure,
+)
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain.access.principal import ALL, Permission, Permissions, Principal
 from app.domain.agents import RequestedAgent
@@ -106,6 +112,8 @@ class Preparation(NamedTuple):
     instructions: str | None = None
     """Instructions of the session, which follow the system prompt."""
     caller: ToolCaller | None = None
+    known_window: Window | None = None
+    """The window of the route, once a stage has looked for it."""
     left_out: tuple[str, ...] = ()
     """Tools beyond the number that may be offered, and those that no chosen skill requires."""
 
@@ -122,6 +130,8 @@ class Preparation(NamedTuple):
     @property
     def window(self) -> Window:
         """The window of the route's engines that holds the most text."""
+        if self.known_window is not None:
+            return self.known_window
         models, environment = self.pattern.models(self.request), self.environment
         engines = environment.catalogue.engines_for(models)
         return largest_window(engines, self.tenant, environment.token_estimator)
@@ -152,7 +162,10 @@ async def _tool_split(preparation: Preparation) -> Preparation:
         tools = tuple([name for name in tools if policy.offers(name, caller)])
     tools, left_out = tools[: preparation.limits.tools], tools[preparation.limits.tools :]
     offered = registry.definitions(tools) if pattern.starts_with_request else ()
-    return preparation._replace(tools=tools, left_out=left_out, offered=offered)
+    window = preparation.window
+    if preparation.session.message_count:
+        window = Window(window.limit, RememberingCounter(window.counter))
+    return preparation._replace(tools=tools, left_out=left_out, offered=offered, known_window=window)
 
 
 async def _history_sanitize(preparation: Preparation) -> Preparation:
@@ -237,7 +250,9 @@ def build_conversation(preparation: Preparation) -> SanitizedHistory:
     tokens = window.limit - counter.tools(preparation.offered)
     tokens -= sum(map(counter.message, agents_own))
     redacts = not preparation.permissions.allows(Permission.VIEW_FULL_HISTORY)
-    history_limits = HistoryLimits(limits.history_messages, limits.history_tokens, tokens, redacts)
+    history_limits = HistoryLimits(
+        limits.history_messages, limits.history_tokens, tokens, redacts, leaves_room=bool(preparation.offered)
+    )
     history = sanitize_history(own, session, history_limits, counter)
     if preparation.summary is not None and history.cut.messages:
         history = _with_summary(preparation, preparation.summary, history, own, history_limits)
@@ -256,7 +271,7 @@ def _with_summary(
     message = summary_message(summary, preparation.environment.prompts, preparation.fence_mark)
     size = counter.message(message)
     used = sum(map(counter.message, (*history.pieces.system, *history.pieces.request)))
-    if size > min(limits.tokens, limits.conversation_tokens - used):
+    if size > limits.history_tokens(used):
         return history
     smaller = replace(limits, tokens=limits.tokens - size, conversation_tokens=limits.conversation_tokens - size)
     cut_again = sanitize_history(own, preparation.session, smaller, counter)
