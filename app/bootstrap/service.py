@@ -430,6 +430,7 @@ class Foundation:
             self.grammars,
             flows,
             self_approval=settings.policy.self_approval,
+            embedder=settings.memory.embedder,
             sampler=never_sampled if tracing is None else tracing.is_sampled,
         )
 

@@ -164,6 +164,8 @@ class FacadeConfig:
     flows: Mapping[str, ServedFlow] = field(default_factory=dict)
     self_approval: bool = True
     """True if the user who asked for a call that waits for an approval may give it."""
+    embedder: str | None = None
+    """The engine that embeds documents and queries; None if no engine does."""
     sampler: Callable[[TraceId], bool] = never_sampled
     """Decides about the traces of which no caller has decided; without an export of spans none is recorded."""
 
@@ -287,6 +289,7 @@ class Facade:
             self._launcher.patterns,
             environment.agents,
             environment.compacts_sessions,
+            self._config.embedder,
         )
         quote = partial(quotes.quote, request, limits, agent, principal.permissions, guards.judges)
         return await environment.thread_pool.run(quote)

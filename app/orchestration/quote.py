@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from math import isfinite
+from typing import Final
 
 from app.capabilities.models.catalogue import EngineCatalogue
 from app.capabilities.tools.agents import NO_AGENTS, AgentCatalogue
@@ -11,11 +12,13 @@ from app.capabilities.tools.registry import ToolRegistry
 from app.domain.access.principal import ALL, Permissions
 from app.domain.agents import ConfiguredAgent, RequestedAgent, models_of
 from app.domain.contract.quote import Quote
-from app.domain.contract.request import PlanOptions, SystemRequest
+from app.domain.contract.request import PlanOptions, PlanPolicy, SystemRequest
 from app.domain.contract.response import Cost
 from app.domain.guards import RequestedJudge
 from app.domain.journal.header import EffectiveLimits
 from app.domain.lifecycle import Mode
+from app.domain.plan.steps import StepType
+from app.domain.token_prices import FREE
 from app.orchestration.admission import tools_of_steps
 from app.orchestration.execution.pattern import (
     TOOL_ATTEMPTS,
@@ -25,8 +28,11 @@ from app.orchestration.execution.pattern import (
     in_parallel,
     max_token_price,
 )
+from app.orchestration.execution.retrieval.search import MAX_QUERY_CHARACTERS
 from app.orchestration.pipeline.stages import allowed_tools
 
+MAX_QUERY_BYTES: Final = 4 * MAX_QUERY_CHARACTERS
+"""Bytes of a query at most, of which no token has less than one."""
 _GRACE_S = 5.0
 """Seconds after its deadline that an execution may take to end."""
 
@@ -41,6 +47,8 @@ class QuoteCalculator:
     patterns: Mapping[Mode, Pattern]
     agents: AgentCatalogue = NO_AGENTS
     compacts_sessions: bool = False
+    embedder: str | None = None
+    """The engine that embeds the queries of searches; None if no engine does."""
 
     def quote(
         self,
@@ -67,12 +75,13 @@ class QuoteCalculator:
         agents = self.agents.behind_any([*tools, *planned, *pattern.own_tools(request)])
         bound = _with_agents(bound, self._nested(inputs, agents), limits)
         judged = in_parallel(inputs.inferences(inputs.inferences_per_ask, judge.model) for judge in judges)
-        bound = bound.concurrent_with(judged)
-        judges_models = [judge.model for judge in judges]
+        embedded = self._embeddings(inputs)
+        bound = bound.concurrent_with(judged).concurrent_with(embedded)
+        others = [*[judge.model for judge in judges], *([self.embedder] if embedded.tokens else [])]
         tokens = bound.tokens if limits.tokens is None else min(bound.tokens, limits.tokens + bound.tokens_in_flight)
         highest_price = max(
             max_token_price(engine.profile)
-            for engine in self.catalogue.engines_for([*pattern.models(request), *models_of(agents), *judges_models])
+            for engine in self.catalogue.engines_for([*pattern.models(request), *models_of(agents), *others])
         )
         cost = min(bound.cost, tokens * highest_price)
         if limits.cost is not None:
@@ -86,6 +95,16 @@ class QuoteCalculator:
             cost=Cost(amount=cost, currency=self.currency) if isfinite(cost) else None,
         )
 
+    def _embeddings(self, inputs: BoundInputs) -> UpperBound:
+        """Return the bound of embedding all queries. No budget holds one back, so all of them count as in flight."""
+        searches = max_searches(inputs)
+        if self.embedder is None or not searches:
+            return UpperBound()
+        prices = [engine.profile.price or FREE for engine in self.catalogue.engines_for([self.embedder])]
+        tokens = searches * MAX_QUERY_BYTES
+        cost = tokens * max(each.dearest_input_token for each in prices)
+        return UpperBound(tokens=tokens, cost=cost, tokens_in_flight=tokens, cost_in_flight=cost)
+
     def _nested(self, inputs: BoundInputs, agents: Sequence[ConfiguredAgent]) -> UpperBound:
         """Return the bound of one run of the worst of these agents, without the agents that it calls."""
         callers = self.patterns[inputs.request.mode].models(inputs.request)
@@ -95,6 +114,18 @@ class QuoteCalculator:
             for model in (callers if agent.model is None else [agent.model])
         )
         return reduce(UpperBound.maximum, each, UpperBound())
+
+
+def max_searches(inputs: BoundInputs) -> int:
+    """Return how often the request can search the memory: before its first inference, or in steps of its plan."""
+    request, plan = inputs.request, inputs.request.plan or PlanOptions()
+    if request.context.retrieve:
+        return 1
+    supplied = inputs.static_plan if plan.steps is None else plan.steps
+    policy = plan.policy or PlanPolicy()
+    if request.mode is Mode.PLAN and StepType.RETRIEVE in (policy.allowed_step_types or ()):
+        return min(policy.max_steps or inputs.limits.plan_steps, inputs.limits.plan_steps)
+    return sum(step.type == StepType.RETRIEVE for step in supplied or ())
 
 
 def _inputs_of(agent: ConfiguredAgent, caller: BoundInputs, model: str | None) -> BoundInputs:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from app.bootstrap.service import PATTERNS
+from app.capabilities.models.catalogue import EngineCatalogue
 from app.capabilities.tools.definition import tool
 from app.domain.contract.messages import ToolCall
 from app.domain.contract.request import SystemRequest
@@ -18,9 +19,10 @@ from app.domain.failures import Code
 from app.domain.lifecycle import Mode, State
 from app.domain.token_prices import TokenPrices
 from app.domain.tools import SideEffects
+from app.orchestration.quote import MAX_QUERY_BYTES, QuoteCalculator
 from app.ports.journal import ExecutionHistory
 from app.ports.tool import ToolError
-from tests.support.harness import Harness, chat_request, make_harness, profile, replay_offline
+from tests.support.harness import Harness, chat_request, make_harness, profile, replay_offline, scripted_engine
 from tests.support.random_passes import SpendingPhasesEngine, random_reasoning
 from tests.support.seeds import seeds
 from tests.support.usage import (
@@ -429,3 +431,34 @@ async def test_a_limit_lowers_its_own_figure_only(clock: VirtualClock) -> None:
 async def test_a_limit_above_the_bound_changes_no_figure(clock: VirtualClock) -> None:
     wide = quote_of(reluctant_harness(clock, (2, 1), [], tokens=10**12, cost=1e9), chat_request("Hi"))
     assert wide == quote_of(reluctant_harness(clock, (2, 1), []), chat_request("Hi"))
+
+
+FIND = {"name": "find", "type": "retrieve", "input": "lamp"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "searches"),
+    [
+        ({"context": {"retrieve": True}}, 1),
+        ({}, 0),
+        ({"mode": "plan", "plan": {"steps": [FIND, FIND | {"name": "again"}]}}, 2),
+        ({"mode": "plan", "plan": {"policy": {"allowed_step_types": ["retrieve", "infer"], "max_steps": 4}}}, 4),
+        ({"mode": "plan"}, 0),
+    ],
+)
+def test_each_search_that_an_engine_embeds_counts_its_longest_query(
+    clock: VirtualClock, fields: dict[str, Any], searches: int
+) -> None:
+    engines = scripted_engine(clock, "a", price=(1.0, 2.0)), scripted_engine(clock, "embedder", price=(3.0, 0.0))
+    here = make_harness(clock, *engines)
+    environment = here.environment
+    catalogue = EngineCatalogue({each.profile.name: each for each in engines}, {"default": ["a"]})
+    plain = QuoteCalculator(catalogue, environment.tool_registry, "USD", PATTERNS)
+    request = chat_request(**fields)
+    limits = replace(here.limits, tokens=100_000)
+    without, quote = (each.quote(request, limits) for each in (plain, replace(plain, embedder="embedder")))
+    assert quote.tokens - without.tokens == searches * MAX_QUERY_BYTES
+    assert quote.inferences == without.inferences
+    assert quote.cost is not None
+    assert without.cost is not None
+    assert (quote.cost.amount > without.cost.amount) == (searches > 0)
