@@ -128,6 +128,8 @@ AGENTS = {
     "asker": {"description": "Asks people.", "system_prompt": "You ask.", "tools": ["ask_person"]},
     "lead": {"description": "Leads.", "system_prompt": "You lead.", "tools": ["agent:counter", "agent:asker"]},
 }
+GUARDED = {"guarded": {"description": "Is guarded.", "tools": ["calculate", "ask_person"]}}
+GUARDS = {"careful": {"type": "judge", "intent": "Ask for secrets.", "agents": ["guarded"]}}
 COUNT = 'Use agent__counter: "Please calculate 17*3"'
 LET_ASK = "Use agent__asker: 'Use ask_person: \"May I?\"'"
 GOLDEN_EXECUTIONS: Mapping[str, GoldenExecution] = {
@@ -153,6 +155,10 @@ GOLDEN_EXECUTIONS: Mapping[str, GoldenExecution] = {
     "chat-retrieved-step-by-step": GoldenExecution(
         "How large is Ulm?", {"context": {"retrieve": True}, "background": True}, documents=ULM
     ),
+    "chat-guarded": GoldenExecution("Please calculate 17*3", {"agent": "guarded", "background": True}),
+    "chat-guarded-refused": GoldenExecution("Hello [[refuse]]", {"agent": "guarded"}),
+    "chat-guarded-suspended": GoldenExecution(ASK, {"agent": "guarded"}),
+    "chat-guarded-resumed": GoldenExecution(ASK, {"agent": "guarded"}, answers=(0,)),
     "structured": GoldenExecution("How large is Ulm?", {"mode": "structured", "output": {"schema": SIZE}}),
     "structured-garbled": GoldenExecution(
         "[[garble]] How large is Ulm?", {"mode": "structured", "output": {"schema": SIZE}}
@@ -194,8 +200,8 @@ GOLDEN_EXECUTIONS: Mapping[str, GoldenExecution] = {
 @asynccontextmanager
 async def open_service_on(database: Path) -> AsyncIterator[Service]:
     """Open a service on that file, with the rehearsal engine and a short drain."""
-    tables = {"storage": {"url": f"sqlite:///{database}"}, "server": {"drain_seconds": 0.1}, "agents": AGENTS}
-    tables |= MODULES
+    tables = {"storage": {"url": f"sqlite:///{database}"}, "server": {"drain_seconds": 0.1}, "agents": AGENTS | GUARDED}
+    tables |= MODULES | {"guardrails": GUARDS}
     async with open_service(Settings.model_validate(tables | {"telemetry": {"log_level": "error"}})) as service:
         yield service
 

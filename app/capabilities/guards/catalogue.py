@@ -62,7 +62,7 @@ class _SensitiveTexts:
         return self._occurs_in(text.text) or (not text.text.isascii() and self._occurs_in(visible(text.text)))
 
     def _occurs_in(self, text: str) -> bool:
-        return bool(find_sensitive(text, self._kinds) or self._own.matched(text))
+        return bool(find_sensitive(text, self._kinds) or (self._own and self._own.matched(text)))
 
 
 class _Injections:

@@ -104,13 +104,17 @@ class InjectionPatterns:
     """
 
     def __init__(self, own: Sequence[str] = ()) -> None:
-        self._markup = PatternSet([*_MARKUP, *(f"(?i){pattern}" for pattern in own)])
-        self._phrases = _phrases()
+        self._own = PatternSet([f"(?i){pattern}" for pattern in own])
+        self._markup, self._phrases = _markup(), _phrases()
 
     def occur_in(self, text: str) -> bool:
         """Return True if one of the patterns matches the text as people would read it."""
         shown = readable(text)
-        return bool(self._markup.matched(shown) or self._phrases.matched(_words(shown)))
+        return bool(
+            self._markup.matched(shown)
+            or self._phrases.matched(_words(shown))
+            or (self._own and self._own.matched(shown))
+        )
 
 
 def readable(text: str) -> str:
@@ -137,6 +141,11 @@ def _words(text: str) -> str:
     """Return the words of the text, with one space before, between and behind them."""
     words = text.translate(_NO_ASCII_WORD) if text.isascii() else _NO_WORD.sub(" ", text)
     return f" {' '.join(words.split())} "
+
+
+@cache
+def _markup() -> PatternSet:
+    return PatternSet(_MARKUP)
 
 
 @cache

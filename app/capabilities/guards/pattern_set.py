@@ -48,6 +48,9 @@ class PatternSet:
         if len(patterns) not in (self._set.Match(_SENTINEL) or []):
             raise ValueError(_TOO_LARGE)
 
+    def __bool__(self) -> bool:
+        return bool(self._patterns)
+
     def matched(self, text: str) -> list[int]:
         """Return the indexes of the patterns that match somewhere in the text, in their order."""
         found: list[int] = self._set.Match(encodable(text)) or []

@@ -76,7 +76,8 @@ class Execution:
         is_unlimited = header.bounds.tokens is None and header.bounds.cost is None
         answered_by = () if is_unlimited else _final_answer_engines(header, environment)
         self.ledger = Ledger(budget_for(header.bounds, history, answered_by), history)
-        self.ledger.flags.update(_flags_of(header, history))
+        if header.guards or history is not None:
+            self.ledger.flags.update(_flags_of(header, history))
         self.recorder = Recorder(header.execution_id, journal, history, clock)
         model_calls = 1 if environment is None else environment.concurrent_inferences
         self.branches = Branches(self.recorder, self.ledger, clock, model_calls)

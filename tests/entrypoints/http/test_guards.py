@@ -328,7 +328,7 @@ def test_a_guard_that_cannot_work_is_refused_by_its_key(table: dict[str, Any], m
 @pytest.mark.parametrize(
     ("guard", "message"),
     [
-        ({"type": "injection", "patterns": ["fine", "(?=no)"]}, "guardrails.a.patterns: pattern"),
+        ({"type": "injection", "patterns": ["fine", "(?=no)"]}, "guardrails.a.patterns: pattern 1"),
         ({"type": "rules", "rules": ["nothing"]}, "guardrails.a.rules.0: there is no rule of that name"),
     ],
 )
