@@ -55,6 +55,7 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
         "grammars": {"directory": None},
         "prompts": {"directory": None},
         "memory": {"embedder": None, "dimensions": None},
+        "skills": {"directory": None, "budget_tokens": 2000},
         "rules": {"modules": []},
         "flows": {"modules": [], "working_dir": None, "commands": [], "http_timeout": 30},
         "tools": {"modules": [], "threads": 32, "cli": {}, "http": {}, "mcp": {}},
@@ -369,9 +370,6 @@ class TestUnknownKeys:
             load("[server]\nport = -1\nprot = 2\n")
         expected = caught.value.details["errors"]
         assert [error.split()[0] for error in expected] == ["server.port:", "server.prot"]
-
-    def test_a_key_of_a_later_version_is_refused_by_name(self) -> None:
-        assert refusal('[skills]\ndirectory = "skills"') == "skills: not supported by this version of Portico"
 
     @pytest.mark.parametrize(
         ("setting", "error"),

@@ -62,6 +62,7 @@ from app.bootstrap.limits import LimitAccounts, LimitReports, open_limits
 from app.bootstrap.memory import MemoryResources, check_embedder, start_memory
 from app.bootstrap.modules import PlanModules, load_plan_modules, load_rules
 from app.bootstrap.replicas import MaintenanceJobs, queue_limits, replica_for
+from app.bootstrap.skills import SkillReload, open_skills
 from app.bootstrap.tools import open_mcp, open_registry, tool_sources
 from app.bootstrap.tracing import observed, open_server_spans, open_traces
 from app.capabilities.guards.catalogue import NO_GUARDS, GuardCatalogue
@@ -161,6 +162,8 @@ class Service:
     """What makes spans; None without a collector."""
     server_spans: "ServerSpans | None" = None
     """What makes the spans of HTTP requests; None without a collector."""
+    skill_reload: SkillReload | None = None
+    """The reload of the skills; None without a directory of them."""
 
     def metrics(self) -> tuple[bytes, str]:
         """Return the Prometheus exposition and its content type."""
@@ -232,8 +235,8 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
             jobs = MaintenanceJobs(recovery, tailer, purge, database.check, measure, base.on_storage_error)
             async with runner.serving(recovery.run_ticket), replica.maintenance(group, jobs):
                 _tune_interpreter()
-                logs, health, spans = base.logs, database.health, open_server_spans(tracing, base.entropy)
-                yield Service(facade, settings, metrics, logs, runner, local, health, callers, tracing, spans)
+                parts = (base.logs, runner, local, database.health, callers, tracing)
+                yield Service(facade, settings, metrics, *parts, open_server_spans(tracing, base.entropy), base.skills)
                 await runner.drain(local.shut_down)
             group.cancel_scope.cancel()
 
@@ -270,6 +273,7 @@ class Foundation:
     prompts: PromptRegistry
     agents: AgentCatalogue
     guards: GuardCatalogue
+    skills: SkillReload | None
     rules: RuleRegistry
     plan_modules: PlanModules
     tools: ToolRegistry
@@ -292,10 +296,7 @@ class Foundation:
         rules = BUILT_IN_RULES if is_offline else load_rules(settings.rules.modules, settings.directory)
         plan = PlanModules() if is_offline else load_plan_modules(settings.plan.modules, settings.directory)
         clock, threads = SystemClock(), DaemonThreads(settings.tools.threads)
-        telemetry = settings.telemetry
-        logger = open_logger(telemetry.log_level, clock, log_format=telemetry.log_format)
-        route_standard_logging(logger, telemetry.log_level)
-        logs = LogSink(logger)
+        logs = _log_sink(settings, clock)
         mcp = None if is_offline else open_mcp(settings, logs)
         sources = [] if is_offline else tool_sources(settings, tools_of_flows(flows), mcp)
         check_embedder(settings)
@@ -303,7 +304,7 @@ class Foundation:
         if not is_offline:
             check_agents(agents, sources, rules, settings.tools.mcp)
         flows = with_agents(flows, agents)
-        types, policy = plan.step_types, ToolPolicy(settings.policy.rules())
+        policy, types = ToolPolicy(settings.policy.rules()), plan.step_types
         tools = open_registry([*sources, agent_source(agents, sources)], clock, threads, policy, tuple(types.values()))
         metrics = _metrics_sink(settings, tools, types)
         for warning in settings.warnings:
@@ -317,6 +318,7 @@ class Foundation:
             prompts=prompts,
             agents=agents,
             guards=NO_GUARDS if is_offline else configured_guards(settings, rules),
+            skills=None if is_offline else open_skills(settings, agents, logs.log_warning),
             rules=rules,
             plan_modules=plan,
             tools=tools,
@@ -415,6 +417,7 @@ class Foundation:
             prompts=self.prompts,
             agents=self.agents,
             guards=self.guards,
+            skills=None if self.skills is None else self.skills.library,
             stream_tool_content=settings.telemetry.stream_tool_content,
             quotas=accounts.quotas,
             usage=accounts.usage,
@@ -464,6 +467,14 @@ def _metrics_sink(settings: Settings, tools: ToolRegistry, step_types: Collectio
 
 def _journal_config(owner: ReplicaId, tracing: "Tracing | None") -> JournalConfig:
     return JournalConfig(owner, REMEMBERED_IDS, observer=None if tracing is None else tracing.sink)
+
+
+def _log_sink(settings: Settings, clock: Clock) -> LogSink:
+    """Return the sink of the service's logger, which from then on writes the logs of libraries, too."""
+    telemetry = settings.telemetry
+    logger = open_logger(telemetry.log_level, clock, log_format=telemetry.log_format)
+    route_standard_logging(logger, telemetry.log_level)
+    return LogSink(logger)
 
 
 def _is_in_state(breaker: CircuitBreaker, state: BreakerState) -> bool:

@@ -16,7 +16,8 @@ MAX_AGENT_DEPTH: Final = 4
 class ConfiguredAgent:
     """An agent: its system prompt, and what a request that names it is given and may narrow.
 
-    `tools` are names of tools, agents among them as the tools that they are; it may use no others. Without a `model`
+    `tools` are names of tools, agents among them as the tools that they are; it may use no others, and no other
+    `skills`. Without a `model`
     the request chooses one.
     """
 
@@ -29,6 +30,7 @@ class ConfiguredAgent:
     limits: Limits = field(default_factory=Limits)
     output: OutputContract = field(default_factory=OutputContract)
     hints: ExecutionHints = field(default_factory=ExecutionHints)
+    skills: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class RequestedAgent:
     system_prompt: str | None
     tools: tuple[str, ...]
     left_out: tuple[str, ...] = ()
+    skills: tuple[str, ...] = ()
 
     @property
     def messages(self) -> tuple[Message, ...]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from app.capabilities.models.catalogue import EngineCatalogue, requested_models
 from app.capabilities.models.format_enforcement import choose_enforcement, prepare_call
+from app.capabilities.skills.library import SkillLibrary
 from app.capabilities.tools.agents import NO_AGENTS, AgentCatalogue
 from app.capabilities.tools.arguments import plan_violations
 from app.capabilities.tools.registry import ToolRegistry
@@ -72,9 +73,11 @@ class Admission:
         agents: AgentCatalogue = NO_AGENTS,
         *,
         has_memory: bool = False,
+        skills: SkillLibrary | None = None,
     ) -> None:
         self._limits = limits
         self._has_memory = has_memory
+        self._skills = skills
         self._patterns = patterns
         self._catalogue = catalogue
         self._registry = registry
@@ -91,7 +94,11 @@ class Admission:
         """
         limits = self._effective_limits(request)
         allowed = request.tools if agent is None else agent.allowed(request.tools)
-        errors = [*self._errors(request, limits), *self._agents_without_price(request, allowed or ())]
+        errors = [
+            *self._errors(request, limits),
+            *self._skill_errors(request, agent),
+            *self._agents_without_price(request, allowed or ()),
+        ]
         if errors:
             raise invalid_request(*errors)
         self._check_tools(request, allowed, caller)
@@ -146,8 +153,10 @@ class Admission:
 
     def _context_errors(self, request: SystemRequest, pattern: Pattern | None) -> Iterator[FieldError]:
         context = request.context
-        if context.skills:
-            yield FieldError("context.skills", _NOT_YET)
+        if context.skills and pattern is not None and not pattern.starts_with_request:
+            yield FieldError("context.skills", f"has no effect in mode {request.mode}")
+        elif context.skills and self._skills is None:
+            yield FieldError("context.skills", "needs skills, and this service has none")
         if context.retrieve and pattern is not None and not pattern.starts_with_request:
             yield FieldError("context.retrieve", f"has no effect in mode {request.mode}")
         elif context.retrieve and not self._has_memory:
@@ -158,6 +167,16 @@ class Admission:
         for field in ("max_chunks", "min_score"):
             if not context.retrieve and getattr(context, field) is not None:
                 yield FieldError(f"context.{field}", "has no effect unless context.retrieve is true")
+
+    def _skill_errors(self, request: SystemRequest, agent: RequestedAgent | None) -> Iterator[FieldError]:
+        names = request.context.skills
+        if self._skills is None or names is None or names == "auto":
+            return
+        for index, name in enumerate(names):
+            if name not in self._skills.catalogue:
+                yield FieldError(f"context.skills.{index}", "must be a name from GET /v1/skills")
+            elif agent is not None and name not in agent.skills:
+                yield FieldError(f"context.skills.{index}", "must be a skill of the agent")
 
     def _above_caps(self, request: SystemRequest) -> Iterator[FieldError]:
         caps, plan = self._limits, request.plan or _NO_PLAN

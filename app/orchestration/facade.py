@@ -6,6 +6,7 @@ from functools import partial
 from typing import NamedTuple
 
 from app.capabilities.answer_contract import AnswerContract
+from app.capabilities.context.assembly import assemble
 from app.capabilities.context.history import inherited_history
 from app.capabilities.limits.quotas import PolicyStatus
 from app.domain.access.principal import Permissions, Principal
@@ -45,6 +46,7 @@ from app.orchestration.introspection import (
     FlowView,
     Introspection,
     PromptView,
+    SkillView,
     StepTypeView,
     ToolView,
 )
@@ -57,12 +59,14 @@ from app.orchestration.memory import (
     MemoryQuery,
     MemorySearchView,
 )
+from app.orchestration.pipeline.skills import requested_skills
 from app.orchestration.pipeline.stages import (
     AUTH_RESOLVE,
     Preparation,
     StageTimer,
     allowed_tools,
     build_conversation,
+    with_skills,
 )
 from app.orchestration.quote import QuoteCalculator
 from app.orchestration.records import Records, SuspensionView
@@ -118,6 +122,7 @@ __all__ = [
     "ResumeRequest",
     "SessionChanges",
     "SessionView",
+    "SkillView",
     "StepTypeView",
     "StepView",
     "SuspensionView",
@@ -228,6 +233,7 @@ class Facade:
             launcher.patterns,
             environment.agents,
             has_memory=environment.memory is not None,
+            skills=environment.skills,
         )
 
     async def execute(
@@ -401,12 +407,14 @@ class Facade:
         request, limits, transcript, agent, instructions, _ = admitted
         environment, pattern = self._environment, self._launcher.patterns[request.mode]
         registry, permissions = environment.tool_registry, principal.permissions
-        tools = registry.definitions(allowed_tools(request, pattern, registry, agent, permissions))
+        names = allowed_tools(request, pattern, registry, agent, permissions)
+        tools = registry.definitions(names)
         session = inherited_history(transcript.messages)
         if request.session_id is not None:
             window = history_window(limits)
             session = await environment.conversations.history(principal.own, request.session_id, limit=window)
-        if session.message_count or agent is not None or instructions is not None:
+        has_skills = bool(requested_skills(request, agent))
+        if session.message_count or agent is not None or instructions is not None or has_skills:
             preparation = Preparation(
                 request,
                 limits,
@@ -415,12 +423,13 @@ class Facade:
                 session,
                 principal.tenant,
                 agent,
+                names,
                 offered=tools,
                 permissions=permissions,
                 instructions=instructions,
             )
-            messages = build_conversation(preparation).messages
-            request = request.model_copy(update={"messages": list(messages)})
+            preparation = with_skills(preparation._replace(pieces=build_conversation(preparation).pieces))
+            request = request.model_copy(update={"messages": list(assemble(preparation.whole_pieces))})
         check_budget(request, limits, environment, tools, principal.tenant)
 
     async def _queue(

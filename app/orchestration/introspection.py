@@ -103,10 +103,24 @@ class AgentView(BaseModel):
     mode: Mode = Field(description="The mode of its executions.")
     model: str | None = Field(description="Its route or engine; null: the request's or its session's.")
     tools: list[str] = Field(description="Its tools; `agent:NAME` is another agent.")
+    skills: list[str] = Field(description="Its skills.")
     limits: dict[str, int | float] = Field(description="Its limits, which a request can only lower.")
     output_schema: dict[str, JsonValue] | None = Field(description="JSON Schema of its answers.")
     side_effects: SideEffects = Field(description="The worst effect of the tools that it reaches.")
     idempotent: bool = Field(description="True if no tool that it reaches is unsafe to call twice.")
+
+
+class SkillView(BaseModel):
+    """A skill as GET /v1/skills shows it, without its text."""
+
+    name: str = Field(description="The skill's name; a value for `context.skills`.")
+    description: str = Field(description="What it is for.")
+    triggers: list[str] = Field(description="Words, and expressions between slashes, that call for it.")
+    always: bool = Field(description="True if it is a candidate for every message.")
+    value: float = Field(description="Its value; those of the most value that fit are read.")
+    requires: list[str] = Field(description="Skills that it is read with.")
+    tools: list[str] = Field(description="Tools that it needs; `agent:NAME` is an agent.")
+    tokens: int = Field(description="Tokens that it takes in a context, without those that it requires.")
 
 
 class PromptView(BaseModel):
@@ -167,6 +181,26 @@ class Introspection:
             self._agent_view(agent, permissions)
             for agent in self._environment.agents.all()
             if permissions.allows_agent(agent.name)
+        ]
+
+    def skills(self, permissions: Permissions) -> list[SkillView]:
+        """Return the skills that are in force, by name, with those of their tools that may be used."""
+        library = self._environment.skills
+        if library is None:
+            return []
+        catalogue = library.catalogue
+        return [
+            SkillView(
+                name=skill.name,
+                description=skill.description,
+                triggers=list(skill.triggers),
+                always=skill.always,
+                value=skill.value,
+                requires=list(skill.requires),
+                tools=[reference_of(each) for each in skill.tools if permissions.allows_tool(each)],
+                tokens=catalogue.tokens(skill.name),
+            )
+            for skill in catalogue.all()
         ]
 
     def prompts(self) -> list[PromptView]:
@@ -237,6 +271,7 @@ class Introspection:
             mode=agent.mode,
             model=agent.model,
             tools=[reference_of(each) for each in agent.tools if permissions.allows_tool(each)],
+            skills=list(agent.skills),
             limits=agent.limits.model_dump(exclude_none=True),
             output_schema=agent.output.schema_,
             side_effects=info.side_effects,

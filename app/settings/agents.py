@@ -7,10 +7,11 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from app.domain.agents import ConfiguredAgent, cycle_of
-from app.domain.contract.constrained_types import ToolReference
+from app.domain.contract.constrained_types import MAX_SKILLS, ToolReference
 from app.domain.contract.request import ExecutionHints, Limits, OutputContract
 from app.domain.lifecycle import Mode
 from app.domain.tools import agent_of
+from app.settings.skills import SkillName
 
 
 def _prompt_file(path: str) -> str:
@@ -44,6 +45,9 @@ class AgentSettings(BaseModel):
     tools: Annotated[tuple[ToolReference, ...], Field(strict=False)] = Field(
         (), description="Tools that it may use, and no others; `agent:NAME` is another agent"
     )
+    skills: Annotated[tuple[SkillName, ...], Field(max_length=MAX_SKILLS, strict=False)] = Field(
+        (), description="Skills that it reads as far as they fit, and no others; `context.skills` may narrow them"
+    )
     limits: Limits = Field(default_factory=Limits, description="Limits of its executions, as in a request")
     output: OutputContract = Field(default_factory=OutputContract, description="Output contract, as in a request")
     hints: ExecutionHints = Field(default_factory=ExecutionHints, description="Hints that a request does not give")
@@ -60,6 +64,7 @@ class AgentSettings(BaseModel):
             model=self.model,
             mode=Mode(self.mode),
             tools=self.tools,
+            skills=self.skills,
             limits=self.limits,
             output=self.output,
             hints=self.hints,
@@ -74,6 +79,10 @@ def agent_errors(agents: Mapping[str, AgentSettings]) -> Iterator[tuple[str, str
             yield f"{here}.system_prompt_file", f"must not be set together with {here}.system_prompt"
         if len(set(agent.tools)) < len(agent.tools):
             yield f"{here}.tools", "must not name a tool twice"
+        if len(set(agent.skills)) < len(agent.skills):
+            yield f"{here}.skills", "must not name a skill twice"
+        if agent.skills and agent.mode == "plan":
+            yield f"{here}.skills", "has no effect in mode plan"
         for index, called in enumerate(map(agent_of, agent.tools)):
             if called is not None and called not in agents:
                 yield f"{here}.tools.{index}", "must name an agent of the configuration"

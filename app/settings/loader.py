@@ -4,8 +4,7 @@ Theory of operation
 
 1. One file (`portico.toml`, or the one that `PORTICO_CONFIG` names) gives a tree. A variable `PORTICO__SECTION__KEY`
    replaces one value in it: as text if the key takes text, as JSON otherwise. Overrides of the caller come last.
-2. The tree is validated once, strictly. An unknown key is rejected by its dotted name: as one of a later version if it
-   is in `_PLANNED_KEYS`, otherwise with the most similar known name.
+2. The tree is validated once, strictly. An unknown key is rejected by its dotted name, with the most similar known one.
 3. Errors name keys and never values, since a value may be a misplaced secret.
 
 pydantic-settings is not used: it ignores unknown variables, cannot match a variable to the engine `gpt-4o` of the file,
@@ -29,14 +28,9 @@ from app.domain.failures import Code, ConfigurationFailure
 from app.domain.field_errors import UNKNOWN_FIELD, invalid_fields
 from app.settings.ollama_probe import find_ollama_model
 from app.settings.schema import Settings, closest_name
-from app.settings.values import NOT_IN_THIS_VERSION, SCHEMES, has_password
+from app.settings.values import SCHEMES, has_password
 
 _FILE, _CONFIG, _PREFIX = Path("portico.toml"), "PORTICO_CONFIG", "PORTICO__"
-_PLANNED_KEYS = frozenset(
-    {
-        "skills",
-    }
-)
 
 Tree: TypeAlias = dict[str, Any]
 KeyPath: TypeAlias = tuple[str, ...]
@@ -188,8 +182,6 @@ def _path(error: ErrorDetails) -> KeyPath:
 def _unknown(path: KeyPath) -> str:
     """Return the error of a key that is not known, with the most similar one."""
     dotted = ".".join(path)
-    if any(".".join(path[:length]) in _PLANNED_KEYS for length in range(1, len(path) + 1)):
-        return f"{dotted}: {NOT_IN_THIS_VERSION}"
     if path[0] == "engines" and path[-1] == "api_key":
         return f"{dotted}: must not contain a secret; name its variable in api_key_env or its file in api_key_file"
     return f"{dotted} is not known; did you mean {closest_name(dotted, _names(_schema(), path))}?"

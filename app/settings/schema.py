@@ -41,6 +41,7 @@ from app.settings.modules import AnswerRuleSettings, ModuleNames, PlanModuleSett
 from app.settings.planner import PlannerSettings, planner_errors
 from app.settings.policy import PolicySettings
 from app.settings.sessions import SessionSettings
+from app.settings.skills import SkillSettings
 from app.settings.telemetry import TelemetrySettings
 from app.settings.tool_sources import ToolSettings
 from app.settings.values import (
@@ -379,6 +380,7 @@ class Settings(Table):
     grammars: GrammarSettings = Field(default_factory=GrammarSettings)
     prompts: PromptSettings = Field(default_factory=PromptSettings)
     sessions: SessionSettings = Field(default_factory=SessionSettings)
+    skills: SkillSettings = Field(default_factory=SkillSettings)
     failover: FailoverSettings = Field(default_factory=FailoverSettings)
     telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)

@@ -137,6 +137,11 @@ def origin_of(message: Message) -> Origin | None:
     return message.origin if isinstance(message, TracedMessage | ModelMessage) else None
 
 
+def last_question(messages: Sequence[Message]) -> str:
+    """Return the text of the last user message; empty without one."""
+    return next((message.text for message in reversed(messages) if message.role == "user"), "")
+
+
 def is_untrusted_text(messages: Iterable[Message]) -> bool:
     """Return True if any of these messages, with which a conversation begins, is not trusted.
 

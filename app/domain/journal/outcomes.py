@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from app.domain.context.report import ContextReport, ContextTerms
 from app.domain.contract.constrained_types import FormatEnforcement
 from app.domain.contract.messages import Message, ModelMessage, TracedMessage
-from app.domain.contract.request import ExecutionHints, Limits, OutputContract, PlanStep
+from app.domain.contract.request import ExecutionHints, Limits, NamedTool, OutputContract, PlanStep
 from app.domain.contract.response import NO_USAGE, TokenUsage, ValidationResult
 from app.domain.failures import Code, Failure, failure
 from app.domain.guards import GuardVerdict
@@ -51,6 +51,11 @@ class Prepared:
     prior_message_count: int = 0
     left_out: tuple[str, ...] = ()
     context: ContextReport | None = None
+
+    def narrows(self, choice: object) -> bool:
+        """Return True if the chosen skills leave out the tool that the request's `tool_choice` names."""
+        has_skills = self.context is not None and bool(self.context.skills)
+        return has_skills and isinstance(choice, NamedTool) and choice.name in self.left_out
 
 
 @dataclass(frozen=True)

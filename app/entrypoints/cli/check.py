@@ -1,4 +1,4 @@
-"""Checks of a configuration: the database, the grammars, the prompts, the tools, the step types and the engines."""
+"""Checks of a configuration: the database, and the grammars, prompts, skills, tools, step types and engines."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -48,11 +48,10 @@ async def _checks(
         yield CheckResult("storage", "ok", await check_storage(settings))
     except Failure as failure:
         yield CheckResult("storage", "failed", failure.message, failure.category)
-    async with open_service(settings_of_command(settings)) as service:  # it reads the grammars and the prompts
-        if settings.grammars.directory is not None:
-            yield CheckResult("grammars", "ok", settings.grammars.directory)
-        if settings.prompts.directory is not None:
-            yield CheckResult("prompts", "ok", settings.prompts.directory)
+    async with open_service(settings_of_command(settings)) as service:  # it reads grammars, prompts and skills
+        for subject, directory in _directories(settings):
+            if directory is not None:
+                yield CheckResult(subject, "ok", directory)
         for tool in await service.facade.introspection.tools(LOCAL.permissions):
             status, category = ("ok", None) if tool.available else ("unavailable", Category.TOOL)
             yield CheckResult(f"tool {tool.name}", status, tool.reason, category)
@@ -65,6 +64,15 @@ async def _checks(
         for engine in await service.facade.introspection.ping_engines():
             status, category = ("ok", None) if engine.ok else ("unreachable", Category.INFERENCE)
             yield CheckResult(f"engine {engine.name}", status, engine.detail, category)
+
+
+def _directories(settings: Settings) -> tuple[tuple[str, str | None], ...]:
+    """Return the configured directories whose files an open service has read."""
+    return (
+        ("grammars", settings.grammars.directory),
+        ("prompts", settings.prompts.directory),
+        ("skills", settings.skills.directory),
+    )
 
 
 def _print(result: CheckResult) -> None:

@@ -8,7 +8,8 @@ Theory of operation
 3. Then uvicorn closes the listener and waits for the remaining connections; the service closes last. All of it takes at
    most `drain_seconds` + 2: connections that are left shortly before are not waited for.
 4. A second signal ends the process at once.
-5. The process raises its limit of open files to the maximum. Connections get at most half of the files, so that each
+5. SIGHUP reads the directory of skills again, if there is one; without one it ends the process, as is usual.
+6. The process raises its limit of open files to the maximum. Connections get at most half of the files, so that each
    can have one upstream; requests on further connections are refused.
 
 The application's lifespan is entered here, because uvicorn prints a traceback for a failure at start.
@@ -17,12 +18,14 @@ The application's lifespan is entered here, because uvicorn prints a traceback f
 import asyncio
 import os
 import resource
+import signal
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from types import FrameType
 
 import anyio
 import uvicorn
+from anyio.abc import TaskStatus
 from starlette.applications import Starlette
 
 from app.domain.failures import Code, ConfigurationFailure
@@ -79,7 +82,20 @@ async def serve(
     )
     async with application.router.lifespan_context(application):
         server = _Server(config, drain=application.state.service.drain, grace=settings.drain_seconds, announce=announce)
-        await server.serve(sockets=[*listeners])
+        reload = application.state.service.skill_reload
+        async with anyio.create_task_group() as group:
+            if reload is not None:
+                await group.start(_reload_on_hangup, reload.run)
+            await server.serve(sockets=[*listeners])
+            group.cancel_scope.cancel()
+
+
+async def _reload_on_hangup(reload: Callable[[], Awaitable[None]], *, task_status: TaskStatus[None]) -> None:
+    """Reload on every SIGHUP until cancelled; one that comes during a reload leads to another one."""
+    with anyio.open_signal_receiver(signal.SIGHUP) as signals:
+        task_status.started()
+        async for _ in signals:
+            await reload()
 
 
 def _connection_limit(max_in_flight: int) -> int:

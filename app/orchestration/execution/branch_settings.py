@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from app.capabilities.prompting.prompts.assessment import SemanticCheckOutput
 from app.capabilities.prompting.prompts.task_profile import TaskProfileOutput
 from app.domain.access.principal import ALL, Permissions
-from app.domain.contract.messages import Message
+from app.domain.contract.messages import Message, last_question
 from app.domain.contract.request import ExecutionHints, OutputContract, RedundancyOptions
 from app.domain.journal.events import CorrelationContext
 from app.domain.journal.fork import Fork
@@ -105,7 +105,7 @@ class BranchSettings:
     @property
     def last_user_text(self) -> str:
         """The text of the last user message; empty if there is none."""
-        return next((message.text for message in reversed(self.messages) if message.role == "user"), "")
+        return last_question(self.messages)
 
     def allows_tool(self, name: str) -> bool:
         """Return True if the request and the rights of its principal let a tool of that name be called."""

@@ -556,7 +556,10 @@ def prepared_context(context: RunContext, prepared: Prepared, at: float) -> RunC
     position = context._position
     position.anchor, position.now = PREPARE_KEY, at
     position.apply_forks()
-    return RunContext(position, replace(context._settings, messages=prepared.messages, tools=prepared.tools))
+    settings, hints = context._settings, context._settings.hints
+    if prepared.narrows(hints.tool_choice):
+        hints = hints.model_copy(update={"tool_choice": "auto"})
+    return RunContext(position, replace(settings, messages=prepared.messages, tools=prepared.tools, hints=hints))
 
 
 def set_findings(context: RunContext, findings: Callable[[], Mapping[str, JsonValue]]) -> None:

@@ -10,6 +10,7 @@ from app.capabilities.limits.usage_meter import UsageMeter
 from app.capabilities.models.breaker import ProviderHealth
 from app.capabilities.models.catalogue import EngineCatalogue
 from app.capabilities.prompting.registry import PromptRegistry
+from app.capabilities.skills.library import SkillLibrary
 from app.capabilities.tools.agents import NO_AGENTS, AgentCatalogue
 from app.capabilities.tools.executor import ToolExecutor
 from app.capabilities.tools.registry import ToolRegistry
@@ -52,6 +53,7 @@ class Environment:
     guards: GuardCatalogue = NO_GUARDS
     compacts_sessions: bool = False
     """True if turns of a session that do not fit any more are summed up."""
+    skills: SkillLibrary | None = None
     suspension_seconds: float = 7 * 24 * 3600
     stream_tool_content: bool = True
     """False if event streams show no arguments and results of tool calls."""

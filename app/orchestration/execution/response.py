@@ -1,6 +1,6 @@
 """The response of an execution, built from its ledger, its progress and how it ended."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -26,7 +26,7 @@ from app.domain.journal.events import (
     TerminalEvent,
 )
 from app.domain.journal.header import ExecutionHeader
-from app.domain.journal.outcomes import Candidate
+from app.domain.journal.outcomes import Candidate, Prepared
 from app.domain.lifecycle import State
 from app.domain.model_call import Reply
 from app.domain.pattern_result import PatternResult
@@ -182,11 +182,25 @@ def _finish_reason(last_reply: tuple[Reply, Candidate] | None) -> str | None:
 
 
 def _left_out(header: ExecutionHeader, last_reply: tuple[Reply, Candidate] | None, progress: RunProgress) -> list[str]:
-    """Return the parts of the request that the last provider did not get, and the tools that are not offered."""
-    surplus = () if progress.prepared is None else (f"tools.{name}" for name in progress.prepared.left_out)
-    tools = (*progress.left_out, *surplus, *(() if header.agent is None else header.agent.left_out))
+    """Return the parts of the request that the last provider did not get, the tools that are not offered, and the
+    skills that are not in the context.
+    """
     withheld = () if last_reply is None else (*last_reply[1].withheld, *last_reply[0].withheld)
-    return sorted({*tools, *[name for name in withheld if _is_of_request(header.request, name)]})
+    parts = {*progress.left_out, *[name for name in withheld if _is_of_request(header.request, name)]}
+    if header.agent is not None:
+        parts.update(header.agent.left_out)
+    if progress.prepared is not None:
+        parts.update(_unprepared(header.request, progress.prepared))
+    return sorted(parts)
+
+
+def _unprepared(request: SystemRequest, prepared: Prepared) -> Iterator[str]:
+    """Yield what PREPARE left out."""
+    yield from (f"tools.{name}" for name in prepared.left_out)
+    if prepared.narrows(request.hints.tool_choice):
+        yield "hints.tool_choice"
+    if prepared.context is not None:
+        yield from (f"context.skills.{skill.name}" for skill in prepared.context.excluded)
 
 
 def _is_of_request(request: SystemRequest, name: str) -> bool:

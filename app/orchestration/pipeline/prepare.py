@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from app.capabilities.context.history import inherited_history
 from app.capabilities.models.context_window import Window
 from app.domain.context.summary import SessionSummary
-from app.domain.contract.messages import Message
+from app.domain.contract.messages import Message, last_question
 from app.domain.contract.request import SystemRequest
 from app.domain.failures import Failure
 from app.domain.fingerprints import fence_mark
@@ -32,6 +32,7 @@ from app.orchestration.pipeline.stages import (
     Preparation,
     StageTimer,
     build_conversation,
+    with_skills,
 )
 from app.ports.storage import NO_HISTORY, SessionHistory
 
@@ -91,7 +92,7 @@ class Preparer:
         except Failure:
             # PREPARE will meet the same failure, and reports it.
             return False
-        return preparation.room > 0
+        return with_skills(preparation).room > 0
 
     def _preparation(self, environment: Environment) -> Preparation:
         header = self._execution.header
@@ -159,5 +160,4 @@ async def retrieve_context(execution: Execution, preparer: Preparer | None, chun
 
 def _query_of(request: SystemRequest) -> RetrievalQuery:
     """Return the search for the text of the request's last user message."""
-    asked = next((message.text for message in reversed(request.messages) if message.role == "user"), "")
-    return RetrievalQuery(asked, request.context.max_chunks, request.context.min_score)
+    return RetrievalQuery(last_question(request.messages), request.context.max_chunks, request.context.min_score)

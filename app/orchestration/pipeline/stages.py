@@ -39,6 +39,7 @@ from app.domain.tool_policy import ToolCaller
 from app.domain.tools import ToolDefinition
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.pattern import Pattern
+from app.orchestration.pipeline.skills import choose_skills, skill_candidates
 from app.ports.runtime import Clock
 from app.ports.storage import SessionHistory
 
@@ -175,12 +176,16 @@ async def _history_sanitize(preparation: Preparation) -> Preparation:
 
 
 async def _context_guard(preparation: Preparation) -> Preparation:
-    """Assemble the context and check the budget equation for the largest context window of the route.
+    """Choose the skills, assemble the context and check the budget equation for the largest window of the route.
+
+    Tools count whole for the skills and chunks that are chosen beside them, and narrowed in the equation.
 
     Raises: InferenceFailure (INFERENCE_CONTEXT_EXCEEDED) with every term of the equation.
     """
+    preparation = with_skills(preparation)
     if preparation.found:
         preparation = preparation._replace(retrieved=_fitting_chunks(preparation))
+    preparation = _narrowed(preparation)
     messages, skills = assemble(preparation.whole_pieces), preparation.skills
     window = preparation.window
     terms = measure(messages, preparation.offered, window.counter, window.limit)
@@ -195,6 +200,31 @@ async def _context_guard(preparation: Preparation) -> Preparation:
         preparation.retrieved.chunks,
     )
     return preparation._replace(messages=messages, context=report)
+
+
+def with_skills(preparation: Preparation) -> Preparation:
+    """Return the preparation with the requested skills that fit."""
+    library = preparation.environment.skills
+    if library is None:
+        return preparation
+    names = skill_candidates(library.catalogue, preparation.request, preparation.agent)
+    if not names:
+        return preparation
+    selected = choose_skills(library, names, preparation.tools, preparation.room, preparation.window.counter)
+    return preparation._replace(skills=selected)
+
+
+def _narrowed(preparation: Preparation) -> Preparation:
+    """Return the preparation with only those tools that the chosen skills require, if they require any."""
+    required = preparation.skills.tools
+    if required is None:
+        return preparation
+    left_out = tuple([name for name in preparation.tools if name not in required])
+    return preparation._replace(
+        tools=tuple([name for name in preparation.tools if name in required]),
+        offered=[definition for definition in preparation.offered if definition.name in required],
+        left_out=(*preparation.left_out, *left_out),
+    )
 
 
 def _fitting_chunks(preparation: Preparation) -> RetrievedContext:

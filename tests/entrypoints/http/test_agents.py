@@ -166,7 +166,8 @@ BROKEN = {
     "agents.a.limits.tool_rounds": "limits = { tool_rounds = 21 }",
     "agents.a.hints.timeout": "hints = { timeout = 601 }",
     "agents.a.mode": 'mode = "flow"',
-    "agents.a.skills": 'skills = ["x"]',
+    "agents.a.skills": 'mode = "plan"\nskills = ["x"]',
+    "agents.a.skills.0": 'skills = ["a b"]',
     "agents.a.tools": 'tools = ["agent:a"]',
 }
 

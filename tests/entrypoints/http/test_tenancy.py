@@ -25,7 +25,7 @@ OPENAPI = Path(__file__).parents[3] / "openapi" / "openapi.json"
 OF_NO_USER = frozenset(
     {
         *("GET /v1/tools", "GET /v1/step-types", "GET /v1/engines", "GET /v1/flows", "GET /v1/flows/{name}"),
-        "GET /v1/agents",
+        *("GET /v1/agents", "GET /v1/skills"),
         *("GET /v1/prompts", "GET /v1/errors", "GET /v1/machines", "GET /livez", "GET /readyz", "GET /metrics"),
     }
 )

@@ -45,6 +45,7 @@ EXAMPLES: Mapping[str, tuple[OperationExample, ...]] = MappingProxyType(
         "tools": (OperationExample("See what tools there are"),),
         "stepTypes": (OperationExample("See what step types a plan may have"),),
         "agents": (OperationExample("See what agents there are"),),
+        "skills": (OperationExample("See what skills there are"),),
         "engines": (OperationExample("See what engines there are"),),
         "flows": (OperationExample("See what flows there are"),),
         "prompts": (OperationExample("See what the service itself asks models"),),

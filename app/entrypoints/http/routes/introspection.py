@@ -13,7 +13,7 @@ from app.domain.failures import TAXONOMY, Code, FailureRow, RequestFailure
 from app.entrypoints.http.context import AUTHENTICATED, Context
 from app.entrypoints.http.errors import JSON, WholeResponse
 from app.entrypoints.http.openapi import Collection, failures
-from app.orchestration.facade import AgentView, EngineView, FlowView, PromptView, StepTypeView, ToolView
+from app.orchestration.facade import AgentView, EngineView, FlowView, PromptView, SkillView, StepTypeView, ToolView
 
 router = APIRouter(dependencies=[AUTHENTICATED])
 
@@ -71,6 +71,13 @@ async def list_step_types(context: Context) -> Response:
 async def list_agents(context: Context) -> Response:
     """Return every configured agent that the caller may use, by name, without its prompt."""
     views = context.facade.introspection.agents(context.principal.permissions)
+    return _collection([view.model_dump(mode="json", by_alias=True) for view in views])
+
+
+@router.get("/v1/skills", operation_id="skills", summary="List the skills", response_model=Collection[SkillView])
+async def list_skills(context: Context) -> Response:
+    """Return the skills that are in force, by name, without their texts."""
+    views = context.facade.introspection.skills(context.principal.permissions)
     return _collection([view.model_dump(mode="json", by_alias=True) for view in views])
 
 
