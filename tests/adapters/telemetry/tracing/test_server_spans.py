@@ -12,6 +12,7 @@ from starlette.types import Message, Scope
 
 from app.adapters.telemetry.tracing.provider import Tracing, TracingConfig
 from app.adapters.telemetry.tracing.server_spans import ServerSpans
+from app.adapters.telemetry.tracing.sink import SpanConfig
 from app.adapters.telemetry.tracing.span_queue import DEFAULT_LIMITS, ExportReports, SpanQueue
 from app.domain.ids import TraceId
 from app.ports.tracing import TRACE_KEY
@@ -47,7 +48,16 @@ def queue() -> Collected:
 
 @pytest.fixture
 def tracing(queue: Collected) -> Tracing:
-    return Tracing(TracingConfig("http://127.0.0.1:1", "http", dict, 1.0, True, False, "1", "replica"), queue)
+    config = TracingConfig(
+        endpoint="http://127.0.0.1:1",
+        protocol="http",
+        headers=dict,
+        sample_ratio=1.0,
+        spans=SpanConfig(engines={}, sample_errors=True, capture_content=False),
+        service_version="1",
+        service_instance="replica",
+    )
+    return Tracing(config, queue)
 
 
 @pytest.fixture
