@@ -13,7 +13,6 @@ from app.domain.context.summary import SessionSummary
 from app.domain.contract.messages import Message, last_question
 from app.domain.contract.request import SystemRequest
 from app.domain.failures import Failure
-from app.domain.fingerprints import fence_mark
 from app.domain.journal.events import ContextAssembled, CorrelationContext, Event, StageEnd
 from app.domain.journal.outcomes import Outcome, Prepared, Refused, Retrieved
 from app.domain.journal.step_key import PREPARE_KEY, RETRIEVAL_KEY
@@ -109,7 +108,7 @@ class Preparer:
             caller=caller_of(header),
             summary=self.summary,
             found=self.found,
-            fence_mark=fence_mark(header.execution_id),
+            execution_id=header.execution_id,
         )
 
     def _earlier_messages(self) -> SessionHistory:

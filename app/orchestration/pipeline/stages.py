@@ -31,7 +31,8 @@ from app.domain.context.summary import SessionSummary
 from app.domain.contract.messages import Message, system_prompt
 from app.domain.contract.request import SystemRequest
 from app.domain.failures import AccessFailure, Code
-from app.domain.ids import TenantId
+from app.domain.fingerprints import fence_mark
+from app.domain.ids import ExecutionId, TenantId
 from app.domain.journal.header import EffectiveLimits
 from app.domain.journal.outcomes import StageTrace
 from app.domain.memory import FoundChunk
@@ -102,8 +103,7 @@ class Preparation(NamedTuple):
     skills: SelectedSkills = NO_SKILLS
     found: tuple[FoundChunk, ...] = ()
     """The chunks that were found for the request, best first."""
-    fence_mark: str = ""
-    """The mark of the fences around untrusted text."""
+    execution_id: ExecutionId = ExecutionId("")
     retrieved: RetrievedContext = NOTHING_RETRIEVED
     messages: tuple[Message, ...] = ()
     """The assembled context."""
@@ -117,6 +117,11 @@ class Preparation(NamedTuple):
     """The window of the route, once a stage has looked for it."""
     left_out: tuple[str, ...] = ()
     """Tools beyond the number that may be offered, and those that no chosen skill requires."""
+
+    @property
+    def fence_mark(self) -> str:
+        """The mark of the fences around untrusted text."""
+        return fence_mark(self.execution_id)
 
     @property
     def room(self) -> int:
