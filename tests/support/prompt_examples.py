@@ -200,6 +200,14 @@ EXAMPLES: dict[PromptId, Example] = {
         {"violations": [{"path": "$.price", "message": "must be a number"}], "left_out": 2}
     ),
     PromptId.SUBMIT_TOOL_DESCRIPTION: Example(),
+    PromptId.RETRIEVED_CONTEXT_USER: Example(
+        {
+            "chunks": [
+                {"source": "timetable#3", "content": "The ferry to Ven leaves at 9.15 and at 17.40."},
+                {"source": "prices#1", "content": "A return ticket costs 110 crowns."},
+            ]
+        }
+    ),
     PromptId.SESSION_SUMMARY_USER: Example(
         {
             "earlier": "Ada plans a trip to Ven for two.",
@@ -209,12 +217,4 @@ EXAMPLES: dict[PromptId, Example] = {
         json.dumps({"summary": "Ada plans a trip to Ven for two, on Sunday with the first ferry at 9.15."}),
     ),
     PromptId.EARLIER_TURNS_USER: Example({"summary": "Ada plans a trip to Ven for two."}),
-    PromptId.RETRIEVED_CONTEXT_USER: Example(
-        {
-            "chunks": [
-                {"source": "timetable#3", "content": "The ferry to Ven leaves at 9.15 and at 17.40."},
-                {"source": "prices#1", "content": "A return ticket costs 110 crowns."},
-            ]
-        }
-    ),
 }

@@ -133,6 +133,12 @@ EARLIER_SCHEMA = """
     ALTER TABLE suspensions DROP COLUMN tool;
     ALTER TABLE suspensions DROP COLUMN asked_at;
     DROP TABLE api_keys;
+    DROP TABLE memory_chunks;
+    DROP TABLE memory_vectors;
+    DROP TABLE memory_scopes;
+    DROP TABLE memory_tenants;
+    DROP TABLE memory_documents;
+    DROP TABLE memory_index;
     UPDATE alembic_version SET version_num = '0006';
 """
 """Statements that bring a database back to the schema before there were keys."""

@@ -29,6 +29,8 @@ _STEP_FIELDS: Final[Mapping[str, Callable[[str], Step]]] = MappingProxyType(
         },
         "validate": lambda text: {"input": text, "schema": {"type": "string"}},
         "rerank": lambda text: {"input": {"query": text, "candidates": [text]}},
+        "retrieve": lambda text: {"input": text},
+        "subplan": lambda text: {"input": text},
     }
 )
 """The fields of a step beside its name and type, the preferred type first."""

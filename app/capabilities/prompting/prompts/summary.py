@@ -42,7 +42,7 @@ The summary of what came before, which the new summary replaces:
 The messages since then:
 {turns}
 
-Answer with a JSON object: {"summary": "…"}, of at most {max_words} words.""",
+Reply with one JSON object and nothing else: {"summary": "…"}, of at most {max_words} words.""",
         input_model=SessionSummaryInput,
         output_model=SessionSummaryOutput,
     ),
