@@ -101,9 +101,11 @@ async def run_to_end(
         if execution.header.salvages:
             withhold_time(execution)
         try:
-            run = partial(_run_pattern, execution, progress, pattern, preparer, context)
-            judged = execution.header.judges
-            result = await (run_judged(execution, progress, context, run) if judged else run())
+            if execution.header.judges:
+                run = partial(_run_pattern, execution, progress, pattern, preparer, context)
+                result = await run_judged(execution, progress, context, run)
+            else:
+                result = await _run_pattern(execution, progress, pattern, preparer, context)
         except (Failure, BranchStopped) as end:
             limit = reached_limit(execution, end)
             if limit is None:
@@ -136,7 +138,8 @@ def _record_init(execution: Execution) -> None:
     accepted = LifecycleTransition(None, State.INIT, execution.lifecycle.attempt, "accepted")
     duration_ms = execution.header.auth_resolve_ms
     stages = () if duration_ms is None else (StageEnd(AUTH_RESOLVE.name, duration_ms, "ok"),)
-    guards = (GuardEnd(each.guard, each.action, each.tripped) for each in execution.header.guards)
+    found = execution.header.guards
+    guards = [GuardEnd(each.guard, each.action, each.tripped) for each in found] if found else ()
     execution.recorder.record(INIT_ANCHOR, execution.correlation, accepted, *stages, *guards)
 
 
