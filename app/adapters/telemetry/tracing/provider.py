@@ -92,5 +92,4 @@ async def open_tracing(
         yield Tracing(config, queue)
     finally:
         with anyio.CancelScope(shield=True):
-            await to_thread.run_sync(partial(queue.close, FLUSH_SECONDS))
-        exporter.close()
+            await to_thread.run_sync(partial(queue.close, FLUSH_SECONDS, exporter.close))

@@ -23,6 +23,7 @@ class ExportLimits:
 
 
 DEFAULT_LIMITS = ExportLimits()
+_ABORT_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +65,18 @@ class SpanQueue:
         """Let the thread send at once what is queued."""
         self._wake.set()
 
-    def close(self, seconds: float) -> None:
-        """Send what is queued within that time, and drop the rest. Blocks."""
+    def close(self, seconds: float, abort: Callable[[], None]) -> None:
+        """Send what is queued within that time; then `abort` what is being sent, and drop the rest. Blocks."""
         self._is_closing = True
         self._wake.set()
-        self._thread.join(seconds)
+        self._thread.join(seconds - _ABORT_SECONDS)
         with self._lock:
             dropped = len(self._spans)
             self._spans.clear()
         if dropped:
             self._drop(dropped)
+        abort()
+        self._thread.join(_ABORT_SECONDS)
 
     def _run(self) -> None:
         while not self._is_closing:

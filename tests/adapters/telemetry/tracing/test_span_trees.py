@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import orjson
@@ -179,6 +180,24 @@ async def test_a_resume_on_another_replica_continues_the_tree(collector: Collect
     assert before < {each.span_id for each in collector.spans}
     check_span_ids(logged, collector)
     assert {each.trace_id for each in collector.spans} == {logged[0]["trace_id"]}
+
+
+async def test_the_next_owner_after_a_crash_builds_what_is_missing(collector: Collector, tmp_path: Path) -> None:
+    crashed, copied = tmp_path / "crashed", tmp_path / "copied"
+    crashed.mkdir()
+    with http_collector() as lost:
+        async with traced(lost, storage={"url": f"sqlite:///{crashed}/traces.db"}) as served:
+            body = chat("hello [[slow:100]]", request_id="q", background=True)
+            assert (await served.post(body, JSON_BODY)).status == 202
+            while not (await served.get("/v1/executions/q")).json["provider"]:
+                pass
+            copytree(crashed, copied)
+    async with traced(collector, ratio=0, storage={"url": f"sqlite:///{copied}/traces.db"}) as served:
+        logged = events(await served.get("/v1/executions/q/events", EVENTS))
+    assert [event["type"] for event in logged].count("inference.start") == 2
+    collector.check()
+    check_span_ids(logged, collector)
+    assert collector.trees() == ["invoke_agent\n  chat rehearsal  ! _OTHER\n  chat rehearsal"]
 
 
 async def test_what_goes_on_from_an_execution_links_to_it(collector: Collector) -> None:
