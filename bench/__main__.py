@@ -23,6 +23,7 @@ from bench.report import missed_bounds, print_table, write_results
 from bench.scenarios import SCENARIOS, BenchEnvironment, Numbers, Scenario, Unmeasurable
 from bench.shared_storage import SHARED_STORAGE_SCENARIOS
 from bench.tools import tools
+from bench.traces import TRACE_SCENARIOS
 from bench.upstream import open_upstream
 
 TOTAL_SECONDS = 900
@@ -47,6 +48,7 @@ def main(
             guards,
             tools,
             *ACCESS_SCENARIOS,
+            *TRACE_SCENARIOS,
             *FLOW_SCENARIOS,
             *HOSTILE_SCENARIOS,
             *LOCAL_STORAGE_SCENARIOS,

@@ -21,6 +21,8 @@ BOUNDS = (
     Bound("chat_latency_p99_ms", "Plain chat: latency, p99", "ms", None),
     Bound("chat_alone_p50_ms", "Plain chat, 1 connection: latency, p50", "ms", None),
     Bound("limited_more_ms", "Plain chat with a key and four limits: CPU beyond the same chat without", "ms", 0.08),
+    Bound("traces_some_more_ms", "Plain chat with traces at 1 %: CPU beyond the same chat without", "ms", 0.03),
+    Bound("traces_all_more_ms", "Plain chat with all traces: CPU beyond the same chat without", "ms", 0.35),
     Bound("key_check_us", "Checking an API key after the first time: CPU", "µs", 20),
     Bound("orchestration_calls", "Orchestration alone, facade to answer: Python calls per chat", "calls", 700),
     Bound("orchestration_core_calls", "Of these in orchestration, capabilities and domain", "calls", None),
