@@ -16,6 +16,7 @@ from bench.flows import FLOW_SCENARIOS
 from bench.guards import guards
 from bench.hostile import HOSTILE_SCENARIOS
 from bench.local_storage import LOCAL_STORAGE_SCENARIOS
+from bench.memory import memory
 from bench.orchestration import orchestration
 from bench.processes import Cores
 from bench.prompts import prompts
@@ -46,6 +47,7 @@ def main(
             context,
             prompts,
             guards,
+            memory,
             tools,
             *ACCESS_SCENARIOS,
             *TRACE_SCENARIOS,

@@ -61,6 +61,8 @@ BOUNDS = (
     Bound("guard_ms", "Guard of 20 patterns over a text of 8 kB", "ms", 0.2),
     Bound("injection_ms", "Guard of type injection over a text of 8 kB", "ms", None),
     Bound("pii_ms", "Guard of type pii over a text of 8 kB", "ms", None),
+    Bound("memory_search_ms", "Memory: search of 20,000 chunks of 256 dimensions", "ms", 15),
+    Bound("memory_chunks_ms", "Memory: cutting a document of 1 MB into indexed chunks", "ms", None),
     Bound("hostile_cpu_ms", "Hostile requests: CPU of the slowest", "ms", 250),
     Bound("hostile_delay_ms", "Hostile requests: longest latency of another client beside any of them", "ms", 50),
     Bound("hostile_memory_mb", "Hostile requests: growth of resident memory, largest", "MB", 50),

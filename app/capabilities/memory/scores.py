@@ -49,7 +49,8 @@ def unit_vectors(vectors: Sequence[bytes]) -> NDArray[np.float32]:
 
 def rank_by_vectors(ids: NDArray[Any], rows: NDArray[np.float32], direction: NDArray[np.float32], limit: int) -> Ranked:
     """Return the chunks whose vectors have the most of that direction; those with none of it are left out."""
-    return _best(ids, rows @ direction, limit)
+    # Not by BLAS, whose idle threads would spin on all cores.
+    return _best(ids, np.einsum("ij,j->i", rows, direction), limit)
 
 
 def _best(ids: NDArray[Any], scores: NDArray[Any], limit: int) -> Ranked:

@@ -11,7 +11,7 @@ from app.domain.ids import DocumentId
 from app.domain.memory import MemoryScope
 from app.ports.memory import ChunkText, LexicalMatch, LexicalMatches, VectorSpace
 
-ENOUGH_MATCHES: Final = 2_000
+ENOUGH_MATCHES: Final = 1_000
 """Matches of the rarest words after which no chunk is looked for by more frequent ones."""
 MOST_MATCHES: Final = 10_000
 """Matches that are looked at if even the rarest word has more."""
