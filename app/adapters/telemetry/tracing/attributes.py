@@ -5,7 +5,8 @@ No attribute holds a message, an argument, a result or a stop sequence unless co
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 import orjson
 
@@ -39,6 +40,12 @@ _EVENT_FIELDS: Final = (
     "error_code",
 )
 """Fields of our events that span events show; every other one may hold content."""
+_SHOWN_FIELDS: Final[Mapping[type[Any], Sequence[tuple[str, str]]]] = MappingProxyType(
+    {
+        kind: [(name, f"portico.{name}") for name in _EVENT_FIELDS if name in fields]
+        for kind, fields in events.EVENT_FIELDS.items()
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,12 +250,7 @@ def plan_attributes() -> Attributes:
 
 def event_attributes(event: events.Event) -> Attributes:
     """Return the attributes of a span event."""
-    found: Attributes = {}
-    for name in _EVENT_FIELDS:
-        value = getattr(event, name, None)
-        if value is not None:
-            found[f"portico.{name}"] = value
-    return found
+    return {shown: value for name, shown in _SHOWN_FIELDS[type(event)] if (value := getattr(event, name)) is not None}
 
 
 def _workflow(header: ExecutionHeader) -> str:

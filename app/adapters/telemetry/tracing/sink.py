@@ -54,7 +54,7 @@ class _Run:
     header: ExecutionHeader
     outcomes: dict[str, Outcome]
     tree: SpanTree | None = None
-    events: list[StoredEvent] = field(default_factory=list)
+    events: list[StoredEvent | LiveDelta] = field(default_factory=list)
     calls: dict[str, CallFacts] = field(default_factory=dict)
     last_event: int = 0
 
@@ -73,12 +73,12 @@ class SpanSink:
             return
         run = _Run(header, {key: step.outcome for key, step in history.steps.items()})
         self._runs[header.execution_id] = run
-        if history.events:
-            run.last_event = history.events[-1].sequence_number
         if not header.sampled:
-            run.events.extend(history.events)
+            run.events += history.events
             return
         run.tree = self._tree(run)
+        if history.events:
+            run.last_event = history.events[-1].sequence_number
         for item in history.events:
             run.tree.add(item)
             if type(item.event) is ExecutionSuspended:
@@ -101,17 +101,21 @@ class SpanSink:
         run = self._runs.get(execution_id)
         if run is None:
             return
+        if run.tree is None:
+            run.events += items
+        else:
+            self._grow(run, run.tree, items)
+        if type(items[-1].event) in RESTING_EVENTS:
+            self._rest(run)
+
+    def _grow(self, run: _Run, tree: SpanTree, items: Sequence[StoredEvent | LiveDelta]) -> None:
+        """Read these items, each event once."""
         for item in items:
             if isinstance(item, LiveDelta):
                 self._take_delta(run, item)
             elif item.sequence_number > run.last_event:
                 run.last_event = item.sequence_number
-                if run.tree is None:
-                    run.events.append(item)
-                else:
-                    run.tree.add(item)
-        if type(items[-1].event) in RESTING_EVENTS:
-            self._rest(run)
+                tree.add(item)
 
     def _take_delta(self, run: _Run, item: LiveDelta) -> None:
         event = item.event
@@ -127,8 +131,7 @@ class SpanSink:
             if not _is_kept(run.events):
                 return
             tree = self._tree(run)
-            for item in run.events:
-                tree.add(item)
+            self._grow(run, tree, run.events)
         finished = tree.take_finished()
         if finished:
             self._export(run.header, finished)
@@ -138,7 +141,7 @@ class SpanSink:
         return SpanTree(run.header, config.engines, run.outcomes, run.calls, capture_content=config.capture_content)
 
 
-def _is_kept(events: Sequence[StoredEvent]) -> bool:
+def _is_kept(events: Sequence[StoredEvent | LiveDelta]) -> bool:
     """Return True for an execution that ended with a failure or at its deadline, or failed over."""
     last = events[-1].event
     if not isinstance(last, ExecutionCompleted | ExecutionFailed | ExecutionCancelled):
@@ -146,10 +149,10 @@ def _is_kept(events: Sequence[StoredEvent]) -> bool:
     error = last.response.error
     if error is not None and error.code != Code.CANCELLED_SIGNAL:
         return True
-    return any(_is_failover(item) for item in events)
+    return last.response.metadata.fallback_attempts > 0 and any(_is_failover(item) for item in events)
 
 
-def _is_failover(item: StoredEvent) -> bool:
+def _is_failover(item: StoredEvent | LiveDelta) -> bool:
     """Return True for a transition that leaves a provider for another one."""
     event = item.event
     return (

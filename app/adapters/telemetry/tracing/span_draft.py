@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from app.domain.ids import SpanId
 
@@ -27,8 +27,7 @@ class SpanKind(StrEnum):
     RETRIEVAL = "retrieval"
 
 
-@dataclass(frozen=True, slots=True)
-class SpanEvent:
+class SpanEvent(NamedTuple):
     """Event within a span. `at` is in Unix seconds."""
 
     name: str

@@ -13,6 +13,7 @@ Theory of operation
 """
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from app.adapters.telemetry.tracing import attributes
@@ -20,6 +21,8 @@ from app.adapters.telemetry.tracing.attributes import CallFacts, EngineFacts
 from app.adapters.telemetry.tracing.span_draft import OTHER_ERROR, Attributes, SpanDraft, SpanEvent, SpanKind
 from app.domain.contract.messages import ToolCall
 from app.domain.failures import Code
+from app.domain.fallback import Event as FsmEvent
+from app.domain.fallback import State as FsmState
 from app.domain.fingerprints import span_id
 from app.domain.ids import SpanId, ToolCallId
 from app.domain.journal import events
@@ -29,6 +32,7 @@ from app.domain.journal.outcomes import AttemptSucceeded, Outcome, ToolEnded
 from app.domain.journal.step_key import PLAN_KEY
 from app.domain.lifecycle import State
 
+_SUCCESSES = frozenset({FsmEvent.START, FsmEvent.PROVIDER_SUCCESS})
 _EFFECTS = frozenset({SpanKind.INFERENCE, SpanKind.TOOL, SpanKind.RETRIEVAL})
 
 
@@ -56,38 +60,17 @@ class SpanTree:
         self._root: SpanDraft | None = None
         self._seen: set[SpanId] = {header.root_span_id, span_id(header.execution_id, PLAN_KEY)}
         """The spans so far; of a fork, whose other spans are those of its origin."""
-        self._handlers: Mapping[type[Any], Callable[[StoredEvent, Any], None]] = {
-            events.LifecycleTransition: self._on_transition,
-            events.InferenceStart: self._on_inference_start,
-            events.InferenceEnd: self._on_inference_end,
-            events.InferenceRetracted: self._on_retraction,
-            events.ToolStart: self._on_tool_start,
-            events.ToolEnd: self._on_tool_end,
-            events.RetrievalStart: self._on_retrieval_start,
-            events.RetrievalEnd: self._on_retrieval_end,
-            events.StepStart: self._on_step_start,
-            events.StepEnd: self._on_step_end,
-            events.PassEnd: self._on_pass_end,
-            events.NodeStart: self._on_node_start,
-            events.FlowStep: self._on_flow_step,
-            events.VoteCast: self._on_vote_cast,
-            events.VoteDecided: self._on_vote_decided,
-            events.StageEnd: self._on_stage_end,
-            events.ExecutionCompleted: self._on_end,
-            events.ExecutionFailed: self._on_end,
-            events.ExecutionCancelled: self._on_end,
-        }
 
     def add(self, item: StoredEvent) -> None:
         """Read the next event of the execution."""
         fork = self._header.fork
         if fork is not None and fork.inherits(item.anchor):
             return
-        handler = self._handlers.get(type(item.event))
+        handler = _HANDLERS.get(type(item.event))
         if handler is None:
             self._add_event(self._span_of(item), item)
         else:
-            handler(item, item.event)
+            handler(self, item, item.event)
 
     def take_finished(self) -> list[SpanDraft]:
         """Return the spans that have ended since the last call."""
@@ -193,6 +176,12 @@ class SpanTree:
             span = self._open[planning]
             self._end_below(span, item.at, error)
             self._end(span, item.at, error)
+
+    def _on_fallback(self, item: StoredEvent, event: events.FallbackTransition) -> None:
+        """Show what a failure led to; an attempt that was chosen, or that answered, is a span itself."""
+        span = self._span_of(item)
+        if event.fsm_event not in _SUCCESSES or event.from_state is FsmState.RETRYING:
+            self._add_event(span, item)
 
     def _on_stage_end(self, item: StoredEvent, _event: events.StageEnd) -> None:
         """Pass over a stage: its duration stands in the trace of the execution and in a histogram."""
@@ -335,3 +324,29 @@ class SpanTree:
 def _name_replica(span: SpanDraft, replica: int) -> None:
     span.name = f"replica {replica}"
     span.attributes["portico.replica"] = replica
+
+
+_HANDLERS: Mapping[type[Any], Callable[[SpanTree, StoredEvent, Any], None]] = MappingProxyType(
+    {
+        events.LifecycleTransition: SpanTree._on_transition,
+        events.FallbackTransition: SpanTree._on_fallback,
+        events.InferenceStart: SpanTree._on_inference_start,
+        events.InferenceEnd: SpanTree._on_inference_end,
+        events.InferenceRetracted: SpanTree._on_retraction,
+        events.ToolStart: SpanTree._on_tool_start,
+        events.ToolEnd: SpanTree._on_tool_end,
+        events.RetrievalStart: SpanTree._on_retrieval_start,
+        events.RetrievalEnd: SpanTree._on_retrieval_end,
+        events.StepStart: SpanTree._on_step_start,
+        events.StepEnd: SpanTree._on_step_end,
+        events.PassEnd: SpanTree._on_pass_end,
+        events.NodeStart: SpanTree._on_node_start,
+        events.FlowStep: SpanTree._on_flow_step,
+        events.VoteCast: SpanTree._on_vote_cast,
+        events.VoteDecided: SpanTree._on_vote_decided,
+        events.StageEnd: SpanTree._on_stage_end,
+        events.ExecutionCompleted: SpanTree._on_end,
+        events.ExecutionFailed: SpanTree._on_end,
+        events.ExecutionCancelled: SpanTree._on_end,
+    }
+)
