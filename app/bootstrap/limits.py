@@ -1,4 +1,4 @@
-"""Limits and usage in the composition root: their stores, which depend on the database, and their periodic jobs."""
+"""Limits, usage and token estimates in the composition root: their stores, and their periodic jobs."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -9,12 +9,14 @@ import anyio
 
 from app.adapters.runners.maintenance import run_maintenance
 from app.adapters.stores.access.limits import MemoryLimitStore, SharedLimitStore
+from app.adapters.stores.access.token_ratios import DatabaseTokenRatios
 from app.adapters.stores.access.usage import DatabaseUsage
 from app.adapters.stores.postgres import PostgresDatabase
 from app.adapters.stores.sqlite import SqliteDatabase
 from app.adapters.telemetry.metrics.sink import MetricsSink
 from app.capabilities.limits.quotas import LimitObserver, Quotas
 from app.capabilities.limits.usage_meter import UsageMeter
+from app.capabilities.models.tokens import MAX_RATIOS, LearningTokenEstimator
 from app.domain.access.limits import LimitKind
 from app.domain.failures import StorageFailure
 from app.domain.ids import ReplicaId
@@ -24,6 +26,7 @@ from app.settings import Settings
 SETTLE_INTERVAL_S = 1.0
 WRITE_INTERVAL_S = 4.0
 """Less than the five seconds after which usage is settled."""
+RATIO_INTERVAL_S = 60.0
 _DAY_S = 86_400.0
 
 
@@ -37,10 +40,11 @@ class LimitReports:
 
 @dataclass(frozen=True, slots=True)
 class LimitAccounts:
-    """The limits and the usage of this replica."""
+    """The limits, the usage and the token estimates of this replica."""
 
     quotas: Quotas
     usage: UsageMeter
+    estimator: LearningTokenEstimator
 
 
 @asynccontextmanager
@@ -62,20 +66,33 @@ async def open_limits(
         waiting = partial(observer.waiting.__getitem__, kind)
         reports.metrics.observe_gauge("portico_limits_waiting", waiting, kind)
     limits = {name: tenant.limits for name, tenant in settings.tenants.items()}
-    accounts = LimitAccounts(Quotas(store, clock, limits, observer), UsageMeter(stored_usage, owner))
+    ratios = DatabaseTokenRatios(database)
+    estimator = LearningTokenEstimator(await ratios.load(MAX_RATIOS))
+    accounts = LimitAccounts(Quotas(store, clock, limits, observer), UsageMeter(stored_usage, owner), estimator)
     retention_s = settings.storage.answer_retention_days * _DAY_S
 
     async def purge() -> None:
         await stored_usage.purge(clock.now() - retention_s)
+        await ratios.purge(clock.now() - retention_s)
+
+    async def write_ratios() -> None:
+        changed = estimator.take_changed()
+        try:
+            if changed:
+                await ratios.write(changed, clock.now())
+        except StorageFailure:
+            estimator.give_back_changed(changed)
+            raise
 
     writes = (accounts.usage.flush, store.write)
     await store.load()
     async with anyio.create_task_group() as group:
         group.start_soon(run_maintenance, clock, (accounts.quotas.settle,), reports.on_error, SETTLE_INTERVAL_S)
         group.start_soon(run_maintenance, clock, writes, reports.on_error, WRITE_INTERVAL_S)
+        group.start_soon(run_maintenance, clock, (write_ratios,), reports.on_error, RATIO_INTERVAL_S)
         group.start_soon(run_maintenance, clock, (purge,), reports.on_error)
         yield accounts
         group.cancel_scope.cancel()
-    for job in (accounts.quotas.settle, *writes):
+    for job in (accounts.quotas.settle, *writes, write_ratios):
         with suppress(StorageFailure):
             await job()

@@ -69,7 +69,6 @@ from app.capabilities.guards.catalogue import NO_GUARDS, GuardCatalogue
 from app.capabilities.memory.embedder import EmbeddingAccounts
 from app.capabilities.models.breaker import BreakerState, CircuitBreaker, FailoverPolicy, ProviderHealth
 from app.capabilities.models.catalogue import EngineCatalogue
-from app.capabilities.models.tokens import LearningTokenEstimator
 from app.capabilities.output.rules.custom import BUILT_IN_RULES
 from app.capabilities.output.rules.rule_set import RuleRegistry
 from app.capabilities.prompting.registry import PromptRegistry, default_registry
@@ -407,7 +406,7 @@ class Foundation:
             tool_registry=self.tools,
             tool_executor=ToolExecutor(self.tools, clock, entropy, settings.limits.tool_result_bytes),
             health=ProviderHealth(_failover_policy(settings), clock, list(engines)),
-            token_estimator=LearningTokenEstimator(),
+            token_estimator=accounts.estimator,
             thread_pool=WorkerThread(),
             answer_validator=answer_validator,
             conversations=sessions,

@@ -139,6 +139,7 @@ EARLIER_SCHEMA = """
     DROP TABLE memory_tenants;
     DROP TABLE memory_documents;
     DROP TABLE memory_index;
+    DROP TABLE token_ratios;
     UPDATE alembic_version SET version_num = '0006';
 """
 """Statements that bring a database back to the schema before there were keys."""

@@ -358,6 +358,16 @@ memory_tenants: Final = Table(
     Column("size", BigInteger, nullable=False),
 )
 
+token_ratios: Final = Table(
+    "token_ratios",
+    metadata,
+    Column("tenant", TEXT, nullable=False),
+    Column("model", TEXT, nullable=False),
+    Column("ratio", Double, nullable=False),
+    Column("learned_at", Double, nullable=False),
+    PrimaryKeyConstraint("tenant", "model"),
+)
+
 MEMORY_INDEX: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "sqlite": ("CREATE VIRTUAL TABLE memory_index USING fts5(terms, content = '', detail = none, columnsize = 0)",),

@@ -123,10 +123,7 @@ class CorrectedTokenCounter:
 
 
 class LearningTokenEstimator:
-    """Implementation of the `TokenEstimator` port: a ratio for each tenant and model, in memory.
-
-    `changed` holds those that were learned since they were last taken.
-    """
+    """Implementation of the `TokenEstimator` port: a ratio for each tenant and model, in memory."""
 
     def __init__(self, ratios: Iterable[TokenRatio] = ()) -> None:
         self._counters: dict[tuple[TenantId, str], CorrectedTokenCounter] = {}
@@ -153,6 +150,10 @@ class LearningTokenEstimator:
         """Return the ratios that were learned since the last call."""
         changed, self._changed = self._changed, set()
         return [TokenRatio(*key, self._counters[key].ratio) for key in sorted(changed) if key in self._counters]
+
+    def give_back_changed(self, ratios: Iterable[TokenRatio]) -> None:
+        """Count ratios that were taken and could not be stored as changed again."""
+        self._changed.update((each.tenant, each.model) for each in ratios)
 
     def _set(self, tenant: TenantId, model: str, ratio: float) -> None:
         if (tenant, model) not in self._counters and len(self._counters) >= MAX_RATIOS:

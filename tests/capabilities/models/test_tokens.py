@@ -103,6 +103,8 @@ def test_ratios_are_taken_once_and_given_back_at_a_start() -> None:
     assert again.counter(OURS, "m").ratio == pytest.approx(1.2)
     assert again.counter(THEIRS, "m").ratio == MAX_RATIO
     assert again.take_changed() == []
+    again.give_back_changed(changed)
+    assert [each.model for each in again.take_changed()] == ["m"]
 
 
 def test_the_ratios_in_memory_are_bounded() -> None:
