@@ -14,8 +14,12 @@ from app.domain.access.principal import LOCAL, Permissions
 from app.domain.contract.request import SystemRequest
 from app.entrypoints.http.sse import FrameEncoder
 from app.orchestration.facade import CallOptions, ExecutionHandle
+from app.orchestration.runtime.fork import ForkRequest
 from app.ports.storage import ExecutionFilter, SuspensionFilter
-from app.settings import Settings
+from app.settings import Secret, Settings
+from tests.support.emulators import openai_chat
+from tests.support.emulators.answers import EmulatedAnswer
+from tests.support.emulators.server import KEY, EmulatedServer
 
 SECRETS = {
     "email": "ada@canary.example",
@@ -34,8 +38,8 @@ TABLES = {
 
 
 @asynccontextmanager
-async def service() -> AsyncIterator[Service]:
-    async with open_service(Settings.model_validate(TABLES)) as opened:
+async def service(**tables: Any) -> AsyncIterator[Service]:
+    async with open_service(Settings.model_validate(TABLES | tables)) as opened:
         yield opened
 
 
@@ -143,3 +147,20 @@ async def test_an_execution_shows_its_caller_the_answer_but_no_secret_of_its_cal
             frames = FrameEncoder().encode(await handle.subscription.next()).decode()
             assert leaked(frames) == set()
             assert "[redacted:password]" in frames
+
+
+async def test_a_fork_shows_a_model_what_its_principal_may_see_of_the_origin() -> None:
+    own = {"role": "user", "content": "And write to bob@canary.example"}
+    async with EmulatedServer(openai_chat.respond, EmulatedAnswer(INTRODUCTION)) as upstream:
+        engine = {"model": "openai://some-model", "base_url": upstream.url, "api_key_env": Secret(KEY)}
+        async with service(engines={"one": engine}) as here:
+            await finished(await here.facade.execute(request(INTRODUCTION, request_id="q", session_id=None), LOCAL))
+            for principal, kinds in ((LOCAL, set(SECRETS)), (NARROW, set())):
+                forked = ForkRequest.model_validate({"from_step": 0, "overrides": {"messages": [own]}})
+                handle = await finished(await here.facade.fork("q", forked, principal))
+                assert handle.response is not None
+                assert handle.response.error is None
+                asked = orjson.loads(upstream.requests[-1].body)["messages"]
+                assert leaked(asked) == kinds
+                assert asked[-1]["content"] == own["content"]
+                assert (await here.facade.executions.replay(LOCAL, handle.request_id)).identical

@@ -5,7 +5,7 @@ from math import inf
 from typing import Final
 
 from app.domain.access.limits import NO_LIMITS, AccessLimits
-from app.domain.access.principal import ALL, LOCAL, AccessScope, Permissions
+from app.domain.access.principal import ALL, LOCAL, AccessScope, Permission, Permissions
 from app.domain.agents import RequestedAgent
 from app.domain.contract.messages import Message, ModelMessage, TracedMessage
 from app.domain.contract.request import Limits, SystemRequest
@@ -126,6 +126,11 @@ class ExecutionHeader:
     def scope(self) -> AccessScope:
         """The data that it may use: that of its user."""
         return AccessScope(self.tenant, self.user)
+
+    @property
+    def redacts_inherited(self) -> bool:
+        """True for a fork whose principal may not view what its origin has read."""
+        return self.fork is not None and not self.permissions.allows(Permission.VIEW_FULL_HISTORY)
 
     @property
     def salvages(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from app.capabilities.context.redaction import Redactor
 from app.capabilities.limits.quotas import Quota, Reservation
 from app.capabilities.models.context_window import count_tokens
 from app.capabilities.models.failover import FailoverWalk
@@ -91,6 +92,8 @@ class InferenceRequest:
     previous_rejected: bool = False
     caused_by: SpanId | None = None
     """The span of the attempt whose tool round led here."""
+    redacted: int = 0
+    """Number of the first messages of the conversation that the model gets redacted."""
     caller: ToolCaller | None = None
     """The caller to whom policy offers tools; None outside of policy."""
 
@@ -125,7 +128,11 @@ class InferenceRequest:
     def engine_call(self, tools: Sequence[ToolDefinition]) -> EngineCall:
         """Return the call with these tools."""
         response_format = self.response_format or NO_RESPONSE_FORMAT
-        return EngineCall(self.conversation, tools, self.hints, response_format.schema, response_format.grammar)
+        conversation = self.conversation
+        if self.redacted:
+            begun, own = conversation[: self.redacted], conversation[self.redacted :]
+            conversation = [*Redactor().messages(begun), *own]
+        return EngineCall(conversation, tools, self.hints, response_format.schema, response_format.grammar)
 
 
 @dataclass(frozen=True, slots=True)

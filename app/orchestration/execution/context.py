@@ -101,6 +101,8 @@ class RunContext:
         key, settings, conversation = position.next_key(), self.settings, position.conversation
         hints = _hints(settings.hints, is_first=not conversation.messages)
         messages = asked.messages(position.execution.prompts) if isinstance(asked, Prompt) else asked
+        if not conversation.messages and position.overrides:
+            conversation.inherit(messages, position.progress.prepared_messages)
         added = conversation.extend(messages)
         request = InferenceRequest(
             conversation=conversation.messages,
@@ -118,6 +120,7 @@ class RunContext:
             is_side_question=settings.is_side_question,
             previous_rejected=conversation.was_rejected,
             caused_by=conversation.round_span,
+            redacted=conversation.inherited if position.execution.header.redacts_inherited else 0,
             caller=caller_of(position.execution.header, settings.correlation),
         )
         conversation.was_rejected, conversation.round_span = False, None

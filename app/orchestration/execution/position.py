@@ -69,4 +69,5 @@ class Position:
             if self._ordinal < each.from_step:
                 return
             self.overrides += (each,)
+            self.conversation.inherited = len(self.conversation.transcript)
             self.conversation.pending = (*self.conversation.pending, *each.messages)

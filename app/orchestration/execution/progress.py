@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from pydantic import JsonValue
 
@@ -30,6 +31,8 @@ class Conversation:
     def __init__(self, messages: Sequence[Message] = ()) -> None:
         self.messages = list(messages)
         self.turn_start = 0
+        self.inherited = 0
+        """Number of the first messages that a fork has from its origin."""
         self.last_provider = ""
         self.was_rejected = False
         self.pending: Sequence[Message] = ()
@@ -56,6 +59,11 @@ class Conversation:
     def last_text(self) -> str:
         """The text of the last answer; empty without one."""
         return "" if self._last_reply is None else self._last_reply.text
+
+    def inherit(self, messages: Sequence[Message], prepared: Sequence[Message]) -> None:
+        """Note that a fork has those of these first messages from its origin that are of its inherited PREPARE."""
+        shared = takewhile(lambda pair: pair[0] is pair[1], zip(messages, prepared, strict=False))
+        self.inherited = len(list(shared))
 
     def extend(self, messages: Sequence[Message]) -> list[Message]:
         """Add the last answer, these messages and those that are pending; return what was added."""
@@ -93,6 +101,7 @@ class Conversation:
         """Return the conversation as another branch continues it; open calls stay behind."""
         copied = Conversation(self.messages)
         copied.turn_start, copied.last_provider = self.turn_start, self.last_provider
+        copied.inherited = self.inherited
         copied.was_rejected, copied.pending = self.was_rejected, self.pending
         copied._last_reply = self._last_reply
         return copied
