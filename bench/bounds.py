@@ -27,7 +27,7 @@ BOUNDS = (
     Bound("orchestration_calls", "Orchestration alone, facade to answer: Python calls per chat", "calls", 700),
     Bound("orchestration_core_calls", "Of these in orchestration, capabilities and domain", "calls", None),
     Bound("orchestration_cpu_us", "Orchestration alone: CPU per chat", "µs", None),
-    Bound("context_ms", "The stages before the first inference, session of 50 messages: CPU", "ms", 0.3),
+    Bound("context_ms", "The stages before the first inference, 50 messages and 20 skills: CPU", "ms", 0.3),
     Bound("context_redacted_ms", "The same with redaction", "ms", 0.6),
     Bound("tool_round_cpu_ms", "One tool round with two inferences: CPU per request", "ms", None),
     Bound("tool_call_ms", "One more call of a tool in the process, journaled on SQLite: CPU", "ms", 0.15),

@@ -1,4 +1,5 @@
-"""The cost of what a model gets to see: the stages from AuthResolve to ContextGuard over a session of 50 messages.
+"""The cost of what a model gets to see: the stages from AuthResolve to ContextGuard over a session of 50 messages
+with 20 skills to choose from.
 
 The scenario runs `python -m bench.context`, which prints its numbers, in a process of its own on the measured core. The
 messages are decoded already, so the database and its driver are not measured.
@@ -31,6 +32,7 @@ from bench.scenarios import BenchEnvironment, Numbers
 
 WARM_UP, ROUNDS, RUNS = 50, 15, 40
 TURNS: Final = 10
+SKILLS: Final = 20
 WORDS: Final = "The ferry to Ven leaves at 9.15 and at 17.40, and a return ticket for two costs 220 crowns. " * 2
 NARROW: Final = replace(LOCAL, permissions=Permissions.of(("can_send_messages", "model:*", "tool:*")))
 LIMITS: Final = EffectiveLimits(timeout=60.0, tool_rounds=8, calls_per_reply=8, max_retries=1, history_tokens=100_000)
@@ -54,15 +56,29 @@ async def measure() -> Mapping[str, float]:
 
 
 def _write_configuration(directory: Path) -> Path:
-    path = directory / "portico.toml"
-    path.write_text('[storage]\nurl = "sqlite://"\n[telemetry]\nlog_level = "error"\n', encoding="utf-8")
+    path, skills = directory / "portico.toml", directory / "skills"
+    skills.mkdir()
+    for number in range(SKILLS):
+        requires = f"requires: [skill-{number - 1}]\n" if number % 4 == 1 else ""
+        front = (
+            f"name: skill-{number}\ndescription: Timetables.\ntriggers: [sunday]\nvalue: {1 + number % 5}\n{requires}"
+        )
+        (skills / f"skill-{number}.md").write_text(f"---\n{front}---\n{WORDS * (1 + number % 3)}\n", encoding="utf-8")
+    path.write_text(
+        f'[storage]\nurl = "sqlite://"\n[telemetry]\nlog_level = "error"\n[skills]\ndirectory = "{skills}"\n',
+        encoding="utf-8",
+    )
     return path
 
 
 async def _cost(environment: Environment, principal: Principal) -> float:
     """Return the CPU seconds of one run of the stages."""
     request = SystemRequest.model_validate(
-        {"messages": [{"role": "user", "content": "Which of them is the first on Sunday?"}], "tools": []}
+        {
+            "messages": [{"role": "user", "content": "Which of them is the first on Sunday?"}],
+            "tools": [],
+            "context": {"skills": "auto"},
+        }
     )
     begun = Preparation(
         request,
@@ -89,7 +105,8 @@ async def _run(begun: Preparation, principal: Principal, count: int) -> None:
         for stage in PREPARE_STAGES:
             preparation = await stage.apply(preparation)
         assert preparation.cut.messages == 0
-        assert len(preparation.messages) == 5 * TURNS + 1
+        assert len(preparation.skills.skills) + len(preparation.skills.excluded) == SKILLS
+        assert len(preparation.messages) == 5 * TURNS + len(preparation.skills.skills) + 1
 
 
 def _history() -> Sequence[Message]:

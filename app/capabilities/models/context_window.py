@@ -86,7 +86,7 @@ def measure(
                 skills += tokens
             else:
                 system += tokens
-        elif message.role == "user" and origin_of(message) is Origin.RETRIEVED:
+        elif type(message) is not Message and message.role == "user" and origin_of(message) is Origin.RETRIEVED:
             memory += tokens
         else:
             history, last = history + last, tokens
