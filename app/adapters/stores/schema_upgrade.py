@@ -16,7 +16,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from app.adapters.stores.database import DIALECTS, Backend
 from app.adapters.stores.schema import MEMORY_INDEX, metadata
 
-HEAD_REVISION: Final = "0009"
+HEAD_REVISION: Final = "0010"
 """Schema revision of this version."""
 EARLIER_SCHEMA: Final = "storage.url: the database has the schema of an earlier version; start this version once"
 """Message of a command that must not upgrade the schema beneath a running server."""
