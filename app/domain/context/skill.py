@@ -31,4 +31,5 @@ class Skill:
     @property
     def message(self) -> Message:
         """The skill as a model reads it, under a heading with its name."""
-        return TracedMessage(role="system", content=f"# {self.name}\n\n{self.text}", origin=Origin.SKILL)
+        headed = f"# {self.name}\n\n{self.text}"
+        return TracedMessage(role="system", content=headed, origin=Origin.SKILL)
