@@ -3,7 +3,7 @@
 from functools import partial
 
 from app.capabilities.guards.catalogue import GuardCatalogue
-from app.domain.guards import ConfiguredGuard, InputText
+from app.domain.context.guards import ConfiguredGuard, InputText
 from bench.answers import microseconds
 from bench.scenarios import BenchEnvironment, Numbers
 

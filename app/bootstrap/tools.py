@@ -20,7 +20,7 @@ from app.domain.failures import Code, ConfigurationFailure
 from app.ports.runtime import Clock
 from app.ports.tool import Tool, ToolSource
 from app.settings import Settings
-from app.settings.tool_sources import (
+from app.settings.tables.tool_sources import (
     ExternalToolSettings,
     HttpToolSettings,
     McpServerSettings,

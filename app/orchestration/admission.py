@@ -10,6 +10,7 @@ from app.capabilities.skills.library import SkillLibrary
 from app.capabilities.tools.agents import NO_AGENTS, AgentCatalogue
 from app.capabilities.tools.arguments import plan_violations
 from app.capabilities.tools.registry import ToolRegistry
+from app.domain.access.tool_policy import ToolCaller
 from app.domain.agents import RequestedAgent, models_of
 from app.domain.contract.messages import TOOL_NAME_PATTERN
 from app.domain.contract.request import NamedTool, OutputContract, PlanOptions, PlanPolicy, SystemRequest
@@ -26,7 +27,6 @@ from app.domain.journal.header import EffectiveLimits
 from app.domain.lifecycle import Mode
 from app.domain.model_call import EngineCall
 from app.domain.plan.steps import StepType, named_tools
-from app.domain.tool_policy import ToolCaller
 from app.domain.tools import REPLICA_RULE, STEP_PREFIX, ToolDefinition
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.ledger import budget_for
@@ -54,6 +54,7 @@ class ConfiguredLimits:
     flow_steps: int
 
 
+_BUILT_IN_TYPES = frozenset(StepType)
 _NO_PLAN, _NO_POLICY = PlanOptions(), PlanPolicy()
 _NOT_YET = "is not in this version"
 _NO_MEMORY = "needs a memory of documents, and this service has none"
@@ -200,9 +201,11 @@ class Admission:
                 yield FieldError(field, f"must be at most {cap:g}")
 
     def _unknown_step_types(self, request: SystemRequest) -> Iterator[FieldError]:
-        policy, known = (request.plan or _NO_PLAN).policy or _NO_POLICY, (*StepType, *self._registry.step_functions)
-        allowed = policy.allowed_step_types
-        if allowed is not None and not (allowed and frozenset(allowed) <= frozenset(known)):
+        allowed = ((request.plan or _NO_PLAN).policy or _NO_POLICY).allowed_step_types
+        if allowed is None:
+            return
+        known = (*StepType, *self._registry.step_functions)
+        if not (allowed and frozenset(allowed) <= frozenset(known)):
             yield FieldError("plan.policy.allowed_step_types", f"must name some of {', '.join(known)}")
 
     def _unknown_options(self, request: SystemRequest) -> Iterator[FieldError]:
@@ -328,6 +331,6 @@ def tools_of_steps(plan: PlanOptions) -> list[str]:
     """
     steps = plan.steps or ()
     named = (name for step in steps for _, name in named_tools(step))
-    functions = (STEP_PREFIX + step.type for step in steps if step.type not in set(StepType))
+    functions = (STEP_PREFIX + step.type for step in steps if step.type not in _BUILT_IN_TYPES)
     tools = (name for name in dict.fromkeys(named) if re.fullmatch(TOOL_NAME_PATTERN, name))
     return [*tools, *dict.fromkeys(functions)]

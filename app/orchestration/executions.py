@@ -15,8 +15,8 @@ from app.domain.journal.events import RESUME_ANCHOR, ExecutionResumed, GuardEnd,
 from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import RecordedStep
 from app.domain.journal.status import ExecutionStatus
+from app.domain.journal.suspensions import ABOUT_CALLS
 from app.domain.lifecycle import TERMINAL, Mode, State
-from app.domain.suspensions import ABOUT_CALLS
 from app.orchestration.execution.environment import Environment
 from app.orchestration.guards import check_answer
 from app.orchestration.redaction import (

@@ -10,6 +10,7 @@ from app.capabilities.context.assembly import assemble
 from app.capabilities.context.history import inherited_history
 from app.capabilities.limits.quotas import PolicyStatus
 from app.domain.access.principal import Permissions, Principal
+from app.domain.access.tool_policy import ToolCaller
 from app.domain.agents import RequestedAgent
 from app.domain.contract.quote import Quote
 from app.domain.contract.request import OutputContract, SystemRequest
@@ -20,7 +21,6 @@ from app.domain.ids import ExecutionId, IdempotencyKey, RequestId, SpanId, Trace
 from app.domain.journal.header import REVISION, EffectiveLimits, ExecutionHeader, SpanLink
 from app.domain.journal.outcomes import RecordedStep
 from app.domain.lifecycle import TERMINAL
-from app.domain.tool_policy import ToolCaller
 from app.orchestration.admission import Admission, ConfiguredLimits, check_budget
 from app.orchestration.agents import with_agent
 from app.orchestration.direct_calls import DirectCalls

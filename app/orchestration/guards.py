@@ -15,10 +15,7 @@ from pydantic import JsonValue
 from app.capabilities.answer_contract import AnswerContract, ValidatedAnswer
 from app.capabilities.guards.catalogue import LONG_TEXT, total_length
 from app.domain.agents import models_of
-from app.domain.contract.request import OutputContract, SystemRequest
-from app.domain.contract.rules import AnswerContent, Rule
-from app.domain.failures import RequestFailure
-from app.domain.guards import (
+from app.domain.context.guards import (
     INPUT_RULES,
     ConfiguredGuard,
     GuardVerdict,
@@ -29,6 +26,9 @@ from app.domain.guards import (
     texts_of_request,
     texts_of_value,
 )
+from app.domain.contract.request import OutputContract, SystemRequest
+from app.domain.contract.rules import AnswerContent, Rule
+from app.domain.failures import RequestFailure
 from app.domain.plan.steps import STEP_SPECS, named_tools
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.pattern import Pattern

@@ -11,10 +11,10 @@ from app.capabilities.tools.agents import NO_AGENTS, AgentCatalogue
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain.access.principal import ALL, Permissions
 from app.domain.agents import ConfiguredAgent, RequestedAgent, models_of
+from app.domain.context.guards import RequestedJudge
 from app.domain.contract.quote import Quote
 from app.domain.contract.request import PlanOptions, PlanPolicy, SystemRequest
 from app.domain.contract.response import Cost
-from app.domain.guards import RequestedJudge
 from app.domain.journal.header import EffectiveLimits
 from app.domain.lifecycle import Mode
 from app.domain.plan.steps import StepType

@@ -1,11 +1,7 @@
 """Settings: environment and TOML file, read into one frozen `Settings`. Nothing else reads `os.environ`."""
 
-from app.settings.auth import AuthSettings
-from app.settings.client_key import CLIENT_KEY, client_key
-from app.settings.connection import is_loopback
 from app.settings.known_models import known_model
 from app.settings.loader import load_settings
-from app.settings.planner import PlannerSettings
 from app.settings.schema import (
     EngineSettings,
     FailoverSettings,
@@ -17,7 +13,11 @@ from app.settings.schema import (
     Settings,
     StorageSettings,
 )
-from app.settings.telemetry import TelemetrySettings
+from app.settings.tables.auth import AuthSettings
+from app.settings.tables.client_key import CLIENT_KEY, client_key
+from app.settings.tables.connection import is_loopback
+from app.settings.tables.planner import PlannerSettings
+from app.settings.tables.telemetry import TelemetrySettings
 from app.settings.values import ModelUrl, Secret
 
 __all__ = [

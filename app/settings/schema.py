@@ -25,25 +25,25 @@ from app.domain.failures import Code, ConfigurationFailure
 from app.domain.plan.policy import EffectivePlanPolicy
 from app.domain.plan.steps import STEP_SPECS, StepType
 from app.ports.model import EngineCapabilities
-from app.settings.agents import AgentName, AgentSettings, agent_errors
-from app.settings.auth import AuthSettings, auth_errors
-from app.settings.connection import (
+from app.settings.known_models import known_model
+from app.settings.tables.agents import AgentName, AgentSettings, agent_errors
+from app.settings.tables.auth import AuthSettings, auth_errors
+from app.settings.tables.connection import (
     HeaderSettings,
     ProxyEnvironment,
     ProxySetting,
     ReadableFile,
     is_loopback,
 )
-from app.settings.guards import GuardName, GuardSettings, guard_errors
-from app.settings.known_models import known_model
-from app.settings.memory import MemorySettings, memory_errors
-from app.settings.modules import AnswerRuleSettings, ModuleNames, PlanModuleSettings
-from app.settings.planner import PlannerSettings, planner_errors
-from app.settings.policy import PolicySettings
-from app.settings.sessions import SessionSettings
-from app.settings.skills import SkillSettings
-from app.settings.telemetry import TelemetrySettings
-from app.settings.tool_sources import ToolSettings
+from app.settings.tables.guards import GuardName, GuardSettings, guard_errors
+from app.settings.tables.memory import MemorySettings, memory_errors
+from app.settings.tables.modules import AnswerRuleSettings, ModuleNames, PlanModuleSettings
+from app.settings.tables.planner import PlannerSettings, planner_errors
+from app.settings.tables.policy import PolicySettings
+from app.settings.tables.sessions import SessionSettings
+from app.settings.tables.skills import SkillSettings
+from app.settings.tables.telemetry import TelemetrySettings
+from app.settings.tables.tool_sources import ToolSettings
 from app.settings.values import (
     SCHEMES,
     BaseUrl,

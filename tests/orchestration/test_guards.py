@@ -8,10 +8,10 @@ import pytest
 
 from app.bootstrap.service import PATTERNS
 from app.capabilities.guards.catalogue import LONG_TEXT, GuardCatalogue
+from app.domain.context.guards import ConfiguredGuard
 from app.domain.contract.messages import Message
 from app.domain.contract.request import SystemRequest
 from app.domain.failures import Code, ValidationFailure
-from app.domain.guards import ConfiguredGuard
 from app.domain.lifecycle import Mode
 from app.orchestration.execution.environment import Environment
 from app.orchestration.guards import check_request, dropped_chunks

@@ -7,7 +7,7 @@ import pytest
 
 from app.domain.failures import Code, ConfigurationFailure
 from app.settings import Settings, load_settings
-from app.settings.connection import ProxyEnvironment
+from app.settings.tables.connection import ProxyEnvironment
 
 CANARY = "sk-canary-7d1f"
 HTTPS = "https://api.openai.com/v1"

@@ -11,7 +11,7 @@ from app.capabilities.output.rules.custom import BUILT_IN_RULES
 from app.domain.failures import ConfigurationFailure
 from app.domain.tools import SideEffects
 from app.settings import Settings, load_settings
-from app.settings.connection import HeadersFile
+from app.settings.tables.connection import HeadersFile
 from tests.support.virtual_time import VirtualClock
 
 GREP = """

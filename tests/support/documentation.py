@@ -29,10 +29,10 @@ from app.capabilities.prompting.registry import SYSTEM_PROMPTS, default_registry
 from app.domain.diagrams import fallback_mermaid, lifecycle_mermaid
 from app.domain.failures import TAXONOMY, FailureRow
 from app.domain.journal.events import EVENT_FIELDS, EVENT_TYPES, WIRE_NAMES
-from app.settings.agents import AgentSettings
-from app.settings.guards import GuardSettings
 from app.settings.schema import EngineSettings, RouteSettings, Settings, TenantSettings
-from app.settings.tool_sources import HttpToolSettings, McpServerSettings, ProgramSettings
+from app.settings.tables.agents import AgentSettings
+from app.settings.tables.guards import GuardSettings
+from app.settings.tables.tool_sources import HttpToolSettings, McpServerSettings, ProgramSettings
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"

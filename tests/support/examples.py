@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from app.domain import fallback
+from app.domain.access.tool_policy import CallVerdict
+from app.domain.context.guards import GuardVerdict
 from app.domain.context.report import (
     ContextChunk,
     ContextReport,
@@ -27,7 +29,6 @@ from app.domain.contract.response import (
     ValidationResult,
 )
 from app.domain.failures import Code, failure
-from app.domain.guards import GuardVerdict
 from app.domain.ids import DocumentId
 from app.domain.journal import events
 from app.domain.journal.events import CorrelationContext, Event, InferenceDelta, LiveDelta, StoredEvent, UnnumberedEvent
@@ -61,7 +62,6 @@ from app.domain.journal.outcomes import (
 from app.domain.lifecycle import Mode, State
 from app.domain.memory import EmbeddingCharge, FoundChunk, LegState
 from app.domain.model_call import AttemptFailureReason, Reply
-from app.domain.tool_policy import CallVerdict
 from app.domain.tools import OfferedTool
 from tests.support.virtual_time import EPOCH
 

@@ -20,6 +20,7 @@ from app.capabilities.tools.policy import ToolPolicy
 from app.capabilities.tools.registry import ToolRegistry
 from app.capabilities.tools.step_function import StepFunction
 from app.domain.access.limits import AccessLimits
+from app.domain.access.tool_policy import PolicyRules
 from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import Suspension, SystemResponse
 from app.domain.journal.events import (
@@ -34,7 +35,6 @@ from app.domain.journal.events import (
 from app.domain.journal.header import REVISION, EffectiveLimits, ExecutionHeader
 from app.domain.lifecycle import Mode, State
 from app.domain.token_prices import TokenPrices
-from app.domain.tool_policy import PolicyRules
 from app.orchestration.execution.context import RunContext
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.execution import Execution

@@ -8,7 +8,7 @@ from app.adapters.stores import codec
 from app.adapters.stores.database import ResultRow, Statement, Transaction, execute
 from app.adapters.stores.schema import TEXT, executions, suspensions
 from app.domain.access.principal import AccessScope
-from app.domain.suspensions import ABOUT_CALLS
+from app.domain.journal.suspensions import ABOUT_CALLS
 from app.ports.storage import OpenSuspension, OtherUsers, ResultPage, SuspensionFilter
 
 

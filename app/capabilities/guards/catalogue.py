@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 from app.capabilities.guards.injection import InjectionPatterns, visible
 from app.capabilities.guards.pattern_set import PatternSet
 from app.capabilities.guards.sensitive_text import KINDS, find_sensitive, kind_of_key
-from app.domain.guards import ConfiguredGuard, GuardType, InputText
+from app.domain.context.guards import ConfiguredGuard, GuardType, InputText
 
 LONG_TEXT: Final = 65_536
 """Characters from which texts are not searched on the event loop."""

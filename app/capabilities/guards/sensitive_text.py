@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias, get_args
 
 from app.capabilities.guards.pattern_set import PatternMatch, PatternSet, encodable
-from app.domain.guards import SensitiveKind
+from app.domain.context.guards import SensitiveKind
 
 KINDS: Final[tuple[SensitiveKind, ...]] = get_args(SensitiveKind)
 MAX_KEY_LENGTH: Final = 256

@@ -11,8 +11,15 @@ from typing import Any, Final
 
 import jsonschema_rs
 
+from app.domain.access.tool_policy import (
+    CallCircumstances,
+    CallVerdict,
+    PolicyRule,
+    PolicyRules,
+    ToolCaller,
+    matches_name,
+)
 from app.domain.failures import Code, ConfigurationFailure
-from app.domain.tool_policy import CallCircumstances, CallVerdict, PolicyRule, PolicyRules, ToolCaller, matches_name
 from app.domain.tools import OfferedTool
 
 NOT_PERMITTED: Final = "not permitted: a policy of the service refuses this call"

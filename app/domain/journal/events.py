@@ -13,12 +13,12 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
+from app.domain.context.guards import GuardAction
 from app.domain.context.report import ContextChunk, ContextTerms, ExcludedSkill, HistoryCut, UsedSkill
 from app.domain.contract.response import StepStatus, Suspension, SuspensionKind, SystemResponse
 from app.domain.failures import Code
 from app.domain.fallback import Event as FsmEvent
 from app.domain.fallback import State as FsmState
-from app.domain.guards import GuardAction
 from app.domain.ids import RequestId, SessionId, SpanId, SuspensionId, ToolCallId, TraceId
 from app.domain.lifecycle import State
 from app.domain.memory import LegState

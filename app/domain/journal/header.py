@@ -7,11 +7,11 @@ from typing import Final
 from app.domain.access.limits import NO_LIMITS, AccessLimits
 from app.domain.access.principal import ALL, LOCAL, AccessScope, Permission, Permissions
 from app.domain.agents import RequestedAgent
+from app.domain.context.guards import GuardVerdict, RequestedJudge
 from app.domain.contract.messages import Message, ModelMessage, TracedMessage
 from app.domain.contract.request import Limits, SystemRequest
 from app.domain.contract.response import Durability
 from app.domain.fingerprints import span_id
-from app.domain.guards import GuardVerdict, RequestedJudge
 from app.domain.ids import ExecutionId, KeyId, RequestId, SpanId, TenantId, TraceId, UserId
 from app.domain.journal.fork import Fork
 from app.domain.lifecycle import Mode

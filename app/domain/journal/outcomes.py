@@ -10,19 +10,19 @@ from typing import Any, Final, TypeAlias
 
 from pydantic import JsonValue
 
+from app.domain.access.tool_policy import CallVerdict
+from app.domain.context.guards import GuardVerdict
 from app.domain.context.report import ContextReport, ContextTerms
 from app.domain.contract.constrained_types import FormatEnforcement
 from app.domain.contract.messages import Message, ModelMessage, TracedMessage
 from app.domain.contract.request import ExecutionHints, Limits, NamedTool, OutputContract, PlanStep
 from app.domain.contract.response import NO_USAGE, TokenUsage, ValidationResult
 from app.domain.failures import Code, Failure, failure
-from app.domain.guards import GuardVerdict
 from app.domain.journal.step_key import StepKey
 from app.domain.lifecycle import Mode
 from app.domain.memory import EmbeddingCharge, FoundChunk, LegState
 from app.domain.model_call import AttemptFailureReason, Reply
 from app.domain.token_prices import TokenPrices
-from app.domain.tool_policy import CallVerdict
 from app.domain.tools import ArgumentViolation, OfferedTool
 
 

@@ -22,18 +22,18 @@ from app.domain.contract.response import SystemResponse
 from app.domain.failures import Category
 from app.domain.ids import RequestId, TenantId
 from app.domain.lifecycle import Mode, State
-from app.entrypoints.cli.approvals import approval_commands
 from app.entrypoints.cli.check import CheckStorage, OpenService, run_checks
+from app.entrypoints.cli.clients.approvals import approval_commands
+from app.entrypoints.cli.clients.explain import explain
+from app.entrypoints.cli.display.suspension_prompt import describe_suspension
 from app.entrypoints.cli.execution import ExecuteOptions, OutputOptions, read_request, run_once
 from app.entrypoints.cli.exit_codes import EPILOG, EXIT_CODES, SUSPENDED, failures_as_exits, print_failure
-from app.entrypoints.cli.explain import explain
 from app.entrypoints.cli.flows import check_suspended_flows, flow_diagram, read_flow_request
 from app.entrypoints.cli.keys import OpenKeys, key_commands
 from app.entrypoints.cli.options import ConfigOption
 from app.entrypoints.cli.prompts import prompt_list, prompt_text
 from app.entrypoints.cli.replay import OpenHistoryReader, ReplayPrinter, ReplaySelection, exit_code, replay_stored
 from app.entrypoints.cli.server import bind_listener, serve
-from app.entrypoints.cli.suspension_prompt import describe_suspension
 from app.entrypoints.cli.tools import tool_commands
 from app.settings import Settings, load_settings
 

@@ -23,10 +23,10 @@ from app.domain.field_errors import invalid_fields, path_within
 from app.domain.ids import RequestId, SuspensionId
 from app.domain.lifecycle import Mode, State
 from app.domain.strict_json import StrictJsonError, loads
+from app.entrypoints.cli.display.live_view import LiveView, write_answer
+from app.entrypoints.cli.display.plan_tree import PlanTreeView
+from app.entrypoints.cli.display.suspension_prompt import Ask, ask_person
 from app.entrypoints.cli.exit_codes import print_degradation, print_failure
-from app.entrypoints.cli.live_view import LiveView, write_answer
-from app.entrypoints.cli.plan_tree import PlanTreeView
-from app.entrypoints.cli.suspension_prompt import Ask, ask_person
 from app.orchestration.facade import (
     Accepted,
     AnswerAccepted,

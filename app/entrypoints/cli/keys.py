@@ -21,9 +21,9 @@ from app.domain.access.limits import MILLIONTHS, AccessLimits, Rate, parse_rate
 from app.domain.access.principal import KEY_DEFAULT, Permission, Permissions, is_permission
 from app.domain.failures import Category
 from app.domain.ids import KeyId, TenantId, UserId
+from app.entrypoints.cli.display.table import write_table
 from app.entrypoints.cli.exit_codes import EPILOG, EXIT_CODES, failures_as_exits
 from app.entrypoints.cli.options import ConfigOption
-from app.entrypoints.cli.table import write_table
 from app.ports.access import StoredKey
 from app.settings import Settings, load_settings
 

@@ -16,12 +16,12 @@ from app.domain.access.principal import LOCAL
 from app.domain.failures import Category
 from app.domain.journal.outcomes import ToolCallSuspended, ToolEnded
 from app.domain.strict_json import StrictJsonError, loads
+from app.entrypoints.cli.display.live_view import write_text
+from app.entrypoints.cli.display.suspension_prompt import question_text
+from app.entrypoints.cli.display.table import write_table
 from app.entrypoints.cli.execution import settings_of_command
 from app.entrypoints.cli.exit_codes import EPILOG, EXIT_CODES, SUSPENDED, failures_as_exits, print_failure
-from app.entrypoints.cli.live_view import write_text
 from app.entrypoints.cli.options import ConfigOption
-from app.entrypoints.cli.suspension_prompt import question_text
-from app.entrypoints.cli.table import write_table
 from app.orchestration.facade import ToolView
 from app.settings import Settings, load_settings
 

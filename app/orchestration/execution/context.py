@@ -39,13 +39,13 @@ from app.domain.lifecycle import Mode, State
 from app.domain.model_call import Reply, ResponseFormat
 from app.domain.pattern_result import PatternResult
 from app.domain.tools import STEP_PREFIX, OfferedTool
-from app.orchestration.execution.attempt import InferenceRequest
 from app.orchestration.execution.branch_settings import DEFAULT_REDUNDANCY, AgentPattern, BranchSettings
 from app.orchestration.execution.branches import EarlyStop, TimeLimit, Waiting
 from app.orchestration.execution.effect import BranchSuspended, Effect, SuspensionRequest
 from app.orchestration.execution.environment import ChunkCheck, Environment
 from app.orchestration.execution.execution import Execution
-from app.orchestration.execution.inference import Inference
+from app.orchestration.execution.inferences.attempt import InferenceRequest
+from app.orchestration.execution.inferences.inference import Inference
 from app.orchestration.execution.ledger import ToolCallState
 from app.orchestration.execution.position import PatternMisuse, Position
 from app.orchestration.execution.progress import Conversation, RunProgress, StepProgress

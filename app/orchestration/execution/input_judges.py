@@ -19,8 +19,7 @@ from typing import TypeVar
 from app.capabilities.prompting.definition import PromptId
 from app.capabilities.prompting.prompt_call import PromptCall
 from app.capabilities.prompting.prompts.assessment import InputJudgementInput, InputJudgementOutput
-from app.domain.failures import Failure
-from app.domain.guards import (
+from app.domain.context.guards import (
     GUARDRAIL_FAILED,
     InputText,
     RequestedJudge,
@@ -29,6 +28,7 @@ from app.domain.guards import (
     texts_of_request,
     texts_of_value,
 )
+from app.domain.failures import Failure
 from app.domain.journal.events import INIT_ANCHOR, GuardEnd
 from app.domain.journal.step_key import GUARD_KEY, ROOT, StepKey
 from app.domain.pattern_result import PatternResult

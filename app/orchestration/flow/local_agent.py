@@ -23,8 +23,7 @@ from app.domain.contract.response import NO_USAGE, SuspensionKind, TokenUsage
 from app.domain.failures import Code
 from app.domain.ids import IdempotencyKey
 from app.domain.journal.outcomes import ToolCallSuspended
-from app.domain.model_call import RULES, EngineCall, Reply
-from app.domain.suspensions import (
+from app.domain.journal.suspensions import (
     APPROVAL_DECISIONS,
     UNKNOWN_OUTCOME_DECISIONS,
     UNKNOWN_OUTCOME_TEXT,
@@ -35,6 +34,7 @@ from app.domain.suspensions import (
     answer_text,
     denial_text,
 )
+from app.domain.model_call import RULES, EngineCall, Reply
 from app.domain.tools import OfferedTool, concurrent_groups
 from app.orchestration.flow.agent_answer import (
     MAX_REPAIRS,

@@ -31,7 +31,7 @@ from pydantic_core import from_json
 from app.capabilities.output.canonical_json import canonical_json
 from app.domain.contract.messages import Message
 from app.domain.contract.response import NO_USAGE, SuspensionKind, TokenUsage
-from app.domain.suspensions import UNKNOWN_OUTCOME_DECISIONS, GiveUp, Happened, RunAgain, payload_errors
+from app.domain.journal.suspensions import UNKNOWN_OUTCOME_DECISIONS, GiveUp, Happened, RunAgain, payload_errors
 from app.orchestration.flow.context import Context
 from app.orchestration.flow.errors import (
     Deadlock,

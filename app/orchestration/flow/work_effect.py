@@ -11,7 +11,7 @@ from app.domain.fingerprints import digest
 from app.domain.journal.events import CorrelationContext, NodeStart
 from app.domain.journal.outcomes import NodeEnded, Outcome, Refused, ToolCallSuspended
 from app.domain.journal.step_key import StepKey
-from app.domain.suspensions import UNKNOWN_OUTCOME_DECISIONS, GiveUp, Happened, RunAgain
+from app.domain.journal.suspensions import UNKNOWN_OUTCOME_DECISIONS, GiveUp, Happened, RunAgain
 from app.orchestration.execution.effect import Effect, NonIdempotentEffect, SuspensionRequest
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.execution import NON_IDEMPOTENT_GRACE_S, Execution

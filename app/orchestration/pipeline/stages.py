@@ -24,6 +24,7 @@ from app.capabilities.models.context_window import (
 )
 from app.capabilities.tools.registry import ToolRegistry
 from app.domain.access.principal import ALL, Permission, Permissions, Principal
+from app.domain.access.tool_policy import ToolCaller
 from app.domain.agents import RequestedAgent
 from app.domain.context.report import NOTHING_CUT, ContextReport, HistoryCut
 from app.domain.context.selection import NO_SKILLS, NOTHING_RETRIEVED, RetrievedContext, SelectedSkills
@@ -36,7 +37,6 @@ from app.domain.ids import ExecutionId, TenantId
 from app.domain.journal.header import EffectiveLimits
 from app.domain.journal.outcomes import StageTrace
 from app.domain.memory import FoundChunk
-from app.domain.tool_policy import ToolCaller
 from app.domain.tools import ToolDefinition
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.pattern import Pattern

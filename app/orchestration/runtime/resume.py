@@ -9,17 +9,17 @@ from dataclasses import replace
 
 from pydantic import JsonValue
 
+from app.domain.context.guards import GuardVerdict
 from app.domain.contract.response import Suspension
 from app.domain.failures import Code, RequestFailure, invalid_request
 from app.domain.fingerprints import question_digest
-from app.domain.guards import GuardVerdict
 from app.domain.ids import SuspensionId
 from app.domain.journal.events import RESUME_ANCHOR, ExecutionSuspended, LifecycleTransition
 from app.domain.journal.outcomes import RecordedStep, SuspensionAnswer
 from app.domain.journal.status import ExecutionStatus
 from app.domain.journal.step_key import StepKey
+from app.domain.journal.suspensions import payload_errors
 from app.domain.lifecycle import Lifecycle, State
-from app.domain.suspensions import payload_errors
 from app.orchestration.execution.execution import Execution
 from app.ports.journal import ExecutionHistory
 

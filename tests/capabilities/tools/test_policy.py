@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from app.capabilities.tools.policy import NO_POLICY, ToolPolicy
+from app.domain.access.tool_policy import CallCircumstances, CallVerdict, PolicyRule, PolicyRules, ToolCaller
 from app.domain.failures import Code, ConfigurationFailure
 from app.domain.ids import KeyId, TenantId, UserId
-from app.domain.tool_policy import CallCircumstances, CallVerdict, PolicyRule, PolicyRules, ToolCaller
 from app.domain.tools import OfferedTool
 
 ANN = ToolCaller(TenantId("acme"), UserId("ann"), KeyId("k1"), "support")

@@ -27,8 +27,8 @@ from app.domain.journal import events
 from app.domain.journal.events import CorrelationContext, InferenceDelta, LiveDelta, StoredEvent
 from app.domain.lifecycle import Mode, State
 from app.entrypoints.cli.commands import Wiring, command_line
+from app.entrypoints.cli.display.suspension_prompt import describe_suspension
 from app.entrypoints.cli.exit_codes import EXIT_CODES
-from app.entrypoints.cli.suspension_prompt import describe_suspension
 from app.orchestration.facade import CallOptions
 from app.settings import Settings
 from tests.support.examples import EVENTS, SUSPENSION

@@ -86,7 +86,7 @@ def test_a_flow_that_waits_without_a_terminal_exits_with_3() -> None:
 def test_what_a_flow_does_not_take_is_refused_in_one_line() -> None:
     result = run("run", "linear", "--input", "-", given='{"txt": 1}')
     assert (result.exit_code, result.stdout) == (17, "")
-    assert result.stderr == "REQUEST_INVALID: flow.input.text is required\n"
+    assert result.stderr == "REQUEST_INVALID: flow.input.text: is required\n"
     result = run("run", "nothing", "--input", "-", given="{}")
     assert result.exit_code == 15
     assert result.stderr.startswith("CONFIG_FLOW_INVALID: flow.name: ")

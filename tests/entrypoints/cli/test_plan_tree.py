@@ -11,8 +11,8 @@ from app.domain.failures import Code
 from app.domain.journal import events
 from app.domain.journal.events import Event, StoredEvent
 from app.domain.lifecycle import Mode, State
+from app.entrypoints.cli.display.plan_tree import PlanTreeView
 from app.entrypoints.cli.execution import ExecuteOptions
-from app.entrypoints.cli.plan_tree import PlanTreeView
 from tests.support.examples import correlation
 from tests.support.passes import reasoning
 from tests.support.virtual_time import EPOCH

@@ -7,10 +7,10 @@ import pytest
 
 from app.capabilities.tools.definition import tool
 from app.capabilities.tools.registry import ToolList
+from app.domain.access.tool_policy import CallVerdict, PolicyRule, PolicyRules
 from app.domain.failures import Code
 from app.domain.journal.outcomes import CallDecided
 from app.domain.lifecycle import State
-from app.domain.tool_policy import CallVerdict, PolicyRule, PolicyRules
 from app.domain.tools import SideEffects
 from app.ports.journal import ExecutionHistory
 from app.ports.tool import Tool

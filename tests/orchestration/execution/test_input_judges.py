@@ -8,10 +8,10 @@ import pytest
 
 from app.adapters.engines.scripted import CAPABILITIES
 from app.capabilities.prompting.prompts.assessment import InputJudgementOutput
+from app.domain.context.guards import RequestedJudge
 from app.domain.contract.messages import Message, ToolCall
 from app.domain.contract.response import NO_USAGE, SystemResponse
 from app.domain.failures import Code
-from app.domain.guards import RequestedJudge
 from app.domain.journal.events import GuardEnd, InferenceDelta, InferenceStart
 from app.domain.journal.outcomes import AttemptCancelled, RaceDecided
 from app.domain.lifecycle import State

@@ -10,17 +10,17 @@ import pytest
 
 from app.capabilities.guards.catalogue import GuardCatalogue
 from app.domain.access.principal import Principal
+from app.domain.access.tool_policy import PolicyRule, PolicyRules
+from app.domain.context.guards import ConfiguredGuard, GuardAction
 from app.domain.contract.constrained_types import ConfidenceSource
 from app.domain.contract.messages import Message, Origin, origin_of
 from app.domain.failures import Code
 from app.domain.fingerprints import fence_mark
-from app.domain.guards import ConfiguredGuard, GuardAction
 from app.domain.journal.events import ContextAssembled, RetrievalEnd, RetrievalStart
 from app.domain.journal.outcomes import AttemptSucceeded, Prepared, Retrieved, usage_of
 from app.domain.journal.step_key import PREPARE_KEY, RETRIEVAL_KEY
 from app.domain.lifecycle import State
 from app.domain.memory import EmbeddingCharge, LegState, MemorySearchResult
-from app.domain.tool_policy import PolicyRule, PolicyRules
 from app.domain.tools import SideEffects
 from app.orchestration.execution.retrieval.search import MAX_QUERY_CHARACTERS
 from app.ports.journal import ExecutionHistory

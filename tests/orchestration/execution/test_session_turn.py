@@ -12,13 +12,13 @@ from app.adapters.stores.database import Database
 from app.adapters.stores.journal.writer import WriterLimits
 from app.adapters.tools.builtin import BUILTIN_TOOLS
 from app.domain.access.principal import LOCAL
+from app.domain.access.tool_policy import PolicyRule, PolicyRules
 from app.domain.contract.messages import Message, ModelMessage, Origin, origin_of
 from app.domain.contract.response import TokenUsage
 from app.domain.failures import Code
 from app.domain.journal.header import ExecutionHeader
 from app.domain.lifecycle import State
 from app.domain.model_call import EngineCall, Reply
-from app.domain.tool_policy import PolicyRule, PolicyRules
 from app.domain.tools import SideEffects
 from app.orchestration.execution.execution import Execution
 from app.orchestration.patterns.agent_loop import agent_loop

@@ -8,12 +8,12 @@ import pytest
 
 from app.capabilities.tools.step_function import StepFunction, step
 from app.domain.access.principal import Permissions
+from app.domain.access.tool_policy import PolicyRule, PolicyRules
 from app.domain.contract.request import SystemRequest
 from app.domain.contract.response import SystemResponse
 from app.domain.failures import Code
 from app.domain.journal.outcomes import PlanningInputs
 from app.domain.lifecycle import Mode, State
-from app.domain.tool_policy import PolicyRule, PolicyRules
 from app.domain.tools import SideEffects
 from app.orchestration.patterns.plan_executor import plan_executor
 from app.orchestration.planning.planner import make_plan

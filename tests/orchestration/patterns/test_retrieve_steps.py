@@ -7,12 +7,12 @@ import pytest
 from pydantic import JsonValue
 
 from app.capabilities.guards.catalogue import GuardCatalogue
+from app.domain.access.tool_policy import PolicyRule, PolicyRules
+from app.domain.context.guards import ConfiguredGuard
 from app.domain.contract.constrained_types import ConfidenceSource
-from app.domain.guards import ConfiguredGuard
 from app.domain.journal.events import RetrievalEnd, RetrievalStart
 from app.domain.lifecycle import State
 from app.domain.memory import LegState
-from app.domain.tool_policy import PolicyRule, PolicyRules
 from app.domain.tools import SideEffects
 from tests.support.harness import Harness, make_harness
 from tests.support.memory import FixedMemory

@@ -16,7 +16,7 @@ from app.domain.journal.fork import Fork
 from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import RecordedStep
 from app.domain.journal.status import ExecutionStatus
-from app.domain.suspensions import ABOUT_CALLS
+from app.domain.journal.suspensions import ABOUT_CALLS
 from app.ports.journal import IdempotencyClaim
 
 Values: TypeAlias = dict[str, Any]

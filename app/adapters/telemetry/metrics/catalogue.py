@@ -15,9 +15,9 @@ from app.adapters.telemetry.genai import ModelName
 from app.capabilities.models.breaker import BreakerState
 from app.domain import fallback, lifecycle
 from app.domain.access.limits import LimitKind
+from app.domain.context.guards import INPUT_RULES, GuardAction
 from app.domain.contract.response import StepStatus
 from app.domain.failures import Code
-from app.domain.guards import INPUT_RULES, GuardAction
 from app.domain.journal.events import FinishReason
 from app.domain.plan.steps import StepType
 

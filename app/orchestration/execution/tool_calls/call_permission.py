@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pydantic import JsonValue
 
 from app.capabilities.tools.policy import NOT_PERMITTED
+from app.domain.access.tool_policy import CallCircumstances, CallVerdict, ToolCaller
 from app.domain.contract.response import SuspensionKind
 from app.domain.failures import Code
 from app.domain.fingerprints import digest
@@ -18,8 +19,7 @@ from app.domain.journal.events import CorrelationContext
 from app.domain.journal.header import ExecutionHeader
 from app.domain.journal.outcomes import CallDecided, Outcome, SuspensionAnswer
 from app.domain.journal.step_key import StepKey
-from app.domain.suspensions import APPROVAL_DECISIONS, Approve, Deny, denial_text
-from app.domain.tool_policy import CallCircumstances, CallVerdict, ToolCaller
+from app.domain.journal.suspensions import APPROVAL_DECISIONS, Approve, Deny, denial_text
 from app.domain.tools import AGENT_PREFIX, OfferedTool
 from app.orchestration.execution.branch_settings import BranchSettings
 from app.orchestration.execution.effect import Effect, SuspensionRequest

@@ -22,7 +22,7 @@ from app.domain.journal.outcomes import (
     ToolEnded,
 )
 from app.domain.journal.step_key import StepKey
-from app.domain.suspensions import (
+from app.domain.journal.suspensions import (
     UNKNOWN_OUTCOME_DECISIONS,
     UNKNOWN_OUTCOME_TEXT,
     GiveUp,

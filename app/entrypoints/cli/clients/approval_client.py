@@ -8,7 +8,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from app.domain.contract.response import SuspensionKind
-from app.entrypoints.cli.server_client import ServerClient
+from app.entrypoints.cli.clients.server_client import ServerClient
 
 _PAGE_SIZE: Final = 1_000
 CallKind = Literal[SuspensionKind.APPROVAL, SuspensionKind.UNKNOWN_OUTCOME]

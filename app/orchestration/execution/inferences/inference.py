@@ -34,10 +34,10 @@ from app.domain.journal.outcomes import (
 )
 from app.domain.journal.step_key import StepKey
 from app.domain.model_call import EngineCall, Reply
-from app.orchestration.execution.attempt import InferenceRequest, PreparedCall, ProviderAttempt
 from app.orchestration.execution.effect import Effect
 from app.orchestration.execution.environment import Environment, quota_of
 from app.orchestration.execution.execution import Execution
+from app.orchestration.execution.inferences.attempt import InferenceRequest, PreparedCall, ProviderAttempt
 from app.ports.model import Engine
 
 

@@ -16,10 +16,10 @@ from pydantic import JsonValue
 
 from app.domain.contract.response import SuspensionKind
 from app.domain.failures import Code, RequestFailure
-from app.entrypoints.cli.approval_client import ApprovalClient, CallKind, OpenCall
+from app.entrypoints.cli.clients.approval_client import ApprovalClient, CallKind, OpenCall
+from app.entrypoints.cli.display.table import write_table
 from app.entrypoints.cli.exit_codes import EPILOG, failures_as_exits, printable
 from app.entrypoints.cli.options import DEFAULT_SERVER, UrlOption
-from app.entrypoints.cli.table import write_table
 from app.settings import CLIENT_KEY, client_key
 
 _COLUMNS: Final = ("id", "kind", "user", "asked", "tool", "call")

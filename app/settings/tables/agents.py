@@ -11,7 +11,7 @@ from app.domain.contract.constrained_types import MAX_SKILLS, ToolReference
 from app.domain.contract.request import ExecutionHints, Limits, OutputContract
 from app.domain.lifecycle import Mode
 from app.domain.tools import agent_of
-from app.settings.skills import SkillName
+from app.settings.tables.skills import SkillName
 
 
 def _prompt_file(path: str) -> str:

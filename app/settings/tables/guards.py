@@ -6,8 +6,8 @@ from typing import Annotated, Final, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from app.capabilities.guards.pattern_set import MAX_PATTERN_BYTES
+from app.domain.context.guards import RESERVED_NAMES, ConfiguredGuard, GuardAction, GuardType, SensitiveKind
 from app.domain.contract.rules import MAX_RULES, Rule, RuleName
-from app.domain.guards import RESERVED_NAMES, ConfiguredGuard, GuardAction, GuardType, SensitiveKind
 from app.settings.values import Table
 
 GuardName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]

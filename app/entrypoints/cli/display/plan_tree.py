@@ -14,8 +14,8 @@ from app.domain.contract.request import PlanOptions, SystemRequest
 from app.domain.contract.response import StepStatus
 from app.domain.journal import events
 from app.domain.journal.events import LiveDelta, StoredEvent
+from app.entrypoints.cli.display.live_view import LiveView
 from app.entrypoints.cli.exit_codes import printable
-from app.entrypoints.cli.live_view import LiveView
 
 _MARKS: Final = MappingProxyType(
     {

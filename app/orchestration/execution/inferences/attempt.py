@@ -17,6 +17,7 @@ from app.capabilities.models.format_enforcement import prepare_call, submit_desc
 from app.capabilities.models.replies import normalise_reply
 from app.capabilities.models.tokens import estimate_exchange
 from app.capabilities.output.partial import PartialAnswer
+from app.domain.access.tool_policy import ToolCaller
 from app.domain.contract.messages import Message
 from app.domain.contract.request import ExecutionHints
 from app.domain.contract.response import NO_USAGE, TokenUsage, public_message
@@ -45,7 +46,6 @@ from app.domain.journal.outcomes import (
 from app.domain.journal.step_key import segment_of
 from app.domain.model_call import NO_RESPONSE_FORMAT, AttemptFailureReason, EngineCall, Reply, ResponseFormat
 from app.domain.token_prices import FREE
-from app.domain.tool_policy import ToolCaller
 from app.domain.tools import OfferedTool, ToolDefinition
 from app.orchestration.execution.branches import InputGate
 from app.orchestration.execution.effect import Effect

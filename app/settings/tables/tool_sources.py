@@ -10,8 +10,8 @@ from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, Str
 from app.domain.contract.messages import TOOL_NAME_PATTERN
 from app.domain.json_path import PathStep, parse
 from app.domain.tools import AGENT_TOOL_PREFIX, SideEffects
-from app.settings.connection import HeadersFromFile
-from app.settings.modules import ModuleNames
+from app.settings.tables.connection import HeadersFromFile
+from app.settings.tables.modules import ModuleNames
 from app.settings.values import BaseUrl, Secret, SecretFromVariable, Table
 
 _KIB: Final = 1024

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, StringConstraints
 
 from app.domain.access.api_key import ApiKey
-from app.settings.connection import is_loopback
+from app.settings.tables.connection import is_loopback
 from app.settings.values import Table
 
 _KEY_FILE_BYTES: Final = 4_096

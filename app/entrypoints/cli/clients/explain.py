@@ -9,10 +9,10 @@ import typer
 from pydantic import BaseModel
 
 from app.domain.context.report import ContextChunk, ExcludedSkill, HistoryCut, UsedSkill
+from app.entrypoints.cli.clients.server_client import ServerClient
+from app.entrypoints.cli.display.table import write_table
 from app.entrypoints.cli.exit_codes import failures_as_exits, printable
 from app.entrypoints.cli.options import DEFAULT_SERVER, UrlOption
-from app.entrypoints.cli.server_client import ServerClient
-from app.entrypoints.cli.table import write_table
 from app.settings import client_key
 
 _TERMS = ("system", "skills", "history", "memory", "message", "tools", "used", "limit")

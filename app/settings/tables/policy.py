@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints
 
-from app.domain.tool_policy import PolicyRule, PolicyRules
+from app.domain.access.tool_policy import PolicyRule, PolicyRules
 from app.settings.values import Table
 
 NamePattern = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._@|:-]{0,128}\*?$", min_length=1)]

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from app.settings.connection import HeadersFromFile
+from app.settings.tables.connection import HeadersFromFile
 from app.settings.values import BaseUrl, Table
 
 

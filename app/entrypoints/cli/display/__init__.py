@@ -1,0 +1,1 @@
+"""Live views, trees, tables and questions in the terminal."""

@@ -1,0 +1,1 @@
+"""Inferences of an execution and their attempts on providers."""

@@ -1,0 +1,1 @@
+"""Tables of the configuration, one module for each."""
