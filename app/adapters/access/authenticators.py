@@ -3,16 +3,19 @@
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from app.adapters.access.api_keys import ApiKeys
 from app.adapters.access.refusals import unauthenticated
-from app.adapters.access.tokens import Tokens
 from app.domain.access.api_key import PREFIX, ApiKey
 from app.domain.access.limits import DEFAULT_TENANT
 from app.domain.access.principal import LOCAL, ObjectKind, Permissions, Principal
 from app.domain.ids import TenantId
 from app.ports.access import Authenticator
 from app.ports.runtime import Clock
+
+if TYPE_CHECKING:
+    from app.adapters.access.tokens import Tokens
 
 
 class NoAuthentication:
@@ -53,7 +56,7 @@ class TenantAuthenticator:
 class BearerAuthenticator:
     """Implementation of `Authenticator` by API keys, and by tokens if there is an issuer."""
 
-    def __init__(self, clock: Clock, api_keys: ApiKeys, tokens: Tokens | None = None) -> None:
+    def __init__(self, clock: Clock, api_keys: ApiKeys, tokens: "Tokens | None" = None) -> None:
         self._clock = clock
         self._api_keys = api_keys
         self._tokens = tokens

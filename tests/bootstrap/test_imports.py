@@ -1,0 +1,12 @@
+"""Libraries that only a configured feature needs are not imported without it: they cost memory and time to start."""
+
+import subprocess
+import sys
+
+OPTIONAL = {"cryptography", "grpc", "jwt", "mcp", "numpy", "opentelemetry.sdk", "re2", "yaml"}
+
+
+def test_the_application_is_imported_without_optional_libraries() -> None:
+    program = f"import sys, app.entrypoints.http.app; print(*sorted({OPTIONAL!r} & sys.modules.keys()))"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert ended.stdout.split() == []
