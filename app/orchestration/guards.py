@@ -33,8 +33,6 @@ from app.domain.plan.steps import STEP_SPECS, named_tools
 from app.orchestration.execution.environment import Environment
 from app.orchestration.execution.pattern import Pattern
 
-_FIELD: Final = "rules"
-
 
 @dataclass(frozen=True, slots=True)
 class GuardResult:
@@ -113,7 +111,7 @@ def of_input(refusal: RequestFailure) -> RequestFailure:
 
 
 def _renamed(text: str) -> str:
-    return text.replace(f"output.{_FIELD}", f"input.{_FIELD}", 1)
+    return text.replace("output.rules", "input.rules", 1)
 
 
 async def _check_input_rules(environment: Environment, request: SystemRequest) -> tuple[GuardVerdict, ...]:
