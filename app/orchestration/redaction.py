@@ -46,6 +46,7 @@ class Question(Protocol):
 
 
 Q = TypeVar("Q", bound=Question)
+ItemT = TypeVar("ItemT", StoredEvent, LiveDelta, StoredEvent | LiveDelta)
 
 
 def sees_all(principal: Principal) -> bool:
@@ -138,16 +139,13 @@ class RedactedSubscription:
 
 def redacted_events(events: Sequence[StoredEvent]) -> list[StoredEvent]:
     """Return the stored events redacted."""
-    return [item._replace(event=_REDACTED[type(item.event)](item.event)) if _shows(item) else item for item in events]
+    return [_redacted_item(item) for item in events]
 
 
-def _redacted_item(item: StoredEvent | LiveDelta) -> StoredEvent | LiveDelta:
-    return item._replace(event=_REDACTED[type(item.event)](item.event)) if _shows(item) else item
-
-
-def _shows(item: StoredEvent | LiveDelta) -> bool:
-    """Return True for an event that contains more than ids, counts and the answer."""
-    return type(item.event) in _REDACTED
+def _redacted_item(item: ItemT) -> ItemT:
+    """Return the item with its event redacted; as it is if that has only ids, counts and the answer."""
+    redact = _REDACTED.get(type(item.event))
+    return item if redact is None else item._replace(event=redact(item.event))
 
 
 def _with_response(event: Any) -> Any:

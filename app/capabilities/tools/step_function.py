@@ -15,14 +15,13 @@ from typing import Any, Final, get_type_hints
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import PydanticSerializationError
 
+from app.capabilities.prompting.prompts.planning import MAX_DESCRIPTION
 from app.capabilities.tools.definition import FunctionTool, Signature, default_of, first_paragraph, model_of, schema_of
 from app.domain import strict_json
 from app.domain.contract.messages import TOOL_NAME_PATTERN
 from app.domain.tools import STEP_PREFIX, SideEffects, ToolInfo
 from app.ports.tool import ToolContext, ToolError
 
-MAX_DESCRIPTION: Final = 8_000
-"""Most characters that a planner reads about one type: its description and its schemas."""
 _INPUT: Final = "input"
 _TAKEN: Final = frozenset({"name", "type", _INPUT, "depends_on", "timeout"})
 """Members that a step of any type has."""

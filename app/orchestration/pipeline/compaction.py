@@ -84,6 +84,7 @@ async def _find_turns(execution: Execution, preparer: Preparer) -> CompactionSta
         earlier = preparer.summary or SessionSummary("", 0, is_untrusted=False)
         cut, window = await preparer.messages_cut()
         if cut - earlier.covered < MIN_TURNS:
+            # A turn has at least one message, so these cannot be enough turns; `whole_turns` counts them.
             return None
         limit = min(cut - earlier.covered, MAX_MESSAGES)
         found = await conversations.messages(header.scope, session_id, after=earlier.covered, limit=limit)

@@ -80,7 +80,7 @@ class StageTimer:
 
 
 class Preparation(NamedTuple):
-    """Inputs of PREPARE and what its stages have found so far; a named tuple, since two stages return it changed."""
+    """Inputs of PREPARE and what its stages have found so far; a named tuple, since every stage returns it changed."""
 
     request: SystemRequest
     limits: EffectiveLimits

@@ -11,7 +11,11 @@ from app.domain.contract.messages import Role
 from app.domain.contract.request import PlanStep
 
 StepTypeName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,128}$")]
-StepTypeText = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f-\x9f]*$", min_length=1, max_length=8_000)]
+MAX_DESCRIPTION: Final = 8_000
+"""Most characters that a planner reads about one type of step: its description and its schemas."""
+StepTypeText = Annotated[
+    str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f-\x9f]*$", min_length=1, max_length=MAX_DESCRIPTION)
+]
 """The length is no part of the pattern, since the compiled one would take 9 MB."""
 
 # fmt: off
