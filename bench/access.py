@@ -5,21 +5,21 @@ import tempfile
 import time
 from pathlib import Path
 
-from app.adapters.access.api_keys import ApiKeys
-from app.adapters.access.authenticators import BearerAuthenticator
-from app.adapters.access.key_administration import KeyAdministration, KeyGrant
-from app.adapters.stores.access.api_keys import DatabaseKeys
-from app.adapters.stores.sqlite import open_sqlite
-from app.adapters.system import SystemClock, SystemEntropy
-from app.domain.access.api_key import SECRET_BYTES, ApiKey
-from app.domain.access.limits import NO_LIMITS
-from app.domain.access.principal import KEY_DEFAULT
-from app.domain.ids import TenantId, UserId
-from app.entrypoints.http.context import bearer_credentials
 from bench.load import authorized, open_connections
 from bench.processes import open_portico
 from bench.scenarios import CHAT_REQUEST, CONNECTIONS, WARM_UP, BenchEnvironment, Numbers, Scenario, cpu_per_request
 from bench.upstream import TEXT
+from portico.adapters.access.api_keys import ApiKeys
+from portico.adapters.access.authenticators import BearerAuthenticator
+from portico.adapters.access.key_administration import KeyAdministration, KeyGrant
+from portico.adapters.stores.access.api_keys import DatabaseKeys
+from portico.adapters.stores.sqlite import open_sqlite
+from portico.adapters.system import SystemClock, SystemEntropy
+from portico.domain.access.api_key import SECRET_BYTES, ApiKey
+from portico.domain.access.limits import NO_LIMITS
+from portico.domain.access.principal import KEY_DEFAULT
+from portico.domain.ids import TenantId, UserId
+from portico.entrypoints.http.context import bearer_credentials
 
 PAIRS, REQUESTS_PER_PAIR = 16, 300
 CHECKS = 50_000

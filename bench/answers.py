@@ -8,11 +8,11 @@ from functools import partial
 import msgspec
 import orjson
 
-from app.adapters.engines.http.engine import ReplyLimits
-from app.adapters.engines.wire.reply_builder import ReplyBuilder
-from app.capabilities.answer_contract import AnswerContract
-from app.domain.contract.request import OutputContract
 from bench.streams import STREAMS, ProviderStream
+from portico.adapters.engines.http.engine import ReplyLimits
+from portico.adapters.engines.wire.reply_builder import ReplyBuilder
+from portico.capabilities.answer_contract import AnswerContract
+from portico.domain.contract.request import OutputContract
 
 ROUNDS, REPEATS = 15, 200
 PAIRS, REPEATS_PER_PAIR = 150, 10

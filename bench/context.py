@@ -17,18 +17,18 @@ from typing import Final
 
 import orjson
 
-from app.bootstrap.service import PATTERNS, open_service
-from app.domain.access.principal import LOCAL, Permissions, Principal
-from app.domain.contract.messages import Message, Origin, ToolCall, TracedMessage
-from app.domain.contract.request import SystemRequest
-from app.domain.journal.header import EffectiveLimits
-from app.domain.lifecycle import Mode
-from app.orchestration.execution.environment import Environment
-from app.orchestration.pipeline.stages import AUTH_RESOLVE, PREPARE_STAGES, Preparation
-from app.ports.storage import SessionHistory
-from app.settings import load_settings
 from bench.processes import run_measured_module
 from bench.scenarios import BenchEnvironment, Numbers
+from portico.bootstrap.service import PATTERNS, open_service
+from portico.domain.access.principal import LOCAL, Permissions, Principal
+from portico.domain.contract.messages import Message, Origin, ToolCall, TracedMessage
+from portico.domain.contract.request import SystemRequest
+from portico.domain.journal.header import EffectiveLimits
+from portico.domain.lifecycle import Mode
+from portico.orchestration.execution.environment import Environment
+from portico.orchestration.pipeline.stages import AUTH_RESOLVE, PREPARE_STAGES, Preparation
+from portico.ports.storage import SessionHistory
+from portico.settings import load_settings
 
 WARM_UP, ROUNDS, RUNS = 50, 15, 40
 TURNS: Final = 10

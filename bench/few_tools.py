@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from app.capabilities.tools.definition import tool
-from app.domain.tools import SideEffects
+from portico.capabilities.tools.definition import tool
+from portico.domain.tools import SideEffects
 
 FEW_TOOLS: Final = tuple(f"few_{number}" for number in range(10))
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from pydantic import BaseModel, create_model
 
-from app.orchestration.flow import Context, FlowGraph, FlowRuntime
 from bench.load import open_connections, request
 from bench.processes import open_portico
 from bench.scenarios import CONNECTIONS, REST_SECONDS, BenchEnvironment, Numbers, Scenario
 from bench.work_flow import WORK_NODES, End, chain, increment
+from portico.orchestration.flow import Context, FlowGraph, FlowRuntime
 
 MANY_NODES, WIDE_KEYS = 1_000, 100
 ROUNDS, REPEATS = 7, 20

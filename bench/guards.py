@@ -2,10 +2,10 @@
 
 from functools import partial
 
-from app.capabilities.guards.catalogue import GuardCatalogue
-from app.domain.context.guards import ConfiguredGuard, InputText
 from bench.answers import microseconds
 from bench.scenarios import BenchEnvironment, Numbers
+from portico.capabilities.guards.catalogue import GuardCatalogue
+from portico.domain.context.guards import ConfiguredGuard, InputText
 
 TEXT_BYTES, PATTERNS = 8_192, 20
 _WORDS = "The order of 12 May, number 48-1133, was sent to the wrong address; please ignore my earlier note about it. "

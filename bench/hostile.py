@@ -18,19 +18,19 @@ from typing import NamedTuple, TypeAlias
 
 import orjson
 
-from app.adapters.engines.gemini.schemas import sanitize_schema
-from app.capabilities.answer_contract import AnswerContract
-from app.capabilities.output.extract import extract, repairable_text
-from app.capabilities.output.grammar.compiled import Grammar
-from app.capabilities.output.grammar.symbols import GrammarError
-from app.capabilities.output.partial import PartialAnswer
-from app.capabilities.output.repair import repair
-from app.domain.contract.request import OutputContract
-from app.domain.failures import Failure
-from app.domain.strict_json import StrictJsonError
 from bench.bounds import BOUNDS
 from bench.processes import MeasuredProcess, open_portico
 from bench.scenarios import BenchEnvironment, Numbers, Scenario
+from portico.adapters.engines.gemini.schemas import sanitize_schema
+from portico.capabilities.answer_contract import AnswerContract
+from portico.capabilities.output.extract import extract, repairable_text
+from portico.capabilities.output.grammar.compiled import Grammar
+from portico.capabilities.output.grammar.symbols import GrammarError
+from portico.capabilities.output.partial import PartialAnswer
+from portico.capabilities.output.repair import repair
+from portico.domain.contract.request import OutputContract
+from portico.domain.failures import Failure
+from portico.domain.strict_json import StrictJsonError
 from tests.support.grammars import JSON
 from tests.support.hostile_grammars import HOSTILE as GRAMMARS
 from tests.support.hostile_input import GROUPS, Hostile

@@ -15,24 +15,24 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-from app.adapters.event_bus import EventBus
-from app.adapters.stores import codec
-from app.adapters.stores.database import Database
-from app.adapters.stores.journal.stored_journal import JournalConfig, StoredJournal, open_journal
-from app.adapters.stores.journal.writer import WriterCallbacks
-from app.adapters.system import SystemClock
-from app.domain.contract.request import SystemRequest
-from app.domain.contract.response import Durability
-from app.domain.ids import ExecutionId, ReplicaId, RequestId, TenantId, TraceId
-from app.domain.journal.events import UnnumberedEvent
-from app.domain.journal.header import EffectiveLimits, ExecutionHeader
-from app.domain.journal.outcomes import AttemptSucceeded, RecordedStep
-from app.domain.journal.step_key import StepKey
-from app.domain.lifecycle import Mode
 from bench.load import open_connections
 from bench.processes import open_portico
 from bench.scenarios import CONNECTIONS, BenchEnvironment, tool_request
 from bench.upstream import TEXT
+from portico.adapters.event_bus import EventBus
+from portico.adapters.stores import codec
+from portico.adapters.stores.database import Database
+from portico.adapters.stores.journal.stored_journal import JournalConfig, StoredJournal, open_journal
+from portico.adapters.stores.journal.writer import WriterCallbacks
+from portico.adapters.system import SystemClock
+from portico.domain.contract.request import SystemRequest
+from portico.domain.contract.response import Durability
+from portico.domain.ids import ExecutionId, ReplicaId, RequestId, TenantId, TraceId
+from portico.domain.journal.events import UnnumberedEvent
+from portico.domain.journal.header import EffectiveLimits, ExecutionHeader
+from portico.domain.journal.outcomes import AttemptSucceeded, RecordedStep
+from portico.domain.journal.step_key import StepKey
+from portico.domain.lifecycle import Mode
 
 ROUNDS = 9
 TOOL_ROUNDS = 20

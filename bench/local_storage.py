@@ -7,11 +7,16 @@ import time
 from itertools import cycle, islice
 from pathlib import Path
 
-from app.adapters.stores.sqlite import open_sqlite
-from app.domain.contract.response import SystemResponse
-from app.domain.fingerprints import span_id
-from app.domain.ids import ExecutionId, RequestId, ToolCallId
-from app.domain.journal.events import (
+from bench.journal_steps import bench_header, open_bench_journal, record_tool_round, step_cost_ms
+from bench.load import open_connections, read_events, request
+from bench.processes import MeasuredProcess, open_portico
+from bench.scenarios import CONNECTIONS, WARM_UP, BenchEnvironment, Numbers, Scenario, chat_request, cpu_per_request
+from bench.upstream import ASK, TEXT
+from portico.adapters.stores.sqlite import open_sqlite
+from portico.domain.contract.response import SystemResponse
+from portico.domain.fingerprints import span_id
+from portico.domain.ids import ExecutionId, RequestId, ToolCallId
+from portico.domain.journal.events import (
     CorrelationContext,
     Event,
     ExecutionCompleted,
@@ -21,13 +26,8 @@ from app.domain.journal.events import (
     ToolEnd,
     ToolStart,
 )
-from app.domain.journal.header import ExecutionHeader
-from app.domain.lifecycle import Mode, State
-from bench.journal_steps import bench_header, open_bench_journal, record_tool_round, step_cost_ms
-from bench.load import open_connections, read_events, request
-from bench.processes import MeasuredProcess, open_portico
-from bench.scenarios import CONNECTIONS, WARM_UP, BenchEnvironment, Numbers, Scenario, chat_request, cpu_per_request
-from bench.upstream import ASK, TEXT
+from portico.domain.journal.header import ExecutionHeader
+from portico.domain.lifecycle import Mode, State
 
 SUSPENDED = 1_000
 EVENTS, READS = 10_000, 7

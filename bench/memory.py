@@ -8,21 +8,21 @@ from statistics import median
 from string import ascii_lowercase
 from tempfile import TemporaryDirectory
 
-from app.adapters.stores.memory.documents import DatabaseDocuments, DatabaseEmbeddingQueue
-from app.adapters.stores.memory.index import DatabaseMemoryIndex
-from app.adapters.stores.sqlite import open_sqlite
-from app.adapters.system import SystemClock, SystemEntropy
-from app.adapters.thread_pool import WorkerThread
-from app.capabilities.memory.chunks import index_chunks
-from app.capabilities.memory.document_embedder import DocumentEmbedder
-from app.capabilities.memory.embedder import HashedNgramEmbedder
-from app.capabilities.memory.search import HybridSearch
-from app.capabilities.memory.vector_cache import VectorCache
-from app.domain.access.principal import LOCAL
-from app.domain.ids import DocumentId
-from app.domain.memory import private_scope
-from app.ports.memory import DocumentKey, NewDocument
 from bench.scenarios import BenchEnvironment, Numbers
+from portico.adapters.stores.memory.documents import DatabaseDocuments, DatabaseEmbeddingQueue
+from portico.adapters.stores.memory.index import DatabaseMemoryIndex
+from portico.adapters.stores.sqlite import open_sqlite
+from portico.adapters.system import SystemClock, SystemEntropy
+from portico.adapters.thread_pool import WorkerThread
+from portico.capabilities.memory.chunks import index_chunks
+from portico.capabilities.memory.document_embedder import DocumentEmbedder
+from portico.capabilities.memory.embedder import HashedNgramEmbedder
+from portico.capabilities.memory.search import HybridSearch
+from portico.capabilities.memory.vector_cache import VectorCache
+from portico.domain.access.principal import LOCAL
+from portico.domain.ids import DocumentId
+from portico.domain.memory import private_scope
+from portico.ports.memory import DocumentKey, NewDocument
 
 DOCUMENTS, WORDS_PER_DOCUMENT, VOCABULARY = 20, 158_000, 30_000
 DIMENSION = 256

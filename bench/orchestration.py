@@ -15,19 +15,20 @@ from types import FrameType
 
 import orjson
 
-from app.bootstrap.service import Service, open_service
-from app.domain.access.principal import LOCAL
-from app.domain.contract.request import SystemRequest
-from app.orchestration.runtime.handle import ExecutionHandle
-from app.settings import load_settings
+import portico
 from bench.passes import measure_passes
 from bench.processes import run_measured_module
 from bench.scenarios import BenchEnvironment, Numbers
 from bench.upstream import TEXT
+from portico.bootstrap.service import Service, open_service
+from portico.domain.access.principal import LOCAL
+from portico.domain.contract.request import SystemRequest
+from portico.orchestration.runtime.handle import ExecutionHandle
+from portico.settings import load_settings
 
 WARM_UP, ROUNDS, CHATS, COUNTED = 300, 15, 200, 100
-ROOT = Path(__file__).parents[1]
-CORE = tuple(f"{ROOT}/app/{layer}/" for layer in ("orchestration", "capabilities", "domain"))
+ROOT = Path(portico.__file__).parent
+CORE = tuple(f"{ROOT}/{layer}/" for layer in ("orchestration", "capabilities", "domain"))
 CHAT = SystemRequest.model_validate({"messages": [{"role": "user", "content": "What is the answer?"}]})
 
 

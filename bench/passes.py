@@ -15,12 +15,12 @@ from typing import Any, Final
 
 import orjson
 
-from app.bootstrap.service import Service, open_service
-from app.domain.access.principal import LOCAL
-from app.domain.contract.request import SystemRequest
-from app.domain.lifecycle import State
-from app.orchestration.runtime.handle import ExecutionHandle
-from app.settings import load_settings
+from portico.bootstrap.service import Service, open_service
+from portico.domain.access.principal import LOCAL
+from portico.domain.contract.request import SystemRequest
+from portico.domain.lifecycle import State
+from portico.orchestration.runtime.handle import ExecutionHandle
+from portico.settings import load_settings
 
 FEW, MANY = 2, 10
 INFERENCES = 4

@@ -4,12 +4,12 @@ from functools import partial
 
 import orjson
 
-from app.capabilities.output.extract import extract
-from app.capabilities.prompting.definition import PromptId
-from app.capabilities.prompting.prompts.assessment import AnswerJudgementInput
-from app.capabilities.prompting.registry import default_registry
 from bench.answers import microseconds
 from bench.scenarios import BenchEnvironment, Numbers
+from portico.capabilities.output.extract import extract
+from portico.capabilities.prompting.definition import PromptId
+from portico.capabilities.prompting.prompts.assessment import AnswerJudgementInput
+from portico.capabilities.prompting.registry import default_registry
 
 DATA_BYTES, REPLY_BYTES = 4_096, 20_480
 _WORDS = 'Braces {request} and "quotes" and <tags>.\n'

@@ -4,8 +4,6 @@ import asyncio
 import re
 import statistics
 
-from app.adapters.stores.postgres import open_postgres
-from app.adapters.system import SystemClock, SystemEntropy
 from bench.journal_steps import record_tool_round, step_cost_ms
 from bench.load import ROUND_SECONDS, Connections, get, open_connections, request
 from bench.local_storage import journal_overhead_ms
@@ -23,6 +21,8 @@ from bench.scenarios import (
     cpu_per_request,
 )
 from bench.upstream import TEXT
+from portico.adapters.stores.postgres import open_postgres
+from portico.adapters.system import SystemClock, SystemEntropy
 
 QUEUED = 100
 POLL_SECONDS = 0.2

@@ -17,23 +17,23 @@ from typing import Any, Final
 
 import orjson
 
-from app.adapters.system import SystemClock, SystemEntropy
-from app.adapters.tools.external_tool import ExternalToolFacts
-from app.adapters.tools.programs.process import SEARCH_PATH, ProcessLimits
-from app.adapters.tools.programs.program_tool import ProgramConfig, ProgramTool
-from app.bootstrap.service import Service, open_service
-from app.domain.access.principal import LOCAL
-from app.domain.contract.request import SystemRequest
-from app.domain.ids import IdempotencyKey, ToolCallId
-from app.domain.lifecycle import State
-from app.domain.tools import SideEffects
-from app.orchestration.facade import DEFAULT_OPTIONS, CallOptions
-from app.orchestration.runtime.handle import ExecutionHandle
-from app.ports.tool import ToolContext
-from app.settings import load_settings
 from bench.few_tools import FEW_TOOLS
 from bench.processes import run_measured_module
 from bench.scenarios import BenchEnvironment, Numbers
+from portico.adapters.system import SystemClock, SystemEntropy
+from portico.adapters.tools.external_tool import ExternalToolFacts
+from portico.adapters.tools.programs.process import SEARCH_PATH, ProcessLimits
+from portico.adapters.tools.programs.program_tool import ProgramConfig, ProgramTool
+from portico.bootstrap.service import Service, open_service
+from portico.domain.access.principal import LOCAL
+from portico.domain.contract.request import SystemRequest
+from portico.domain.ids import IdempotencyKey, ToolCallId
+from portico.domain.lifecycle import State
+from portico.domain.tools import SideEffects
+from portico.orchestration.facade import DEFAULT_OPTIONS, CallOptions
+from portico.orchestration.runtime.handle import ExecutionHandle
+from portico.ports.tool import ToolContext
+from portico.settings import load_settings
 
 FEW, MANY = 2, 22
 """Calls of one reply."""

@@ -1,4 +1,4 @@
-"""The way of one chat through the service: every function of `app` that runs, in order, without the adapters.
+"""The way of one chat through the service: every function of `portico` that runs, in order, without the adapters.
 
 `python -m bench.walk` sends one chat to the ASGI application, with a scripted engine behind it, and records its calls
 with `sys.setprofile`. A coroutine that continues after an await is not a new call, and neither are comprehensions and
@@ -18,18 +18,19 @@ import orjson
 from fastapi import FastAPI
 from starlette.types import Message
 
-from app.bootstrap.service import open_service
-from app.entrypoints.http.app import create_app
-from app.settings import Settings, load_settings
+import portico
+from portico.bootstrap.service import open_service
+from portico.entrypoints.http.app import create_app
+from portico.settings import Settings, load_settings
 
 TEXT = "The answer is forty-two."
 BODY = orjson.dumps({"messages": [{"role": "user", "content": "What is the answer?"}]})
 WARM_UP = 3
-_APP = f"{Path(__file__).parents[1] / 'app'}/"
+_ROOT = f"{Path(portico.__file__).parent}/"
 
 
 class Call(NamedTuple):
-    """A call of a function of `app`; `depth` is the number of its callers in `app`."""
+    """A call of a function of `portico`; `depth` is the number of its callers in `portico`."""
 
     file: str
     function: str
@@ -37,13 +38,13 @@ class Call(NamedTuple):
 
 
 class CallRecorder:
-    """Records the first event of every frame of `app`; frames are kept, so that none is taken for a later one."""
+    """Records the first event of every frame of `portico`; frames are kept, so that none is taken for a later one."""
 
     def __init__(self) -> None:
         self._frames: dict[FrameType, int] = {}
 
     def __call__(self, frame: FrameType, event: str, _argument: object) -> None:
-        if event == "call" and frame not in self._frames and frame.f_code.co_filename.startswith(_APP):
+        if event == "call" and frame not in self._frames and frame.f_code.co_filename.startswith(_ROOT):
             self._frames[frame] = self._depth(frame)
 
     def calls(self) -> list[Call]:
@@ -141,7 +142,7 @@ def _call(frame: FrameType, depth: int) -> Call:
     code = frame.f_code
     qualified = getattr(code, "co_qualname", code.co_name)
     name = code.co_name if code.co_name.startswith("<") else qualified.replace(".<locals>", "")
-    return Call(code.co_filename.removeprefix(_APP), name, depth)
+    return Call(code.co_filename.removeprefix(_ROOT), name, depth)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, create_model
 
-from app.orchestration.flow import Context, FlowGraph, flow
+from portico.orchestration.flow import Context, FlowGraph, flow
 
 WORK_NODES = 20
 

@@ -1,1 +1,1 @@
-"""Tests: they mirror `app`, with what several of them share in `support`."""
+"""Tests: they mirror `app/portico`, with what several of them share in `support`."""

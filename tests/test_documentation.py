@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from app.adapters.tools.builtin import BUILTIN_TOOLS
-from app.capabilities.tools.registry import ToolRegistry
-from app.entrypoints.cli.commands import command_line
-from app.entrypoints.http.app import create_app
-from app.orchestration.planning.plan_check import refusal_of
-from app.settings import load_settings
-from app.settings.schema import Settings
 from bench.bounds import BOUNDS
+from portico.adapters.tools.builtin import BUILTIN_TOOLS
+from portico.capabilities.tools.registry import ToolRegistry
+from portico.entrypoints.cli.commands import command_line
+from portico.entrypoints.http.app import create_app
+from portico.orchestration.planning.plan_check import refusal_of
+from portico.settings import load_settings
+from portico.settings.schema import Settings
 from tests.support.documentation import (
     GENERATED_PART,
     PAGES,

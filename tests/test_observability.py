@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from app.adapters.telemetry.metrics.catalogue import SERIES
+from portico.adapters.telemetry.metrics.catalogue import SERIES
 from tests.support.prometheus import ROOT, promtool
 
 CONFIGURATION = ROOT / "deploy" / "observability"

@@ -6,7 +6,7 @@ from typing import Any
 import anyio.to_thread
 import pytest
 
-from app.settings.ollama_probe import find_ollama_model
+from portico.settings.ollama_probe import find_ollama_model
 from tests.support.upstream import ScriptedUpstream, reply
 
 MODELS = {"models": [{"name": "qwen3:8b"}, {"name": "older"}]}

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from app import plugins
-from app.capabilities.output.rules.rule_set import RuleRegistry
-from app.domain.tools import ToolInfo
+from portico import plugins
+from portico.capabilities.output.rules.rule_set import RuleRegistry
+from portico.domain.tools import ToolInfo
 from tests.architecture.source import imported, repository
 from tests.support.entropy import SeededEntropy
 from tests.support.virtual_time import VirtualClock
@@ -31,9 +31,11 @@ def test_the_interface_has_what_is_promised() -> None:
 
 def test_no_module_of_the_service_imports_it() -> None:
     product = [
-        source for source in repository() if source.path.startswith(("app/", "bench/")) and source.path.endswith(".py")
+        source
+        for source in repository()
+        if source.path.startswith(("app/portico/", "bench/")) and source.path.endswith(".py")
     ]
-    assert not [source.path for source in product for _, name in imported(source) if name.startswith("app.plugins")]
+    assert not [source.path for source in product for _, name in imported(source) if name.startswith("portico.plugins")]
 
 
 async def test_a_tool_is_a_function() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from app.domain.failures import Code, ConfigurationFailure
-from app.settings import EngineSettings, ModelUrl, RouteSettings, Secret, Settings, load_settings
+from portico.domain.failures import Code, ConfigurationFailure
+from portico.settings import EngineSettings, ModelUrl, RouteSettings, Secret, Settings, load_settings
 
 ENGINE = '[engines.primary]\nmodel = "openai://gpt-4o-mini"\n'
 CANARY = "sk-canary-7d1f"

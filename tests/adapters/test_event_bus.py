@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from app.adapters.event_bus import EventBus
-from app.domain.journal.events import Event, LiveDelta, StoredEvent
+from portico.adapters.event_bus import EventBus
+from portico.domain.journal.events import Event, LiveDelta, StoredEvent
 from tests.support.examples import CANCELLED, COMPLETED, FAILED, MOVED, STARTED, SUSPENDED, live_delta, stored_events
 
 CAPACITY = 8

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from app.adapters.grammar_directory import read_grammars
-from app.capabilities.output.grammar import MAX_GRAMMAR_BYTES
-from app.domain.failures import Code, ConfigurationFailure
+from portico.adapters.grammar_directory import read_grammars
+from portico.capabilities.output.grammar import MAX_GRAMMAR_BYTES
+from portico.domain.failures import Code, ConfigurationFailure
 
 
 def test_every_gbnf_file_is_a_grammar_and_other_files_are_ignored(tmp_path: Path) -> None:

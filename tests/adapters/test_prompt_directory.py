@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from app.adapters.prompt_directory import MAX_PROMPT_BYTES, read_prompts
-from app.capabilities.prompting.definition import EmptyInput, PromptId
-from app.capabilities.prompting.registry import default_registry
-from app.domain.failures import Code, ConfigurationFailure
+from portico.adapters.prompt_directory import MAX_PROMPT_BYTES, read_prompts
+from portico.capabilities.prompting.definition import EmptyInput, PromptId
+from portico.capabilities.prompting.registry import default_registry
+from portico.domain.failures import Code, ConfigurationFailure
 from tests.support.prompt_inputs import prompt_inputs
 
 JUDGE = PromptId.ANSWER_JUDGEMENT_USER

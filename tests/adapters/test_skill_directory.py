@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from app.adapters.skill_directory import MAX_SKILL_BYTES, MAX_SKILLS, read_skills
-from app.domain.failures import Code, ConfigurationFailure
+from portico.adapters.skill_directory import MAX_SKILL_BYTES, MAX_SKILLS, read_skills
+from portico.domain.failures import Code, ConfigurationFailure
 
 SKILL = "---\ndescription: d\n---\ntext"
 

@@ -6,7 +6,7 @@ import time
 import anyio
 import pytest
 
-from app.adapters.system import SystemClock
+from portico.adapters.system import SystemClock
 
 
 def test_now_is_unix_time() -> None:

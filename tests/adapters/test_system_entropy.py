@@ -5,8 +5,8 @@ from uuid import RFC_4122, UUID
 
 import pytest
 
-from app.adapters.system import SystemEntropy, format_uuid7
-from app.ports.runtime import Entropy
+from portico.adapters.system import SystemEntropy, format_uuid7
+from portico.ports.runtime import Entropy
 from tests.support.entropy import SeededEntropy
 
 

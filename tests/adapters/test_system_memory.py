@@ -7,7 +7,7 @@ PROGRAM = """
 import resource
 from pathlib import Path
 
-from app.adapters.system import map_large_blocks
+from portico.adapters.system import map_large_blocks
 
 
 def resident() -> int:

@@ -7,8 +7,8 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from app.adapters.thread_pool import WorkerThread
-from app.capabilities.output.grammar import Grammar, GrammarError
+from portico.adapters.thread_pool import WorkerThread
+from portico.capabilities.output.grammar import Grammar, GrammarError
 from tests.support.hostile_grammars import HOSTILE
 
 

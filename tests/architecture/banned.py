@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tests.architecture.source import Finding, Rule, Source, called, dotted, imported, product
 
-TIME_AND_CHANCE = ("app/adapters/system.py",)
+TIME_AND_CHANCE = ("app/portico/adapters/system.py",)
 TIME_MODULES = frozenset({"time", "random", "uuid", "secrets"})
 TIME_CALL = re.compile(r"(^|\.)(datetime\.(now|utcnow|today)|date\.today|urandom|getrandom)$")
 UNSAFE_MODULES = frozenset({"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve"})
@@ -21,19 +21,19 @@ SCOPES = re.compile(
 )
 BROAD = frozenset({"Exception", "BaseException"})
 RUNS_OTHERS_CODE = (
-    "app/adapters/runners/",
-    "app/adapters/event_bus.py",
-    "app/adapters/stores/journal/writer.py",
-    "app/adapters/telemetry/tracing/span_queue.py",
-    "app/adapters/tools/mcp/server.py",
-    "app/adapters/tools/threads.py",
-    "app/capabilities/tools/",
-    "app/capabilities/output/rules/",
-    "app/orchestration/flow/",
-    "app/orchestration/planning/synthesis.py",
-    "app/bootstrap/flows.py",
-    "app/bootstrap/modules.py",
-    "app/entrypoints/",
+    "app/portico/adapters/runners/",
+    "app/portico/adapters/event_bus.py",
+    "app/portico/adapters/stores/journal/writer.py",
+    "app/portico/adapters/telemetry/tracing/span_queue.py",
+    "app/portico/adapters/tools/mcp/server.py",
+    "app/portico/adapters/tools/threads.py",
+    "app/portico/capabilities/tools/",
+    "app/portico/capabilities/output/rules/",
+    "app/portico/orchestration/flow/",
+    "app/portico/orchestration/planning/synthesis.py",
+    "app/portico/bootstrap/flows.py",
+    "app/portico/bootstrap/modules.py",
+    "app/portico/entrypoints/",
 )
 """Entry points, the event bus, the journal's writer, the sender of spans, the runners, the callers of tools, custom
 rules and flows, the connection to an MCP server, and phase E, which owes an answer in every case.
@@ -148,15 +148,15 @@ class _ProductBut:
         return product(path) and not path.startswith(self._exceptions)
 
 
-SCOPED = ("app/orchestration/execution/execution.py", "app/orchestration/execution/branches.py")
+SCOPED = ("app/portico/orchestration/execution/execution.py", "app/portico/orchestration/execution/branches.py")
 
 
 def orchestration_but_execution(path: str) -> bool:
     """Return True for orchestration outside the modules that may limit and group tasks."""
-    return path.startswith("app/orchestration/") and path not in SCOPED
+    return path.startswith("app/portico/orchestration/") and path not in SCOPED
 
 
-ANY = "app/domain/any.py"
+ANY = "app/portico/domain/any.py"
 RULES = (
     Rule(
         "Time, chance and new ids come from ports",
@@ -173,9 +173,9 @@ RULES = (
             (ANY, "import os\nsalt = os.urandom(8)\n"),
         ),
         innocent=(
-            ("app/adapters/system.py", "import time\n"),
+            ("app/portico/adapters/system.py", "import time\n"),
             (ANY, "from datetime import UTC, datetime\nat = datetime.fromtimestamp(0, UTC)\n"),
-            (ANY, "from app.ports import Clock\ndef f(clock: Clock) -> float:\n    return clock.now()\n"),
+            (ANY, "from portico.ports import Clock\ndef f(clock: Clock) -> float:\n    return clock.now()\n"),
         ),
     ),
     Rule(
@@ -249,23 +249,26 @@ RULES = (
             (ANY, "try:\n    f()\nexcept (ValueError, BaseException):\n    raise\n"),
             (ANY, "try:\n    f()\nexcept:\n    raise\n"),
             (ANY, "try:\n    f()\nexcept BaseException as cause:\n    raise ValueError from cause\n"),
-            ("app/entrypoints/cli.py", "try:\n    f()\nexcept Exception:\n    pass\n"),
-            ("app/entrypoints/cli.py", "try:\n    f()\nexcept Exception:  # noqa: BLE001\n    pass\n"),
-            ("app/entrypoints/cli.py", "try:\n    f()\nexcept:  # noqa\n    pass\n"),
+            ("app/portico/entrypoints/cli.py", "try:\n    f()\nexcept Exception:\n    pass\n"),
+            ("app/portico/entrypoints/cli.py", "try:\n    f()\nexcept Exception:  # noqa: BLE001\n    pass\n"),
+            ("app/portico/entrypoints/cli.py", "try:\n    f()\nexcept:  # noqa\n    pass\n"),
         ),
         innocent=(
             (ANY, "try:\n    f()\nexcept ValueError:\n    pass\n"),
             (ANY, "try:\n    f()\nexcept BaseException:\n    close()\n    raise\n"),
-            ("app/entrypoints/cli.py", "try:\n    f()\n# a bug must not end the loop\nexcept Exception:\n    pass\n"),
             (
-                "app/entrypoints/cli.py",
+                "app/portico/entrypoints/cli.py",
+                "try:\n    f()\n# a bug must not end the loop\nexcept Exception:\n    pass\n",
+            ),
+            (
+                "app/portico/entrypoints/cli.py",
                 "try:\n    f()\nexcept Exception:  # noqa: BLE001 - a tool is foreign\n    pass\n",
             ),
         ),
     ),
     Rule(
         "Only the settings read the environment; the instrumentation of requests can be configured in no other way",
-        product_but("app/settings/", "app/adapters/telemetry/tracing/server_spans.py"),
+        product_but("app/portico/settings/", "app/portico/adapters/telemetry/tracing/server_spans.py"),
         environment,
         planted=(
             (ANY, "import os\nkey = os.environ['KEY']\n"),
@@ -273,7 +276,7 @@ RULES = (
             (ANY, "from os import environ\n"),
         ),
         innocent=(
-            ("app/settings/loading.py", "import os\nkey = os.environ['KEY']\n"),
+            ("app/portico/settings/loading.py", "import os\nkey = os.environ['KEY']\n"),
             (ANY, "import os\npid = os.getpid()\n"),
         ),
     ),
@@ -282,14 +285,14 @@ RULES = (
         orchestration_but_execution,
         scopes,
         planted=(
-            ("app/orchestration/facade.py", "import anyio\nwith anyio.move_on_after(1):\n    pass\n"),
-            ("app/orchestration/patterns/chat.py", "async with create_task_group() as group:\n    pass\n"),
-            ("app/orchestration/patterns/chat.py", "async def f():\n    await asyncio.gather(g(), h())\n"),
-            ("app/orchestration/pipeline/x.py", "scope = anyio.CancelScope(shield=True)\n"),
+            ("app/portico/orchestration/facade.py", "import anyio\nwith anyio.move_on_after(1):\n    pass\n"),
+            ("app/portico/orchestration/patterns/chat.py", "async with create_task_group() as group:\n    pass\n"),
+            ("app/portico/orchestration/patterns/chat.py", "async def f():\n    await asyncio.gather(g(), h())\n"),
+            ("app/portico/orchestration/pipeline/x.py", "scope = anyio.CancelScope(shield=True)\n"),
         ),
         innocent=(
-            ("app/orchestration/execution/execution.py", "import anyio\nwith anyio.fail_after(1):\n    pass\n"),
-            ("app/orchestration/patterns/chat.py", "async def f(run):\n    return await run.gather(a, b)\n"),
+            ("app/portico/orchestration/execution/execution.py", "import anyio\nwith anyio.fail_after(1):\n    pass\n"),
+            ("app/portico/orchestration/patterns/chat.py", "async def f(run):\n    return await run.gather(a, b)\n"),
         ),
     ),
 )

@@ -61,7 +61,7 @@ def _is_frozen(decorator: ast.expr) -> bool:
     return any(each.arg == "frozen" and ast.unparse(each.value) == "True" for each in decorator.keywords)
 
 
-ANY = "app/domain/any.py"
+ANY = "app/portico/domain/any.py"
 METHODS = "".join(f"    def m{number}(self): ...\n" for number in range(MAX_PUBLIC_METHODS + 1))
 FIELDS = "".join(f"    f{number}: int\n" for number in range(MAX_ATTRIBUTES + 1))
 ASSIGNED = "    def __init__(self):\n" + "".join(

@@ -20,8 +20,8 @@ QUESTION = re.compile(r"(What|Whether|Who|Where|When|Which|How|Why)\b")
 RIDDLES = ("told", "unsaid", "untold", "whoever", "whatever", "somebody", "nobody")
 RIDDLE = re.compile(rf"(?<![a-z])({'|'.join(RIDDLES)})(?![a-z])", re.IGNORECASE)
 FIXED_TEXTS = (
-    "app/adapters/stores/codec.py",
-    "app/capabilities/prompting/definition.py",
+    "app/portico/adapters/stores/codec.py",
+    "app/portico/capabilities/prompting/definition.py",
     "tests/adapters/stores/test_codec.py",
     "tests/architecture/naming.py",
     "tests/capabilities/prompting/test_definition.py",
@@ -69,14 +69,18 @@ def prose(path: str) -> bool:
     return pages or python(path)
 
 
-ANY = "app/domain/any.py"
+ANY = "app/portico/domain/any.py"
 RULES = (
     Rule(
         "A module is named by a noun",
         python,
         gerund_modules,
-        planted=(("app/domain/keeping.py", ""), ("bench/event_telling.py", ""), ("app/making/__init__.py", "")),
-        innocent=(("app/settings/__init__.py", ""), ("app/domain/lenient_string.py", ""), (ANY, "")),
+        planted=(
+            ("app/portico/domain/keeping.py", ""),
+            ("bench/event_telling.py", ""),
+            ("app/portico/making/__init__.py", ""),
+        ),
+        innocent=(("app/portico/settings/__init__.py", ""), ("app/portico/domain/lenient_string.py", ""), (ANY, "")),
     ),
     Rule(
         "A docstring does not begin with a question word",

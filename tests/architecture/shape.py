@@ -89,7 +89,7 @@ def _is_read_only_type(annotation: ast.expr) -> bool:
     return name in READ_ONLY_TYPES
 
 
-ANY = "app/domain/any.py"
+ANY = "app/portico/domain/any.py"
 LONG_BODY = "    x = 1\n" * (MOST_LINES_OF_A_FUNCTION + 1)
 FULL_BODY = "    x = 1\n" * MOST_LINES_OF_A_FUNCTION
 RULES = (

@@ -90,12 +90,12 @@ def _is_generated_or_hidden(part: str) -> bool:
 
 def product(path: str) -> bool:
     """Return True for code that is shipped."""
-    return path.startswith("app/") and path.endswith(".py")
+    return path.startswith("app/portico/") and path.endswith(".py")
 
 
 def product_or_bench(path: str) -> bool:
     """Return True for code that is not a test."""
-    return path.startswith(("app/", "bench/")) and path.endswith(".py")
+    return path.startswith(("app/portico/", "bench/")) and path.endswith(".py")
 
 
 def tests(path: str) -> bool:

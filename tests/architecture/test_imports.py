@@ -1,5 +1,6 @@
 """Import contracts: the tree satisfies them, and each one notices a violation."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -10,32 +11,35 @@ import pytest
 from tests.architecture.source import ROOT
 
 BREAKS = [
-    ("ladder", "app.domain.access.principal", "app.adapters.system"),
-    ("ladder", "app.ports.journal", "app.capabilities.models.context_window"),
-    ("ladder", "app.adapters.system", "app.settings"),
-    ("ladder", "app.adapters.system", "app.orchestration.facade"),
-    ("orchestration", "app.orchestration.execution.execution", "app.orchestration.facade"),
-    ("capabilities", "app.capabilities.output.extract", "app.capabilities.models.failover"),
-    ("domain", "app.domain.contract.messages", "app.domain.journal.outcomes"),
-    ("pure", "app.domain.access.principal", "asyncio"),
-    ("pure", "app.ports.journal", "os"),
-    ("core", "app.capabilities.models.context_window", "logging"),
-    ("core", "app.orchestration.facade", "prometheus_client"),
-    ("entrances", "app.entrypoints.cli.exit_codes", "app.adapters.system"),
-    ("entrances", "app.entrypoints.http.app", "app.orchestration.execution.execution"),
-    ("entrances-apart", "app.entrypoints.cli.exit_codes", "app.entrypoints.http.app"),
-    ("adapters-apart", "app.adapters.system", "app.adapters.event_bus"),
-    ("dialects-apart", "app.adapters.engines.scripted", "app.adapters.engines.rehearsal.engine"),
+    ("ladder", "portico.domain.access.principal", "portico.adapters.system"),
+    ("ladder", "portico.ports.journal", "portico.capabilities.models.context_window"),
+    ("ladder", "portico.adapters.system", "portico.settings"),
+    ("ladder", "portico.adapters.system", "portico.orchestration.facade"),
+    ("orchestration", "portico.orchestration.execution.execution", "portico.orchestration.facade"),
+    ("capabilities", "portico.capabilities.output.extract", "portico.capabilities.models.failover"),
+    ("domain", "portico.domain.contract.messages", "portico.domain.journal.outcomes"),
+    ("pure", "portico.domain.access.principal", "asyncio"),
+    ("pure", "portico.ports.journal", "os"),
+    ("core", "portico.capabilities.models.context_window", "logging"),
+    ("core", "portico.orchestration.facade", "prometheus_client"),
+    ("entrances", "portico.entrypoints.cli.exit_codes", "portico.adapters.system"),
+    ("entrances", "portico.entrypoints.http.app", "portico.orchestration.execution.execution"),
+    ("entrances-apart", "portico.entrypoints.cli.exit_codes", "portico.entrypoints.http.app"),
+    ("adapters-apart", "portico.adapters.system", "portico.adapters.event_bus"),
+    ("dialects-apart", "portico.adapters.engines.scripted", "portico.adapters.engines.rehearsal.engine"),
 ]
-UNPLACED = [("ladder", "app/new_module.py"), ("orchestration", "app/orchestration/new_module.py")]
-UNPLACED += [("capabilities", "app/capabilities/new_module.py"), ("domain", "app/domain/new_module.py")]
+UNPLACED = [("ladder", "app/portico/new_module.py"), ("orchestration", "app/portico/orchestration/new_module.py")]
+UNPLACED += [("capabilities", "app/portico/capabilities/new_module.py"), ("domain", "app/portico/domain/new_module.py")]
 
 
 def lint(root: Path, *contracts: str) -> subprocess.CompletedProcess[str]:
     """Check the tree under `root`: all contracts or some."""
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache", "--no-logo"]
     limited = [part for contract in contracts for part in ("--contract", contract)]
-    return subprocess.run([*command, *limited], cwd=root, capture_output=True, text=True, timeout=120, check=False)
+    environment = os.environ | {"PYTHONPATH": str(root / "app")}
+    return subprocess.run(
+        [*command, *limited], cwd=root, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 def copied(root: Path) -> Path:
@@ -53,8 +57,8 @@ def test_the_contracts_are_kept() -> None:
 def broken(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return the report on a tree in which every contract is broken."""
     root = copied(tmp_path_factory.mktemp("broken"))
-    for _, importer, imported in [*BREAKS, ("cycles", "app.domain.failures", "app.domain.lifecycle")]:
-        with (root / importer.replace(".", "/")).with_suffix(".py").open("a", encoding="utf-8") as module:
+    for _, importer, imported in [*BREAKS, ("cycles", "portico.domain.failures", "portico.domain.lifecycle")]:
+        with (root / "app" / importer.replace(".", "/")).with_suffix(".py").open("a", encoding="utf-8") as module:
             module.write(f"\nimport {imported}\n")
     return lint(root).stdout
 

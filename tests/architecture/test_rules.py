@@ -45,7 +45,13 @@ def test_every_rule_has_a_planted_violation_and_applies_to_some_file(rule: Rule)
 
 def test_the_whole_repository_is_read() -> None:
     paths = {source.path for source in sources()}
-    named = {"app/ports/runtime.py", "bench/__main__.py", "tests/architecture/source.py", "Makefile", "README.md"}
+    named = {
+        "app/portico/ports/runtime.py",
+        "bench/__main__.py",
+        "tests/architecture/source.py",
+        "Makefile",
+        "README.md",
+    }
     assert named <= paths
     assert not any(path.startswith((".venv/", ".git/")) for path in paths)
 
@@ -55,5 +61,7 @@ def test_no_public_class_name_is_defined_twice() -> None:
 
 
 def test_a_class_name_that_is_defined_twice_is_found() -> None:
-    planted = [Source(f"app/{name}.py", "class Page: ...\nclass State: ...\nclass _Hidden: ...\n") for name in "ab"]
-    assert naming.repeated_classes(planted) == {"Page": ["app/a.py", "app/b.py"]}
+    planted = [
+        Source(f"app/portico/{name}.py", "class Page: ...\nclass State: ...\nclass _Hidden: ...\n") for name in "ab"
+    ]
+    assert naming.repeated_classes(planted) == {"Page": ["app/portico/a.py", "app/portico/b.py"]}

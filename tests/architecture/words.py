@@ -89,7 +89,7 @@ def _waits_for_others(source: Source, line: int) -> bool:
     return any(name in text for text in lines for name in OUTSIDE)
 
 
-ANY = "app/domain/any.py"
+ANY = "app/portico/domain/any.py"
 OUTSIDE = ("RECORDED_TRAFFIC", "GOLDEN_DATABASES", "NO_PROMETHEUS")
 """Names of what tests need that is neither in the repository nor in its locks."""
 TEST = "tests/test_any.py"
@@ -150,8 +150,8 @@ RULES = (
         patches,
         planted=(
             (TEST, "from unittest.mock import Mock\n"),
-            (TEST, "from unittest import mock\nmock.patch('app.ports.runtime.Clock')\n"),
-            (TEST, "def test(monkeypatch):\n    monkeypatch.setattr('app.ports.runtime.Clock', None)\n"),
+            (TEST, "from unittest import mock\nmock.patch('portico.ports.runtime.Clock')\n"),
+            (TEST, "def test(monkeypatch):\n    monkeypatch.setattr('portico.ports.runtime.Clock', None)\n"),
         ),
         innocent=((TEST, "def test(monkeypatch):\n    monkeypatch.setenv('A', 'b')\n"),),
     ),

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from app.bootstrap.engines import ENGINES, engine_profile
-from app.domain.token_prices import TokenPrices
-from app.ports.model import EngineProfile
-from app.settings import Settings
-from app.settings.values import SCHEMES
+from portico.bootstrap.engines import ENGINES, engine_profile
+from portico.domain.token_prices import TokenPrices
+from portico.ports.model import EngineProfile
+from portico.settings import Settings
+from portico.settings.values import SCHEMES
 
 MINI = "openai://gpt-4o-mini"
 

@@ -7,6 +7,6 @@ OPTIONAL = {"cryptography", "grpc", "jwt", "mcp", "numpy", "opentelemetry.sdk", 
 
 
 def test_the_application_is_imported_without_optional_libraries() -> None:
-    program = f"import sys, app.entrypoints.http.app; print(*sorted({OPTIONAL!r} & sys.modules.keys()))"
+    program = f"import sys, portico.entrypoints.http.app; print(*sorted({OPTIONAL!r} & sys.modules.keys()))"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert ended.stdout.split() == []

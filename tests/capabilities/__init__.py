@@ -1,1 +1,1 @@
-"""Tests of app.capabilities."""
+"""Tests of portico.capabilities."""

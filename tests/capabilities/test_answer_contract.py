@@ -5,15 +5,15 @@ from typing import Any
 import orjson
 import pytest
 
-from app.capabilities.answer_contract import (
+from portico.capabilities.answer_contract import (
     MAX_ANSWER_CHARACTERS,
     MAX_ANSWER_NODES,
     AnswerContract,
     ValidatedAnswer,
 )
-from app.domain.contract.request import OutputContract
-from app.domain.contract.rules import AnswerContent
-from app.domain.failures import Code, Failure
+from portico.domain.contract.request import OutputContract
+from portico.domain.contract.rules import AnswerContent
+from portico.domain.failures import Code, Failure
 
 SKU = {"type": "string", "pattern": r"^[A-Z]{2}-\d{4}$"}
 PRICE = {"type": "number", "minimum": 0.01, "multipleOf": 0.01}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.ports.runtime import Clock
+from portico.ports.runtime import Clock
 from tests.support.stores import StoreReplica, database_opener, in_own_task, open_only_replica, open_replica
 
 

@@ -7,22 +7,22 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from app.adapters.stores import erasure
-from app.adapters.stores.database import Statement, execute
-from app.adapters.stores.erasure import erase_rows
-from app.adapters.stores.executions import retention
-from app.adapters.stores.executions.retention import RetentionLimits
-from app.adapters.stores.schema import metadata
-from app.domain.access.principal import LOCAL
-from app.domain.contract.messages import Message
-from app.domain.failures import Code, RequestFailure
-from app.domain.journal.events import ExecutionSuspended
-from app.domain.journal.fork import Fork
-from app.domain.journal.header import ExecutionHeader
-from app.domain.journal.outcomes import RecordedStep, SuspensionAnswer
-from app.domain.lifecycle import State
-from app.ports.journal import IdempotencyClaim
-from app.ports.runtime import Clock
+from portico.adapters.stores import erasure
+from portico.adapters.stores.database import Statement, execute
+from portico.adapters.stores.erasure import erase_rows
+from portico.adapters.stores.executions import retention
+from portico.adapters.stores.executions.retention import RetentionLimits
+from portico.adapters.stores.schema import metadata
+from portico.domain.access.principal import LOCAL
+from portico.domain.contract.messages import Message
+from portico.domain.failures import Code, RequestFailure
+from portico.domain.journal.events import ExecutionSuspended
+from portico.domain.journal.fork import Fork
+from portico.domain.journal.header import ExecutionHeader
+from portico.domain.journal.outcomes import RecordedStep, SuspensionAnswer
+from portico.domain.lifecycle import State
+from portico.ports.journal import IdempotencyClaim
+from portico.ports.runtime import Clock
 from tests.support.examples import COMPLETED, MOVED, SUSPENSION, header, response, unnumbered
 from tests.support.stored_executions import EVER, journaled, moved, refused, suspended
 from tests.support.stores import StoreReplica

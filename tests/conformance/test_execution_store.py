@@ -7,19 +7,19 @@ import anyio
 import pytest
 from sqlalchemy import bindparam, update
 
-from app.adapters.stores import sessions
-from app.adapters.stores.database import Statement, execute
-from app.adapters.stores.executions import queries, retention
-from app.adapters.stores.executions.retention import RetentionLimits
-from app.adapters.stores.schema import commits
-from app.domain.access.principal import LOCAL, AccessScope
-from app.domain.contract.messages import Message, ModelMessage
-from app.domain.failures import Code, RequestFailure, StorageFailure
-from app.domain.journal.events import ExecutionResumed, ExecutionSuspended, ToolEnd
-from app.domain.lifecycle import Mode, State
-from app.ports.journal import IdempotencyClaim
-from app.ports.runtime import Clock
-from app.ports.storage import ExecutionFilter, SessionHistory
+from portico.adapters.stores import sessions
+from portico.adapters.stores.database import Statement, execute
+from portico.adapters.stores.executions import queries, retention
+from portico.adapters.stores.executions.retention import RetentionLimits
+from portico.adapters.stores.schema import commits
+from portico.domain.access.principal import LOCAL, AccessScope
+from portico.domain.contract.messages import Message, ModelMessage
+from portico.domain.failures import Code, RequestFailure, StorageFailure
+from portico.domain.journal.events import ExecutionResumed, ExecutionSuspended, ToolEnd
+from portico.domain.lifecycle import Mode, State
+from portico.ports.journal import IdempotencyClaim
+from portico.ports.runtime import Clock
+from portico.ports.storage import ExecutionFilter, SessionHistory
 from tests.support.examples import (
     COMPLETED,
     ENDED,

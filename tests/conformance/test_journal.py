@@ -8,12 +8,12 @@ from typing import get_args
 import pytest
 from pydantic import TypeAdapter
 
-from app.domain.failures import Code, RequestFailure
-from app.domain.journal.events import Event, LiveDelta, StoredEvent
-from app.domain.journal.header import ExecutionHeader
-from app.domain.journal.outcomes import Outcome
-from app.ports.journal import Journal
-from app.ports.runtime import Clock
+from portico.domain.failures import Code, RequestFailure
+from portico.domain.journal.events import Event, LiveDelta, StoredEvent
+from portico.domain.journal.header import ExecutionHeader
+from portico.domain.journal.outcomes import Outcome
+from portico.ports.journal import Journal
+from portico.ports.runtime import Clock
 from tests.support.examples import (
     COMPLETED,
     DELTA,

@@ -1,10 +1,10 @@
 """Conformance of the stored API keys."""
 
-from app.adapters.stores.access.api_keys import DatabaseKeys
-from app.domain.access.limits import AccessLimits, Rate
-from app.domain.access.principal import Permissions
-from app.domain.ids import KeyId, TenantId, UserId
-from app.ports.access import StoredKey
+from portico.adapters.stores.access.api_keys import DatabaseKeys
+from portico.domain.access.limits import AccessLimits, Rate
+from portico.domain.access.principal import Permissions
+from portico.domain.ids import KeyId, TenantId, UserId
+from portico.ports.access import StoredKey
 from tests.support.keys import api_key, stored
 from tests.support.stores import StoreReplica
 

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 from sqlalchemy import Integer, bindparam, delete, update
 
-from app.adapters.stores import codec
-from app.adapters.stores.database import Statement, execute
-from app.adapters.stores.schema import commits, executions
-from app.domain.access.principal import LOCAL
-from app.domain.failures import Code, StorageFailure
-from app.domain.journal.events import ExecutionFailed, LifecycleTransition
-from app.domain.lifecycle import State
-from app.ports.runtime import Clock
-from app.ports.storage import ExecutionFilter, StoredExecution
+from portico.adapters.stores import codec
+from portico.adapters.stores.database import Statement, execute
+from portico.adapters.stores.schema import commits, executions
+from portico.domain.access.principal import LOCAL
+from portico.domain.failures import Code, StorageFailure
+from portico.domain.journal.events import ExecutionFailed, LifecycleTransition
+from portico.domain.lifecycle import State
+from portico.ports.runtime import Clock
+from portico.ports.storage import ExecutionFilter, StoredExecution
 from tests.support.examples import COMPLETED, MOVED, STARTED, TRACE, recorded_step, unnumbered
 from tests.support.stored_executions import begun, journaled, moved
 from tests.support.stores import StoreReplica

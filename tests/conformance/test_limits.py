@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from app.adapters.stores.access.limits import SLOT_TTL_S, MemoryLimitStore, SharedLimitStore
-from app.adapters.stores.access.usage import DatabaseUsage
-from app.capabilities.limits.quotas import Quota, Quotas, Reservation
-from app.domain.access.limits import AccessLimits, Rate
-from app.domain.failures import RequestFailure
-from app.ports.limits import UsageCounts, UsageFilter, UsageKey
-from app.ports.runtime import Clock
+from portico.adapters.stores.access.limits import SLOT_TTL_S, MemoryLimitStore, SharedLimitStore
+from portico.adapters.stores.access.usage import DatabaseUsage
+from portico.capabilities.limits.quotas import Quota, Quotas, Reservation
+from portico.domain.access.limits import AccessLimits, Rate
+from portico.domain.failures import RequestFailure
+from portico.ports.limits import UsageCounts, UsageFilter, UsageKey
+from portico.ports.runtime import Clock
 from tests.support.stores import StoreReplica
 
 RATE = Rate(quota=1_000, seconds=366 * 86_400)

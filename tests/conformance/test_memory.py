@@ -7,14 +7,14 @@ from math import log
 
 import pytest
 
-from app.capabilities.memory.embedder import EmbeddedTexts, EmbeddingError
-from app.capabilities.memory.words import query_words, word_hash, words
-from app.domain.access.principal import Principal
-from app.domain.failures import Code, RequestFailure
-from app.domain.ids import DocumentId, TenantId, UserId
-from app.domain.memory import LegState, private_scope, shared_scope
-from app.ports.memory import VectorSpace
-from app.ports.runtime import Clock
+from portico.capabilities.memory.embedder import EmbeddedTexts, EmbeddingError
+from portico.capabilities.memory.words import query_words, word_hash, words
+from portico.domain.access.principal import Principal
+from portico.domain.failures import Code, RequestFailure
+from portico.domain.ids import DocumentId, TenantId, UserId
+from portico.domain.memory import LegState, private_scope, shared_scope
+from portico.ports.memory import VectorSpace
+from portico.ports.runtime import Clock
 from tests.support.stored_memory import StoredMemory, new_document
 from tests.support.stores import StoreReplica
 
@@ -166,7 +166,7 @@ async def test_scores_by_words_are_those_of_the_readable_documents_alone(memory:
     scopes = (private_scope(ADA.tenant, ADA.user), shared_scope(ADA.tenant))
     terms = [[word_hash(word, scope) for scope in scopes] for word in query_words("red yellow blue missing")]
     matches = await memory.index.matches(scopes, terms)
-    from app.capabilities.memory.scores import rank_by_words  # noqa: PLC0415 - as the product imports numpy
+    from portico.capabilities.memory.scores import rank_by_words  # noqa: PLC0415 - as the product imports numpy
 
     ranked = rank_by_words(matches, 10)
     texts_by_id = {each.chunk_id: each.text for each in await memory.index.texts(scopes, [each for each, _ in ranked])}

@@ -5,15 +5,15 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.domain.access.principal import LOCAL, AccessScope
-from app.domain.contract.response import Suspension, SuspensionKind
-from app.domain.failures import Code, Failure
-from app.domain.ids import UserId
-from app.domain.journal.events import ExecutionSuspended
-from app.domain.journal.header import ExecutionHeader
-from app.domain.lifecycle import State
-from app.ports.journal import IdempotencyClaim, IdempotencyHit
-from app.ports.storage import ExecutionFilter, OtherUsers, SuspensionFilter
+from portico.domain.access.principal import LOCAL, AccessScope
+from portico.domain.contract.response import Suspension, SuspensionKind
+from portico.domain.failures import Code, Failure
+from portico.domain.ids import UserId
+from portico.domain.journal.events import ExecutionSuspended
+from portico.domain.journal.header import ExecutionHeader
+from portico.domain.lifecycle import State
+from portico.ports.journal import IdempotencyClaim, IdempotencyHit
+from portico.ports.storage import ExecutionFilter, OtherUsers, SuspensionFilter
 from tests.support.examples import COMPLETED, SUSPENSION, response, unnumbered
 from tests.support.stored_executions import EVER, all_suspensions, answered, journaled, moved, refused, suspended
 from tests.support.stores import StoreReplica

@@ -1,12 +1,12 @@
 """Conformance of replicas that share a database: liveness, queued executions and cancels."""
 
-from app.adapters.stores.executions.retention import count_waiting
-from app.adapters.stores.replicas import DatabaseReplicas
-from app.domain.access.principal import LOCAL
-from app.domain.failures import Code
-from app.domain.lifecycle import State
-from app.ports.runtime import Clock
-from app.ports.storage import RecoveryTicket
+from portico.adapters.stores.executions.retention import count_waiting
+from portico.adapters.stores.replicas import DatabaseReplicas
+from portico.domain.access.principal import LOCAL
+from portico.domain.failures import Code
+from portico.domain.lifecycle import State
+from portico.ports.runtime import Clock
+from portico.ports.storage import RecoveryTicket
 from tests.support.examples import FAILED, unnumbered
 from tests.support.stored_executions import all_suspensions, answered, begun, journaled, moved, refused, suspended
 from tests.support.stores import StoreReplica

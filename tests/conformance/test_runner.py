@@ -10,12 +10,12 @@ from uuid import uuid4
 import anyio
 import pytest
 
-from app.adapters.runners.dbos import DbosRunner, SharedQueue
-from app.adapters.runners.fair_queue import QueueLimits
-from app.adapters.runners.local import LocalRunner
-from app.adapters.runners.task_pool import TaskPool, open_task_pool
-from app.domain.failures import Code, RequestFailure, StorageFailure
-from app.ports.runtime import QueueTicket, Runner
+from portico.adapters.runners.dbos import DbosRunner, SharedQueue
+from portico.adapters.runners.fair_queue import QueueLimits
+from portico.adapters.runners.local import LocalRunner
+from portico.adapters.runners.task_pool import TaskPool, open_task_pool
+from portico.domain.failures import Code, RequestFailure, StorageFailure
+from portico.ports.runtime import QueueTicket, Runner
 from tests.support.postgres import own_database
 from tests.support.virtual_time import VirtualClock, VirtualTimeLoop
 

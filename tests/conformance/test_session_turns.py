@@ -7,16 +7,16 @@ from random import Random
 import anyio
 import pytest
 
-from app.adapters.stores.journal import group_commit
-from app.adapters.stores.journal.group_commit import CommitBatch
-from app.adapters.stores.journal.insert_execution import MAX_WAITING_PER_SESSION
-from app.adapters.stores.journal.rows import new_execution
-from app.adapters.stores.sessions import DatabaseSessions
-from app.domain.access.principal import LOCAL
-from app.domain.contract.messages import Message
-from app.domain.failures import Code, RequestFailure
-from app.domain.lifecycle import State
-from app.ports.storage import SessionHistory
+from portico.adapters.stores.journal import group_commit
+from portico.adapters.stores.journal.group_commit import CommitBatch
+from portico.adapters.stores.journal.insert_execution import MAX_WAITING_PER_SESSION
+from portico.adapters.stores.journal.rows import new_execution
+from portico.adapters.stores.sessions import DatabaseSessions
+from portico.domain.access.principal import LOCAL
+from portico.domain.contract.messages import Message
+from portico.domain.failures import Code, RequestFailure
+from portico.domain.lifecycle import State
+from portico.ports.storage import SessionHistory
 from tests.support.broken_database import UnreachableDatabase
 from tests.support.examples import COMPLETED, MOVED, SUSPENDED, recorded_step, unnumbered
 from tests.support.stored_executions import journaled, moved, refused

@@ -1,8 +1,8 @@
 """Conformance of stored corrections of the token estimate, over both databases."""
 
-from app.adapters.stores.access.token_ratios import DatabaseTokenRatios
-from app.domain.ids import TenantId
-from app.ports.model import TokenRatio
+from portico.adapters.stores.access.token_ratios import DatabaseTokenRatios
+from portico.domain.ids import TenantId
+from portico.ports.model import TokenRatio
 from tests.support.stores import StoreReplica
 
 RED, BLUE = TenantId("red"), TenantId("blue")

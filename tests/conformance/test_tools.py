@@ -6,15 +6,15 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from app.adapters.tools.builtin import BUILTIN_TOOLS
-from app.capabilities.tools.definition import tool
-from app.capabilities.tools.executor import ToolExecutor
-from app.capabilities.tools.registry import ToolRegistry
-from app.domain.contract.messages import TOOL_NAME_PATTERN, ToolCall
-from app.domain.failures import Code
-from app.domain.journal.outcomes import ToolCallSuspended, ToolEnded
-from app.domain.tools import SideEffects
-from app.ports.tool import Tool
+from portico.adapters.tools.builtin import BUILTIN_TOOLS
+from portico.capabilities.tools.definition import tool
+from portico.capabilities.tools.executor import ToolExecutor
+from portico.capabilities.tools.registry import ToolRegistry
+from portico.domain.contract.messages import TOOL_NAME_PATTERN, ToolCall
+from portico.domain.failures import Code
+from portico.domain.journal.outcomes import ToolCallSuspended, ToolEnded
+from portico.domain.tools import SideEffects
+from portico.ports.tool import Tool
 from tests.support.entropy import SeededEntropy
 from tests.support.tools import FakeTool
 from tests.support.virtual_time import VirtualClock

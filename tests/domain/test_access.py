@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.domain.access.principal import ALL, KEY_DEFAULT, LOCAL, Permission, Permissions
+from portico.domain.access.principal import ALL, KEY_DEFAULT, LOCAL, Permission, Permissions
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.access.limits import MILLIONTHS, Rate, format_rate, parse_rate
+from portico.domain.access.limits import MILLIONTHS, Rate, format_rate, parse_rate
 
 NOW = 1_790_000_000.0
 

@@ -5,8 +5,8 @@ import re
 import orjson
 import pytest
 
-from app.domain import fallback, lifecycle
-from app.domain.diagrams import fallback_machine, fallback_mermaid, lifecycle_machine, lifecycle_mermaid, machines
+from portico.domain import fallback, lifecycle
+from portico.domain.diagrams import fallback_machine, fallback_mermaid, lifecycle_machine, lifecycle_mermaid, machines
 
 
 @pytest.mark.parametrize("mode", list(lifecycle.Mode))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.domain.failures import FAILURES, TAXONOMY, Category, Code, Failure, Variant, failure
+from portico.domain.failures import FAILURES, TAXONOMY, Category, Code, Failure, Variant, failure
 
 RETRYABLE_STATUSES = frozenset({429, 502, 503, 504})
 

@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 
-from app.domain.fallback import (
+from portico.domain.fallback import (
     TABLE,
     TERMINAL,
     Event,

@@ -7,8 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from pydantic_core import ErrorDetails
 from pydantic_core._pydantic_core import list_all_errors
 
-from app.domain.contract.request import SystemRequest
-from app.domain.field_errors import invalid_fields, path_within
+from portico.domain.contract.request import SystemRequest
+from portico.domain.field_errors import invalid_fields, path_within
 
 SCHEMA = SystemRequest.model_json_schema()
 HELLO = {"role": "user", "content": "x"}

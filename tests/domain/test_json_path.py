@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.json_path import Matches, PathStep, children, format_path, parse
+from portico.domain.json_path import Matches, PathStep, children, format_path, parse
 
 steps = st.lists(st.text(max_size=12) | st.integers(-999, 999) | st.none(), max_size=8).map(tuple)
 

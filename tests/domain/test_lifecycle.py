@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from app.domain.failures import Code, OrchestrationFailure
-from app.domain.lifecycle import NEXT, TERMINAL, Lifecycle, Mode, State, max_transitions
+from portico.domain.failures import Code, OrchestrationFailure
+from portico.domain.lifecycle import NEXT, TERMINAL, Lifecycle, Mode, State, max_transitions
 
 EVERYWHERE = "EXECUTE>SUSPENDED SUSPENDED>EXECUTE"
 FORWARD = {

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.strict_json import (
+from portico.domain.strict_json import (
     DEFAULT_MAX_DEPTH,
     MAX_WRITABLE_DEPTH,
     StrictJsonError,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.domain.contract.response import TokenUsage
-from app.domain.token_prices import FREE, TokenPrices
+from portico.domain.contract.response import TokenUsage
+from portico.domain.token_prices import FREE, TokenPrices
 
 PRICES = TokenPrices(input=3.0, output=15.0, cached=0.3, cache_write=3.75)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.tools import SideEffects, ToolInfo, concurrent_groups
+from portico.domain.tools import SideEffects, ToolInfo, concurrent_groups
 
 NAMES = ("look", "count", "pay", "send")
 replies = st.lists(st.sampled_from(NAMES), max_size=12)

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from app.adapters.stores import codec
-from app.bootstrap.service import Service, open_service
-from app.domain.access.principal import LOCAL
-from app.domain.contract.request import SystemRequest
-from app.domain.lifecycle import TERMINAL, State
-from app.orchestration.executions import ExecutionView
-from app.orchestration.facade import Accepted
-from app.orchestration.runtime.fork import ForkRequest
-from app.ports.storage import ExecutionFilter, SuspensionFilter
-from app.settings import Settings
+from portico.adapters.stores import codec
+from portico.bootstrap.service import Service, open_service
+from portico.domain.access.principal import LOCAL
+from portico.domain.contract.request import SystemRequest
+from portico.domain.lifecycle import TERMINAL, State
+from portico.orchestration.executions import ExecutionView
+from portico.orchestration.facade import Accepted
+from portico.orchestration.runtime.fork import ForkRequest
+from portico.ports.storage import ExecutionFilter, SuspensionFilter
+from portico.settings import Settings
 from tests.support.golden_journals import NEVER_EXPIRES, answer_suspension_of, wait_for_end
 from tests.support.stored_format import assert_keeps
 

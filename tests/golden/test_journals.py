@@ -9,16 +9,16 @@ from typing import Any
 import orjson
 import pytest
 
-from app.adapters.stores.executions.store import DatabaseExecutionStore
-from app.adapters.stores.factory import open_read_only
-from app.adapters.stores.sqlite import open_sqlite
-from app.bootstrap.service import PATTERNS, open_history_reader
-from app.domain.access.principal import LOCAL
-from app.domain.failures import Code, StorageFailure
-from app.domain.lifecycle import TERMINAL, Mode, State
-from app.orchestration.runtime.replay import HistoryReader
-from app.ports.journal import ExecutionHistory
-from app.settings import Settings
+from portico.adapters.stores.executions.store import DatabaseExecutionStore
+from portico.adapters.stores.factory import open_read_only
+from portico.adapters.stores.sqlite import open_sqlite
+from portico.bootstrap.service import PATTERNS, open_history_reader
+from portico.domain.access.principal import LOCAL
+from portico.domain.failures import Code, StorageFailure
+from portico.domain.lifecycle import TERMINAL, Mode, State
+from portico.orchestration.runtime.replay import HistoryReader
+from portico.ports.journal import ExecutionHistory
+from portico.settings import Settings
 from tests.support.entropy import SeededEntropy
 from tests.support.golden_journals import (
     GOLDEN,

@@ -4,13 +4,13 @@ from typing import Any
 
 import anyio
 
-from app.bootstrap.service import Service, open_service
-from app.domain.access.principal import Principal
-from app.domain.contract.request import SystemRequest
-from app.domain.failures import Code, RequestFailure
-from app.domain.ids import TenantId, UserId
-from app.orchestration.facade import ExecutionHandle
-from app.settings import Settings
+from portico.bootstrap.service import Service, open_service
+from portico.domain.access.principal import Principal
+from portico.domain.contract.request import SystemRequest
+from portico.domain.failures import Code, RequestFailure
+from portico.domain.ids import TenantId, UserId
+from portico.orchestration.facade import ExecutionHandle
+from portico.settings import Settings
 from tests.support.harness import chat_request
 
 SECONDS = 8

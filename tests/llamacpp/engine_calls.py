@@ -7,12 +7,12 @@ from typing import Any
 
 import anyio
 
-from app.adapters.engines.llama_cpp.engine import LlamaCppEngine
-from app.adapters.engines.timeouts import Timeouts
-from app.domain.contract.messages import Message
-from app.domain.contract.request import ExecutionHints
-from app.domain.model_call import EngineCall, Reply
-from app.ports.model import EngineError, EngineProfile
+from portico.adapters.engines.llama_cpp.engine import LlamaCppEngine
+from portico.adapters.engines.timeouts import Timeouts
+from portico.domain.contract.messages import Message
+from portico.domain.contract.request import ExecutionHints
+from portico.domain.model_call import EngineCall, Reply
+from portico.ports.model import EngineError, EngineProfile
 from tests.support.engine_calls import RecordedProgress
 
 HELLO = Message(role="user", content="Hello")

@@ -13,12 +13,12 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from app.adapters.engines.llama_cpp.engine import LlamaCppEngine
-from app.adapters.engines.timeouts import Timeouts
-from app.capabilities.output.grammar import Grammar
-from app.domain.model_call import AttemptFailureReason
-from app.domain.strict_json import MAX_WRITABLE_DEPTH, loads
-from app.ports.model import EngineError
+from portico.adapters.engines.llama_cpp.engine import LlamaCppEngine
+from portico.adapters.engines.timeouts import Timeouts
+from portico.capabilities.output.grammar import Grammar
+from portico.domain.model_call import AttemptFailureReason
+from portico.domain.strict_json import MAX_WRITABLE_DEPTH, loads
+from portico.ports.model import EngineError
 from tests.llamacpp.engine_calls import MISSING, ask, call, loaded, local
 from tests.llamacpp.grammars import GRAMMARS
 from tests.llamacpp.schemas import SCHEMAS, Schema

@@ -6,8 +6,8 @@ from types import ModuleType
 
 import pytest
 
-from app.domain.model_call import AttemptFailureReason
-from app.ports.model import EngineError
+from portico.domain.model_call import AttemptFailureReason
+from portico.ports.model import EngineError
 from tests.llamacpp.engine_calls import MISSING, ask, local
 
 pytest.importorskip("llama_cpp", reason=MISSING)

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from app.capabilities.output.grammar import Grammar, GrammarError, GrammarMatch
+from portico.capabilities.output.grammar import Grammar, GrammarError, GrammarMatch
 from tests.support.grammars import ALPHABET, SAMPLES, EnumeratedLanguage, gbnf_text, random_grammar
 
 llama_cpp = pytest.importorskip("llama_cpp", reason="the optional package llama-cpp-python is not installed")

@@ -8,12 +8,12 @@ from types import ModuleType
 import anyio
 import pytest
 
-from app.adapters.engines.llama_cpp.engine import LlamaCppEngine
-from app.adapters.engines.timeouts import Timeouts
-from app.domain.contract.messages import Message
-from app.domain.contract.response import TokenUsage
-from app.domain.model_call import AttemptFailureReason
-from app.ports.model import EngineError
+from portico.adapters.engines.llama_cpp.engine import LlamaCppEngine
+from portico.adapters.engines.timeouts import Timeouts
+from portico.domain.contract.messages import Message
+from portico.domain.contract.response import TokenUsage
+from portico.domain.model_call import AttemptFailureReason
+from portico.ports.model import EngineError
 from tests.llamacpp.engine_calls import MISSING, PATIENCE, StartedProgress, ask, call, loaded, local
 from tests.support.engine_calls import RecordedProgress
 

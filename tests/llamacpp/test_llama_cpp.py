@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.llama_cpp.sampling import SamplingOptions
-from app.domain.contract.messages import Message, TextPart
-from app.domain.contract.request import ExecutionHints
-from app.domain.contract.response import TokenUsage
-from app.domain.failures import Code, ConfigurationFailure
-from app.domain.model_call import AttemptFailureReason, EngineCall
-from app.ports.model import EngineError
+from portico.adapters.engines.llama_cpp.sampling import SamplingOptions
+from portico.domain.contract.messages import Message, TextPart
+from portico.domain.contract.request import ExecutionHints
+from portico.domain.contract.response import TokenUsage
+from portico.domain.failures import Code, ConfigurationFailure
+from portico.domain.model_call import AttemptFailureReason, EngineCall
+from portico.ports.model import EngineError
 from tests.adapters.engines.cases import DICE, GRAMMAR, IMAGE
 from tests.llamacpp.engine_calls import HELLO, MISSING, ask, call, local
 from tests.support.engine_calls import RecordedProgress

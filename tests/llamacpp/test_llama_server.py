@@ -11,11 +11,11 @@ from types import ModuleType
 import anyio
 import pytest
 
-from app.adapters.engines.http.engine import HttpEngine
-from app.capabilities.output.grammar import Grammar
-from app.domain.contract.request import ExecutionHints
-from app.domain.model_call import EngineCall
-from app.ports.model import EngineError
+from portico.adapters.engines.http.engine import HttpEngine
+from portico.capabilities.output.grammar import Grammar
+from portico.domain.contract.request import ExecutionHints
+from portico.domain.model_call import EngineCall
+from portico.ports.model import EngineError
 from tests.adapters.engines.engine_calls import HELLO, engine
 from tests.llamacpp.engine_calls import MISSING
 from tests.llamacpp.grammars import GRAMMARS

@@ -8,10 +8,10 @@ from types import ModuleType
 
 import pytest
 
-from app.adapters.engines.llama_cpp.engine import LlamaCppEngine
-from app.domain.failures import Code, ConfigurationFailure
-from app.domain.model_call import AttemptFailureReason
-from app.ports.model import EngineError
+from portico.adapters.engines.llama_cpp.engine import LlamaCppEngine
+from portico.domain.failures import Code, ConfigurationFailure
+from portico.domain.model_call import AttemptFailureReason
+from portico.ports.model import EngineError
 from tests.llamacpp.engine_calls import MISSING, ask, local
 
 pytest.importorskip("llama_cpp", reason=MISSING)
@@ -96,7 +96,7 @@ def test_nothing_is_written_between_the_lines_of_the_log(model_file: Files, tmp_
     script = f"""
 import asyncio
 from pathlib import Path
-from app.ports.model import EngineError
+from portico.ports.model import EngineError
 from tests.llamacpp.engine_calls import ask, local
 
 async def main():

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from app.adapters.engines.llama_cpp.library import open_library
-from app.adapters.engines.llama_cpp.model import LocalModel
-from app.adapters.engines.llama_cpp.prompt import PromptWriter
-from app.domain.contract.messages import Message, ToolCall
-from app.domain.model_call import AttemptFailureReason
-from app.ports.model import EngineError
+from portico.adapters.engines.llama_cpp.library import open_library
+from portico.adapters.engines.llama_cpp.model import LocalModel
+from portico.adapters.engines.llama_cpp.prompt import PromptWriter
+from portico.domain.contract.messages import Message, ToolCall
+from portico.domain.model_call import AttemptFailureReason
+from portico.ports.model import EngineError
 from tests.llamacpp.engine_calls import HELLO, MISSING, ask, local
 
 pytest.importorskip("llama_cpp", reason=MISSING)

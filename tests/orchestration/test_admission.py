@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from app.bootstrap.service import PATTERNS
-from app.domain.contract.request import SystemRequest
-from app.domain.failures import Code, ConfigurationFailure, RequestFailure
-from app.domain.lifecycle import Mode
-from app.orchestration.admission import Admission, ConfiguredLimits
-from app.orchestration.execution.pattern import BoundInputs, FieldError, Pattern, UpperBound
-from app.orchestration.quote import QuoteCalculator
+from portico.bootstrap.service import PATTERNS
+from portico.domain.contract.request import SystemRequest
+from portico.domain.failures import Code, ConfigurationFailure, RequestFailure
+from portico.domain.lifecycle import Mode
+from portico.orchestration.admission import Admission, ConfiguredLimits
+from portico.orchestration.execution.pattern import BoundInputs, FieldError, Pattern, UpperBound
+from portico.orchestration.quote import QuoteCalculator
 from tests.support.harness import Harness, chat_request, make_harness, scripted_engine
 from tests.support.tools import FakeTool
 from tests.support.virtual_time import VirtualClock

@@ -7,15 +7,15 @@ from typing import Any
 import anyio
 import pytest
 
-from app.bootstrap.service import Service, open_service
-from app.capabilities.models.tokens import UNCORRECTED
-from app.domain.access.principal import LOCAL
-from app.domain.context.summary import SUMMARY_DETAIL, SessionSummary
-from app.domain.contract.messages import Origin, origin_of
-from app.domain.contract.request import SystemRequest
-from app.domain.journal.outcomes import CompactionStarted, Prepared
-from app.orchestration.facade import ExecutionHandle
-from app.settings import Settings
+from portico.bootstrap.service import Service, open_service
+from portico.capabilities.models.tokens import UNCORRECTED
+from portico.domain.access.principal import LOCAL
+from portico.domain.context.summary import SUMMARY_DETAIL, SessionSummary
+from portico.domain.contract.messages import Origin, origin_of
+from portico.domain.contract.request import SystemRequest
+from portico.domain.journal.outcomes import CompactionStarted, Prepared
+from portico.orchestration.facade import ExecutionHandle
+from portico.settings import Settings
 
 SECRET = "ada@canary.example"
 

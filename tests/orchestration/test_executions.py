@@ -4,12 +4,12 @@ from pathlib import Path
 
 import anyio
 
-from app.domain.access.principal import LOCAL
-from app.domain.contract.request import SystemRequest
-from app.domain.failures import Code, RequestFailure
-from app.domain.lifecycle import State
-from app.orchestration.executions import ResumeAccepted, ResumeRequest
-from app.orchestration.runtime.handle import ExecutionHandle
+from portico.domain.access.principal import LOCAL
+from portico.domain.contract.request import SystemRequest
+from portico.domain.failures import Code, RequestFailure
+from portico.domain.lifecycle import State
+from portico.orchestration.executions import ResumeAccepted, ResumeRequest
+from portico.orchestration.runtime.handle import ExecutionHandle
 from tests.support.golden_journals import WHEN, WHO, open_service_on, wait_for_end
 
 

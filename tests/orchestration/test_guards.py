@@ -6,15 +6,15 @@ from typing import TypeVar
 
 import pytest
 
-from app.bootstrap.service import PATTERNS
-from app.capabilities.guards.catalogue import LONG_TEXT, GuardCatalogue
-from app.domain.context.guards import ConfiguredGuard
-from app.domain.contract.messages import Message
-from app.domain.contract.request import SystemRequest
-from app.domain.failures import Code, ValidationFailure
-from app.domain.lifecycle import Mode
-from app.orchestration.execution.environment import Environment
-from app.orchestration.guards import check_request, dropped_chunks
+from portico.bootstrap.service import PATTERNS
+from portico.capabilities.guards.catalogue import LONG_TEXT, GuardCatalogue
+from portico.domain.context.guards import ConfiguredGuard
+from portico.domain.contract.messages import Message
+from portico.domain.contract.request import SystemRequest
+from portico.domain.failures import Code, ValidationFailure
+from portico.domain.lifecycle import Mode
+from portico.orchestration.execution.environment import Environment
+from portico.orchestration.guards import check_request, dropped_chunks
 from tests.support.harness import make_harness, scripted_engine
 from tests.support.virtual_time import VirtualClock
 

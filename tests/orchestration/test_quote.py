@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from app.bootstrap.service import PATTERNS
-from app.capabilities.models.catalogue import EngineCatalogue
-from app.capabilities.tools.definition import tool
-from app.domain.contract.messages import ToolCall
-from app.domain.contract.request import SystemRequest
-from app.domain.contract.response import SystemResponse
-from app.domain.failures import Code
-from app.domain.lifecycle import Mode, State
-from app.domain.token_prices import TokenPrices
-from app.domain.tools import SideEffects
-from app.orchestration.quote import MAX_QUERY_BYTES, QuoteCalculator
-from app.ports.journal import ExecutionHistory
-from app.ports.tool import ToolError
+from portico.bootstrap.service import PATTERNS
+from portico.capabilities.models.catalogue import EngineCatalogue
+from portico.capabilities.tools.definition import tool
+from portico.domain.contract.messages import ToolCall
+from portico.domain.contract.request import SystemRequest
+from portico.domain.contract.response import SystemResponse
+from portico.domain.failures import Code
+from portico.domain.lifecycle import Mode, State
+from portico.domain.token_prices import TokenPrices
+from portico.domain.tools import SideEffects
+from portico.orchestration.quote import MAX_QUERY_BYTES, QuoteCalculator
+from portico.ports.journal import ExecutionHistory
+from portico.ports.tool import ToolError
 from tests.support.harness import Harness, chat_request, make_harness, profile, replay_offline, scripted_engine
 from tests.support.random_passes import SpendingPhasesEngine, random_reasoning
 from tests.support.seeds import seeds

@@ -9,14 +9,14 @@ import anyio
 import orjson
 import pytest
 
-from app.bootstrap.service import Service, open_service
-from app.domain.access.principal import LOCAL, Permissions
-from app.domain.contract.request import SystemRequest
-from app.entrypoints.http.sse import FrameEncoder
-from app.orchestration.facade import CallOptions, ExecutionHandle
-from app.orchestration.runtime.fork import ForkRequest
-from app.ports.storage import ExecutionFilter, SuspensionFilter
-from app.settings import Secret, Settings
+from portico.bootstrap.service import Service, open_service
+from portico.domain.access.principal import LOCAL, Permissions
+from portico.domain.contract.request import SystemRequest
+from portico.entrypoints.http.sse import FrameEncoder
+from portico.orchestration.facade import CallOptions, ExecutionHandle
+from portico.orchestration.runtime.fork import ForkRequest
+from portico.ports.storage import ExecutionFilter, SuspensionFilter
+from portico.settings import Secret, Settings
 from tests.support.emulators import openai_chat
 from tests.support.emulators.answers import EmulatedAnswer
 from tests.support.emulators.server import KEY, EmulatedServer

@@ -8,15 +8,15 @@ from typing import Any
 import anyio
 import pytest
 
-from app.bootstrap.service import Service, open_service
-from app.domain.access.principal import LOCAL, Permissions, Principal
-from app.domain.contract.request import SystemRequest
-from app.domain.failures import Code, Failure
-from app.orchestration.executions import ResumeRequest
-from app.orchestration.facade import ExecutionHandle
-from app.orchestration.runtime.fork import ForkRequest
-from app.orchestration.sessions import SessionChanges
-from app.settings import Settings
+from portico.bootstrap.service import Service, open_service
+from portico.domain.access.principal import LOCAL, Permissions, Principal
+from portico.domain.contract.request import SystemRequest
+from portico.domain.failures import Code, Failure
+from portico.orchestration.executions import ResumeRequest
+from portico.orchestration.facade import ExecutionHandle
+from portico.orchestration.runtime.fork import ForkRequest
+from portico.orchestration.sessions import SessionChanges
+from portico.settings import Settings
 
 TABLES = {
     "storage": {"url": "sqlite://"},

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from app.bootstrap.service import Service
-from app.domain.access.principal import LOCAL
-from app.domain.failures import Code, RequestFailure
-from app.domain.journal.outcomes import Prepared
-from app.orchestration.sessions import SessionChanges, with_session
-from app.ports.storage import StoredSession
+from portico.bootstrap.service import Service
+from portico.domain.access.principal import LOCAL
+from portico.domain.failures import Code, RequestFailure
+from portico.domain.journal.outcomes import Prepared
+from portico.orchestration.sessions import SessionChanges, with_session
+from portico.ports.storage import StoredSession
 from tests.orchestration.test_rights import finished, request, service
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.failures import ConfigurationFailure
-from app.settings import Settings, load_settings
+from portico.domain.failures import ConfigurationFailure
+from portico.settings import Settings, load_settings
 
 KEY = "ptk_abcd1234_" + "s" * 43
 ISSUER = {

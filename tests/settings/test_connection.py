@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.failures import Code, ConfigurationFailure
-from app.settings import Settings, load_settings
-from app.settings.tables.connection import ProxyEnvironment
+from portico.domain.failures import Code, ConfigurationFailure
+from portico.settings import Settings, load_settings
+from portico.settings.tables.connection import ProxyEnvironment
 
 CANARY = "sk-canary-7d1f"
 HTTPS = "https://api.openai.com/v1"

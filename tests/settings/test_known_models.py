@@ -3,8 +3,8 @@
 import orjson
 import pytest
 
-from app.domain.token_prices import TokenPrices
-from app.settings.known_models import KnownModel, known_model
+from portico.domain.token_prices import TokenPrices
+from portico.settings.known_models import KnownModel, known_model
 from tests.support.known_models import TABLE, encoded, table
 
 MINI = KnownModel(128_000, TokenPrices(0.15, 0.6, 0.075, 0.15))

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from app.adapters.tools.threads import DaemonThreads
-from app.bootstrap.agents import check_agents, configured_agents
-from app.bootstrap.tools import open_registry, tool_sources
-from app.capabilities.output.rules.custom import BUILT_IN_RULES
-from app.domain.failures import ConfigurationFailure
-from app.domain.tools import SideEffects
-from app.settings import Settings, load_settings
-from app.settings.tables.connection import HeadersFile
+from portico.adapters.tools.threads import DaemonThreads
+from portico.bootstrap.agents import check_agents, configured_agents
+from portico.bootstrap.tools import open_registry, tool_sources
+from portico.capabilities.output.rules.custom import BUILT_IN_RULES
+from portico.domain.failures import ConfigurationFailure
+from portico.domain.tools import SideEffects
+from portico.settings import Settings, load_settings
+from portico.settings.tables.connection import HeadersFile
 from tests.support.virtual_time import VirtualClock
 
 GREP = """

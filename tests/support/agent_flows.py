@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel
 
-from app.plugins import AgentConfig, FlowGraph, flow
+from portico.plugins import AgentConfig, FlowGraph, flow
 
 
 class Task(BaseModel):

@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from app.capabilities.models.catalogue import EngineCatalogue
-from app.capabilities.tools.agents import AgentCatalogue
-from app.domain.agents import ConfiguredAgent, RequestedAgent
-from app.domain.contract.response import SystemResponse
-from app.domain.journal.outcomes import AttemptSucceeded
-from app.domain.tools import tool_of
-from app.orchestration.execution.execution import Execution
-from app.ports.journal import ExecutionHistory
+from portico.capabilities.models.catalogue import EngineCatalogue
+from portico.capabilities.tools.agents import AgentCatalogue
+from portico.domain.agents import ConfiguredAgent, RequestedAgent
+from portico.domain.contract.response import SystemResponse
+from portico.domain.journal.outcomes import AttemptSucceeded
+from portico.domain.tools import tool_of
+from portico.orchestration.execution.execution import Execution
+from portico.ports.journal import ExecutionHistory
 from tests.support.harness import Harness, chat_request, make_harness, response_of, scripted_engine, watch_commits
 from tests.support.stored_journal import CommittingJournal
 from tests.support.tools import FakeTool

@@ -5,8 +5,8 @@ from typing import Any
 
 import anyio
 
-from app.adapters.stores.database import Database, Transaction
-from app.domain.failures import Code, StorageFailure
+from portico.adapters.stores.database import Database, Transaction
+from portico.domain.failures import Code, StorageFailure
 
 
 class UnreachableDatabase:

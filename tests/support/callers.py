@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.bootstrap.access import KeyGrant, open_keys
-from app.bootstrap.service import Service
-from app.domain.access.limits import NO_LIMITS
-from app.domain.access.principal import KEY_DEFAULT, Permissions
-from app.domain.ids import TenantId, UserId
-from app.settings import Settings
+from portico.bootstrap.access import KeyGrant, open_keys
+from portico.bootstrap.service import Service
+from portico.domain.access.limits import NO_LIMITS
+from portico.domain.access.principal import KEY_DEFAULT, Permissions
+from portico.domain.ids import TenantId, UserId
+from portico.settings import Settings
 from tests.support.http_server import HttpAnswer, RunningServer, request_bytes
 from tests.support.portico import portico
 

@@ -8,18 +8,18 @@ from typing import Any
 
 from anyio.lowlevel import checkpoint
 
-from app.capabilities.models.format_enforcement import SUBMIT_TOOL
-from app.capabilities.tools.agents import AgentCatalogue
-from app.capabilities.tools.definition import tool
-from app.capabilities.tools.step_function import StepFunction, step
-from app.domain.agents import ConfiguredAgent
-from app.domain.contract.messages import ToolCall
-from app.domain.contract.response import TokenUsage
-from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
-from app.domain.tools import SideEffects, agent_of
-from app.ports.model import EngineCapabilities, EngineError, EngineProfile, Progress
-from app.ports.runtime import Clock
-from app.ports.tool import Tool, ToolContext, ToolError
+from portico.capabilities.models.format_enforcement import SUBMIT_TOOL
+from portico.capabilities.tools.agents import AgentCatalogue
+from portico.capabilities.tools.definition import tool
+from portico.capabilities.tools.step_function import StepFunction, step
+from portico.domain.agents import ConfiguredAgent
+from portico.domain.contract.messages import ToolCall
+from portico.domain.contract.response import TokenUsage
+from portico.domain.model_call import AttemptFailureReason, EngineCall, Reply
+from portico.domain.tools import SideEffects, agent_of
+from portico.ports.model import EngineCapabilities, EngineError, EngineProfile, Progress
+from portico.ports.runtime import Clock
+from portico.ports.tool import Tool, ToolContext, ToolError
 from tests.support.harness import Harness, make_harness, profile
 
 FAULTS = [

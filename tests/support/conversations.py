@@ -5,8 +5,8 @@ from typing import NoReturn
 
 from pydantic import JsonValue
 
-from app.domain.contract.messages import Message
-from app.ports.storage import ResultPage, SessionHistory, StoredSession
+from portico.domain.contract.messages import Message
+from portico.ports.storage import ResultPage, SessionHistory, StoredSession
 
 
 class FixedConversations:

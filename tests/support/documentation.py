@@ -22,17 +22,17 @@ import httpx2
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from app.adapters.telemetry.metrics.catalogue import SERIES
-from app.bootstrap.service import PATTERNS
-from app.capabilities.prompting.definition import PromptDefinition
-from app.capabilities.prompting.registry import SYSTEM_PROMPTS, default_registry
-from app.domain.diagrams import fallback_mermaid, lifecycle_mermaid
-from app.domain.failures import TAXONOMY, FailureRow
-from app.domain.journal.events import EVENT_FIELDS, EVENT_TYPES, WIRE_NAMES
-from app.settings.schema import EngineSettings, RouteSettings, Settings, TenantSettings
-from app.settings.tables.agents import AgentSettings
-from app.settings.tables.guards import GuardSettings
-from app.settings.tables.tool_sources import HttpToolSettings, McpServerSettings, ProgramSettings
+from portico.adapters.telemetry.metrics.catalogue import SERIES
+from portico.bootstrap.service import PATTERNS
+from portico.capabilities.prompting.definition import PromptDefinition
+from portico.capabilities.prompting.registry import SYSTEM_PROMPTS, default_registry
+from portico.domain.diagrams import fallback_mermaid, lifecycle_mermaid
+from portico.domain.failures import TAXONOMY, FailureRow
+from portico.domain.journal.events import EVENT_FIELDS, EVENT_TYPES, WIRE_NAMES
+from portico.settings.schema import EngineSettings, RouteSettings, Settings, TenantSettings
+from portico.settings.tables.agents import AgentSettings
+from portico.settings.tables.guards import GuardSettings
+from portico.settings.tables.tool_sources import HttpToolSettings, McpServerSettings, ProgramSettings
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -173,7 +173,7 @@ class DocumentedServer:
 
     def _portico(self, arguments: list[str]) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "app", *(each.replace(SERVER, self.url) for each in arguments)],
+            [sys.executable, "-m", "portico", *(each.replace(SERVER, self.url) for each in arguments)],
             cwd=self.directory,
             env=dict(self.environment),
             stdout=subprocess.PIPE,
@@ -200,7 +200,7 @@ def documented_server(configuration: str = "", page: str = "", **variables: str)
             if not key.startswith("PORTICO") and not key.endswith("_API_KEY") and key.lower() != "http_proxy"
         } | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "COLUMNS": "120", **variables}
         process = subprocess.Popen(
-            [sys.executable, "-m", "app", "serve", "--port", "0"],
+            [sys.executable, "-m", "portico", "serve", "--port", "0"],
             cwd=directory,
             env=environment,
             stdout=subprocess.PIPE,

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.domain.contract.messages import Message, ToolCall
-from app.domain.contract.request import ExecutionHints
-from app.domain.contract.response import TokenUsage
-from app.domain.model_call import EngineCall
-from app.domain.tools import ToolDefinition
-from app.ports.model import EngineProfile
+from portico.domain.contract.messages import Message, ToolCall
+from portico.domain.contract.request import ExecutionHints
+from portico.domain.contract.response import TokenUsage
+from portico.domain.model_call import EngineCall
+from portico.domain.tools import ToolDefinition
+from portico.ports.model import EngineProfile
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from app.adapters.system import format_uuid7
+from portico.adapters.system import format_uuid7
 from tests.support.virtual_time import EPOCH
 
 

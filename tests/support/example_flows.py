@@ -2,9 +2,9 @@
 
 from pydantic import BaseModel, Field
 
-from app.capabilities.tools.definition import tool
-from app.domain.tools import SideEffects
-from app.orchestration.flow import AgentConfig, Context, FlowGraph, ToolError, flow
+from portico.capabilities.tools.definition import tool
+from portico.domain.tools import SideEffects
+from portico.orchestration.flow import AgentConfig, Context, FlowGraph, ToolError, flow
 
 
 class Text(BaseModel):

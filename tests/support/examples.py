@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from app.domain import fallback
-from app.domain.access.tool_policy import CallVerdict
-from app.domain.context.guards import GuardVerdict
-from app.domain.context.report import (
+from portico.domain import fallback
+from portico.domain.access.tool_policy import CallVerdict
+from portico.domain.context.guards import GuardVerdict
+from portico.domain.context.report import (
     ContextChunk,
     ContextReport,
     ContextTerms,
@@ -15,9 +15,9 @@ from app.domain.context.report import (
     HistoryCut,
     UsedSkill,
 )
-from app.domain.contract.messages import Message, ToolCall
-from app.domain.contract.request import ExecutionHints, Limits, OutputContract, PlanStep, SystemRequest
-from app.domain.contract.response import (
+from portico.domain.contract.messages import Message, ToolCall
+from portico.domain.contract.request import ExecutionHints, Limits, OutputContract, PlanStep, SystemRequest
+from portico.domain.contract.response import (
     NO_USAGE,
     ResponseMetadata,
     StepStatus,
@@ -28,12 +28,19 @@ from app.domain.contract.response import (
     TokenUsage,
     ValidationResult,
 )
-from app.domain.failures import Code, failure
-from app.domain.ids import DocumentId
-from app.domain.journal import events
-from app.domain.journal.events import CorrelationContext, Event, InferenceDelta, LiveDelta, StoredEvent, UnnumberedEvent
-from app.domain.journal.header import EffectiveLimits, ExecutionHeader
-from app.domain.journal.outcomes import (
+from portico.domain.failures import Code, failure
+from portico.domain.ids import DocumentId
+from portico.domain.journal import events
+from portico.domain.journal.events import (
+    CorrelationContext,
+    Event,
+    InferenceDelta,
+    LiveDelta,
+    StoredEvent,
+    UnnumberedEvent,
+)
+from portico.domain.journal.header import EffectiveLimits, ExecutionHeader
+from portico.domain.journal.outcomes import (
     AgentCallStarted,
     AgentStarted,
     AnswerValidated,
@@ -59,10 +66,10 @@ from app.domain.journal.outcomes import (
     ToolCallSuspended,
     ToolEnded,
 )
-from app.domain.lifecycle import Mode, State
-from app.domain.memory import EmbeddingCharge, FoundChunk, LegState
-from app.domain.model_call import AttemptFailureReason, Reply
-from app.domain.tools import OfferedTool
+from portico.domain.lifecycle import Mode, State
+from portico.domain.memory import EmbeddingCharge, FoundChunk, LegState
+from portico.domain.model_call import AttemptFailureReason, Reply
+from portico.domain.tools import OfferedTool
 from tests.support.virtual_time import EPOCH
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"

@@ -7,14 +7,14 @@ from typing import Any
 import anyio
 from fastapi import FastAPI
 
-from app.adapters.access.authenticators import NoAuthentication
-from app.adapters.event_bus import EventBus
-from app.bootstrap.service import Readiness
-from app.domain.access.principal import Permissions, Principal
-from app.domain.contract.request import SystemRequest
-from app.domain.contract.response import SystemResponse
-from app.domain.failures import Code, Failure
-from app.domain.journal.events import (
+from portico.adapters.access.authenticators import NoAuthentication
+from portico.adapters.event_bus import EventBus
+from portico.bootstrap.service import Readiness
+from portico.domain.access.principal import Permissions, Principal
+from portico.domain.contract.request import SystemRequest
+from portico.domain.contract.response import SystemResponse
+from portico.domain.failures import Code, Failure
+from portico.domain.journal.events import (
     CorrelationContext,
     Event,
     ExecutionCompleted,
@@ -22,11 +22,11 @@ from app.domain.journal.events import (
     LiveDelta,
     StoredEvent,
 )
-from app.domain.lifecycle import Mode, State
-from app.entrypoints.http.app import create_app
-from app.orchestration.facade import CallOptions
-from app.ports.events import Subscription
-from app.settings import Settings
+from portico.domain.lifecycle import Mode, State
+from portico.entrypoints.http.app import create_app
+from portico.orchestration.facade import CallOptions
+from portico.ports.events import Subscription
+from portico.settings import Settings
 from tests.support.entropy import SeededEntropy
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"

@@ -16,17 +16,17 @@ from typing import Any, Literal
 import anyio
 import orjson
 
-from app.adapters.stores import codec
-from app.bootstrap.service import PATTERNS, Service, open_service
-from app.domain.access.principal import LOCAL
-from app.domain.contract.request import SystemRequest
-from app.domain.ids import DocumentId
-from app.domain.lifecycle import Mode
-from app.orchestration.executions import ExecutionView, ResumeAccepted, ResumeRequest
-from app.orchestration.facade import DocumentContent
-from app.orchestration.runtime.fork import ForkRequest
-from app.orchestration.runtime.handle import ExecutionHandle
-from app.settings import Settings
+from portico.adapters.stores import codec
+from portico.bootstrap.service import PATTERNS, Service, open_service
+from portico.domain.access.principal import LOCAL
+from portico.domain.contract.request import SystemRequest
+from portico.domain.ids import DocumentId
+from portico.domain.lifecycle import Mode
+from portico.orchestration.executions import ExecutionView, ResumeAccepted, ResumeRequest
+from portico.orchestration.facade import DocumentContent
+from portico.orchestration.runtime.fork import ForkRequest
+from portico.orchestration.runtime.handle import ExecutionHandle
+from portico.settings import Settings
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TABLES = ("executions", "commits", "suspensions", "sessions", "messages")

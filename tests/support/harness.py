@@ -6,24 +6,24 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from app.adapters.engines.scripted import ScriptedEngine
-from app.adapters.event_bus import EventBus
-from app.bootstrap.service import PATTERNS
-from app.capabilities.limits.quotas import Quotas
-from app.capabilities.limits.usage_meter import UsageMeter
-from app.capabilities.models.breaker import FailoverPolicy, ProviderHealth
-from app.capabilities.models.catalogue import EngineCatalogue
-from app.capabilities.models.tokens import LearningTokenEstimator
-from app.capabilities.prompting.registry import PromptRegistry, default_registry
-from app.capabilities.tools.executor import ToolExecutor
-from app.capabilities.tools.policy import ToolPolicy
-from app.capabilities.tools.registry import ToolRegistry
-from app.capabilities.tools.step_function import StepFunction
-from app.domain.access.limits import AccessLimits
-from app.domain.access.tool_policy import PolicyRules
-from app.domain.contract.request import SystemRequest
-from app.domain.contract.response import Suspension, SystemResponse
-from app.domain.journal.events import (
+from portico.adapters.engines.scripted import ScriptedEngine
+from portico.adapters.event_bus import EventBus
+from portico.bootstrap.service import PATTERNS
+from portico.capabilities.limits.quotas import Quotas
+from portico.capabilities.limits.usage_meter import UsageMeter
+from portico.capabilities.models.breaker import FailoverPolicy, ProviderHealth
+from portico.capabilities.models.catalogue import EngineCatalogue
+from portico.capabilities.models.tokens import LearningTokenEstimator
+from portico.capabilities.prompting.registry import PromptRegistry, default_registry
+from portico.capabilities.tools.executor import ToolExecutor
+from portico.capabilities.tools.policy import ToolPolicy
+from portico.capabilities.tools.registry import ToolRegistry
+from portico.capabilities.tools.step_function import StepFunction
+from portico.domain.access.limits import AccessLimits
+from portico.domain.access.tool_policy import PolicyRules
+from portico.domain.contract.request import SystemRequest
+from portico.domain.contract.response import Suspension, SystemResponse
+from portico.domain.journal.events import (
     RESUME_ANCHOR,
     Event,
     ExecutionResumed,
@@ -32,21 +32,21 @@ from app.domain.journal.events import (
     LiveDelta,
     StoredEvent,
 )
-from app.domain.journal.header import REVISION, EffectiveLimits, ExecutionHeader
-from app.domain.lifecycle import Mode, State
-from app.domain.token_prices import TokenPrices
-from app.orchestration.execution.context import RunContext
-from app.orchestration.execution.environment import Environment
-from app.orchestration.execution.execution import Execution
-from app.orchestration.execution.pattern import Pattern
-from app.orchestration.patterns.agent_loop import VERSION, agent_loop
-from app.orchestration.pipeline.stages import StageTimer
-from app.orchestration.runtime.driver import drive, replay
-from app.orchestration.runtime.resume import answer_step
-from app.ports.journal import ExecutionHistory
-from app.ports.model import Engine, EngineProfile
-from app.ports.runtime import Clock
-from app.ports.tool import Tool, ToolSource
+from portico.domain.journal.header import REVISION, EffectiveLimits, ExecutionHeader
+from portico.domain.lifecycle import Mode, State
+from portico.domain.token_prices import TokenPrices
+from portico.orchestration.execution.context import RunContext
+from portico.orchestration.execution.environment import Environment
+from portico.orchestration.execution.execution import Execution
+from portico.orchestration.execution.pattern import Pattern
+from portico.orchestration.patterns.agent_loop import VERSION, agent_loop
+from portico.orchestration.pipeline.stages import StageTimer
+from portico.orchestration.runtime.driver import drive, replay
+from portico.orchestration.runtime.resume import answer_step
+from portico.ports.journal import ExecutionHistory
+from portico.ports.model import Engine, EngineProfile
+from portico.ports.runtime import Clock
+from portico.ports.tool import Tool, ToolSource
 from tests.support.conversations import FixedConversations
 from tests.support.entropy import SeededEntropy
 from tests.support.inline_threads import InlineThreadPool

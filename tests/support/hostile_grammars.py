@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from app.capabilities.output.grammar.parser import MAX_GROUPS
+from portico.capabilities.output.grammar.parser import MAX_GROUPS
 
 KIB = 64
 WHOLE = KIB * 1024 - 100

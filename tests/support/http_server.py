@@ -13,7 +13,7 @@ from anyio.abc import SocketStream
 from starlette.applications import Starlette
 from uvicorn.server import ServerState
 
-from app.entrypoints.http.protocol import BoundedProtocol
+from portico.entrypoints.http.protocol import BoundedProtocol
 
 
 @dataclass

@@ -1,9 +1,9 @@
 """An answer validator without processes: virtual time stands still while it validates."""
 
-from app.capabilities.answer_contract import AnswerContract
-from app.domain.contract.request import OutputContract
-from app.domain.contract.rules import AnswerContent
-from app.domain.journal.outcomes import AnswerValidated
+from portico.capabilities.answer_contract import AnswerContract
+from portico.domain.contract.request import OutputContract
+from portico.domain.contract.rules import AnswerContent
+from portico.domain.journal.outcomes import AnswerValidated
 
 
 class InlineAnswerValidator:

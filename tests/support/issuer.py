@@ -15,7 +15,7 @@ from anyio.abc import SocketAttribute, SocketStream
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm, get_default_algorithms
 
-from app.adapters.system import SystemClock
+from portico.adapters.system import SystemClock
 
 ISSUER = "https://id.example.org/"
 AUDIENCE = "portico"

@@ -4,10 +4,10 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from app.adapters.engines.scripted import ScriptedEngine
-from app.domain.model_call import EngineCall, Reply
-from app.ports.model import EngineProfile, Progress
-from app.ports.runtime import Clock
+from portico.adapters.engines.scripted import ScriptedEngine
+from portico.domain.model_call import EngineCall, Reply
+from portico.ports.model import EngineProfile, Progress
+from portico.ports.runtime import Clock
 from tests.support.harness import profile
 
 ScriptEntry = Callable[[int], Mapping[str, Any]]

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from app.domain.access.api_key import ApiKey
-from app.domain.access.principal import KEY_DEFAULT, Permissions
-from app.domain.failures import Code, StorageFailure
-from app.domain.ids import KeyId, TenantId, UserId
-from app.ports.access import StoredKey
+from portico.domain.access.api_key import ApiKey
+from portico.domain.access.principal import KEY_DEFAULT, Permissions
+from portico.domain.failures import Code, StorageFailure
+from portico.domain.ids import KeyId, TenantId, UserId
+from portico.ports.access import StoredKey
 from tests.support.virtual_time import EPOCH
 
 

@@ -18,7 +18,7 @@ import orjson
 from genai_prices.data_snapshot import get_snapshot
 from genai_prices.types import ClauseAnd, ClauseEquals, ClauseOr, ClauseStartsWith, ModelInfo, Provider, TieredPrices
 
-TABLE: Final = Path(__file__).parents[2] / "app" / "settings" / "known_models.json"
+TABLE: Final = Path(__file__).parents[2] / "app" / "portico" / "settings" / "known_models.json"
 PROVIDERS: Final = {"openai": "openai", "anthropic": "anthropic", "gemini": "google"}
 """The provider of the package, by scheme."""
 _NO_TEXT: Final = re.compile(

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from app.adapters.stores.access.limits import MemoryLimitStore
-from app.domain.access.limits import Rate
-from app.domain.failures import Code, StorageFailure
-from app.ports.limits import RateLease, UsageCounts, UsageFilter, UsageGroup, UsageKey
-from app.ports.runtime import Clock
+from portico.adapters.stores.access.limits import MemoryLimitStore
+from portico.domain.access.limits import Rate
+from portico.domain.failures import Code, StorageFailure
+from portico.ports.limits import RateLease, UsageCounts, UsageFilter, UsageGroup, UsageKey
+from portico.ports.runtime import Clock
 from tests.support.stored_journal import InMemoryDatabase
 
 

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Mapping
 
-from app.domain.access.principal import Principal
-from app.domain.ids import DocumentId
-from app.domain.memory import EmbeddingCharge, FoundChunk, LegState, MemorySearchResult
+from portico.domain.access.principal import Principal
+from portico.domain.ids import DocumentId
+from portico.domain.memory import EmbeddingCharge, FoundChunk, LegState, MemorySearchResult
 
 
 class FixedMemory:

@@ -5,16 +5,16 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.adapters.engines.scripted import ScriptedEngine
-from app.domain.contract.request import SystemRequest
-from app.domain.contract.response import SystemResponse
-from app.domain.journal.events import PassEnd
-from app.domain.lifecycle import Mode
-from app.domain.model_call import EngineCall, Reply
-from app.orchestration.planning.plan_mode import make_plan, run_plan
-from app.ports.journal import ExecutionHistory
-from app.ports.model import EngineProfile, Progress
-from app.ports.runtime import Clock
+from portico.adapters.engines.scripted import ScriptedEngine
+from portico.domain.contract.request import SystemRequest
+from portico.domain.contract.response import SystemResponse
+from portico.domain.journal.events import PassEnd
+from portico.domain.lifecycle import Mode
+from portico.domain.model_call import EngineCall, Reply
+from portico.orchestration.planning.plan_mode import make_plan, run_plan
+from portico.ports.journal import ExecutionHistory
+from portico.ports.model import EngineProfile, Progress
+from portico.ports.runtime import Clock
 from tests.support.harness import Harness, chat_request, profile, replay_offline
 from tests.support.plans import NATIVE, events_of
 

@@ -5,19 +5,19 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from app.adapters.engines.scripted import ScriptedEngine
-from app.adapters.tools.builtin import BUILTIN_TOOLS
-from app.domain.contract.request import SystemRequest
-from app.domain.contract.response import StepReport, SystemResponse
-from app.domain.failures import Code
-from app.domain.journal.events import Event
-from app.domain.lifecycle import Mode
-from app.domain.model_call import EngineCall, Reply
-from app.orchestration.patterns.plan_executor import plan_executor
-from app.orchestration.planning.planner import make_plan
-from app.ports.journal import ExecutionHistory
-from app.ports.model import EngineCapabilities, EngineProfile, Progress
-from app.ports.runtime import Clock
+from portico.adapters.engines.scripted import ScriptedEngine
+from portico.adapters.tools.builtin import BUILTIN_TOOLS
+from portico.domain.contract.request import SystemRequest
+from portico.domain.contract.response import StepReport, SystemResponse
+from portico.domain.failures import Code
+from portico.domain.journal.events import Event
+from portico.domain.lifecycle import Mode
+from portico.domain.model_call import EngineCall, Reply
+from portico.orchestration.patterns.plan_executor import plan_executor
+from portico.orchestration.planning.planner import make_plan
+from portico.ports.journal import ExecutionHistory
+from portico.ports.model import EngineCapabilities, EngineProfile, Progress
+from portico.ports.runtime import Clock
 from tests.support.harness import Harness, chat_request, make_harness, profile, replay_offline
 
 SCHEMA = {"type": "object", "required": ["size"], "properties": {"size": {"enum": ["small", "large"]}}}

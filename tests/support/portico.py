@@ -6,9 +6,9 @@ from typing import Any
 
 import orjson
 
-from app.bootstrap.service import Service
-from app.entrypoints.http.app import create_app
-from app.settings import Settings
+from portico.bootstrap.service import Service
+from portico.entrypoints.http.app import create_app
+from portico.settings import Settings
 from tests.support.http_server import HttpAnswer, RunningServer, request_bytes, running_server
 
 EVENTS = {"Accept": "text/event-stream"}

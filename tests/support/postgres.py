@@ -13,9 +13,9 @@ from uuid import uuid4
 
 import asyncpg
 
-from app.adapters.stores.database import Transaction
-from app.adapters.stores.postgres import PostgresDatabase, PostgresTimeouts, open_postgres
-from app.adapters.stores.schema import metadata
+from portico.adapters.stores.database import Transaction
+from portico.adapters.stores.postgres import PostgresDatabase, PostgresTimeouts, open_postgres
+from portico.adapters.stores.schema import metadata
 from tests.support.entropy import SeededEntropy
 from tests.support.virtual_time import VirtualClock, VirtualTimeLoop
 

@@ -12,7 +12,7 @@ import anyio
 import httpx2
 import yaml
 
-from app.adapters.system import SystemClock
+from portico.adapters.system import SystemClock
 from tests.support.prometheus import ROOT, prometheus_program
 
 CONFIGURATION = ROOT / "deploy" / "observability"

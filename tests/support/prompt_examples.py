@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.capabilities.prompting.definition import PromptId
+from portico.capabilities.prompting.definition import PromptId
 
 FERRIES: dict[str, Any] = {"name": "find_ferries", "description": "Lists the ferries of a day."}
 PARAMETERS: dict[str, Any] = {"type": "object", "required": ["day"], "properties": {"day": {"type": "string"}}}

@@ -2,36 +2,40 @@
 
 from typing import Any
 
-from app.capabilities.prompting.definition import EmptyInput, PromptId, PromptInput
-from app.capabilities.prompting.prompts.answer import AnswerSynthesisInput
-from app.capabilities.prompting.prompts.assessment import (
+from portico.capabilities.prompting.definition import EmptyInput, PromptId, PromptInput
+from portico.capabilities.prompting.prompts.answer import AnswerSynthesisInput
+from portico.capabilities.prompting.prompts.assessment import (
     AnswerJudgementInput,
     ConvergenceAssessmentInput,
     InputJudgementInput,
     SemanticCheckInput,
     SemanticIssue,
 )
-from app.capabilities.prompting.prompts.output_format import (
+from portico.capabilities.prompting.prompts.output_format import (
     GrammarContractInput,
     StructuredContractInput,
     StructuredViolationsInput,
 )
-from app.capabilities.prompting.prompts.planning import STEP_TYPE_DESCRIPTIONS, PlanGenerationInput
-from app.capabilities.prompting.prompts.recursion import (
+from portico.capabilities.prompting.prompts.planning import STEP_TYPE_DESCRIPTIONS, PlanGenerationInput
+from portico.capabilities.prompting.prompts.recursion import (
     ReasoningStepInput,
     RecursivePlanGenerationInput,
     RecursiveRefinementInput,
     RecursiveSubplanGenerationInput,
 )
-from app.capabilities.prompting.prompts.repair import (
+from portico.capabilities.prompting.prompts.repair import (
     RepairJsonInput,
     RepairMissingToolInput,
     RepairPlanInput,
     RepairToolCallInput,
 )
-from app.capabilities.prompting.prompts.retrieval import QuotedChunk, RetrievedContextInput
-from app.capabilities.prompting.prompts.summary import EarlierTurnsInput, SessionSummaryInput
-from app.capabilities.prompting.prompts.task_profile import DEFAULT_PROFILE, TaskProfileInput, TaskProfileUpdateInput
+from portico.capabilities.prompting.prompts.retrieval import QuotedChunk, RetrievedContextInput
+from portico.capabilities.prompting.prompts.summary import EarlierTurnsInput, SessionSummaryInput
+from portico.capabilities.prompting.prompts.task_profile import (
+    DEFAULT_PROFILE,
+    TaskProfileInput,
+    TaskProfileUpdateInput,
+)
 
 
 def prompt_inputs(text: str) -> dict[PromptId, PromptInput]:

@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from app.domain.contract.request import SystemRequest
-from app.orchestration.execution.pattern import Pattern
-from app.orchestration.flow import AgentConfig, Context, FlowGraph, flow
-from app.orchestration.flow.flow_loop import flow_pattern
-from app.orchestration.flow.served_flow import ServedFlow
+from portico.domain.contract.request import SystemRequest
+from portico.orchestration.execution.pattern import Pattern
+from portico.orchestration.flow import AgentConfig, Context, FlowGraph, flow
+from portico.orchestration.flow.flow_loop import flow_pattern
+from portico.orchestration.flow.served_flow import ServedFlow
 from tests.support import example_flows as examples
 from tests.support.chaos import TOOLS, ToolActions
 

@@ -4,12 +4,12 @@ import json
 from random import Random
 from typing import Any
 
-from app.domain.contract.messages import ToolCall
-from app.domain.contract.request import SystemRequest
-from app.domain.contract.response import TokenUsage
-from app.domain.model_call import EngineCall, Reply
-from app.ports.model import EngineError, EngineProfile, Progress
-from app.ports.runtime import Clock
+from portico.domain.contract.messages import ToolCall
+from portico.domain.contract.request import SystemRequest
+from portico.domain.contract.response import TokenUsage
+from portico.domain.model_call import EngineCall, Reply
+from portico.ports.model import EngineError, EngineProfile, Progress
+from portico.ports.runtime import Clock
 from tests.support.chaos import FAULTS, FORMED, TOOLS, ToolActions
 from tests.support.harness import Harness, make_harness, profile
 from tests.support.passes import AGREED, PHASES, PROFILE, reasoning

@@ -3,7 +3,7 @@
 from random import Random
 from typing import Any
 
-from app.domain.contract.request import SystemRequest
+from portico.domain.contract.request import SystemRequest
 from tests.support.chaos import TOOLS
 from tests.support.plans import SCHEMA, plan_request
 

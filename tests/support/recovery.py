@@ -5,14 +5,14 @@ from typing import Any, Protocol
 
 import anyio
 
-from app.domain.contract.request import SystemRequest
-from app.domain.contract.response import SystemResponse
-from app.domain.failures import Code
-from app.domain.journal.events import StepEnd, StepStart, StoredEvent
-from app.domain.lifecycle import State
-from app.orchestration.patterns.agent_loop import agent_loop
-from app.ports.journal import ExecutionHistory
-from app.ports.runtime import Clock
+from portico.domain.contract.request import SystemRequest
+from portico.domain.contract.response import SystemResponse
+from portico.domain.failures import Code
+from portico.domain.journal.events import StepEnd, StepStart, StoredEvent
+from portico.domain.lifecycle import State
+from portico.orchestration.patterns.agent_loop import agent_loop
+from portico.ports.journal import ExecutionHistory
+from portico.ports.runtime import Clock
 from tests.support.chaos import ToolActions, chaos_harness
 from tests.support.harness import Harness, replay_offline, response_of, watch_commits
 from tests.support.virtual_time import VirtualClock

@@ -167,7 +167,7 @@ def _start(url: str, folder: Path, number: int) -> "subprocess.Popen[str]":
     }
     with (folder / f"replica-{number}.log").open("w") as log:
         return subprocess.Popen(
-            [sys.executable, "-u", "-m", "app", "serve", "--port", "0"],
+            [sys.executable, "-u", "-m", "portico", "serve", "--port", "0"],
             cwd=folder,
             env=ours,
             stdout=subprocess.PIPE,

@@ -5,19 +5,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from app.adapters.engines.scripted import ScriptedEngine
-from app.adapters.tools.builtin import BUILTIN_TOOLS
-from app.bootstrap.service import PATTERNS
-from app.domain.failures import Code
-from app.domain.lifecycle import Mode
-from app.domain.model_call import EngineCall, Reply
-from app.domain.token_prices import TokenPrices
-from app.orchestration.flow import Context
-from app.orchestration.flow.flow_loop import flow_loop
-from app.orchestration.flow.served_flow import ServedFlow
-from app.orchestration.planning.planner import make_plan
-from app.ports.model import Progress
-from app.ports.runtime import Clock
+from portico.adapters.engines.scripted import ScriptedEngine
+from portico.adapters.tools.builtin import BUILTIN_TOOLS
+from portico.bootstrap.service import PATTERNS
+from portico.domain.failures import Code
+from portico.domain.lifecycle import Mode
+from portico.domain.model_call import EngineCall, Reply
+from portico.domain.token_prices import TokenPrices
+from portico.orchestration.flow import Context
+from portico.orchestration.flow.flow_loop import flow_loop
+from portico.orchestration.flow.served_flow import ServedFlow
+from portico.orchestration.planning.planner import make_plan
+from portico.ports.model import Progress
+from portico.ports.runtime import Clock
 from tests.support import example_flows
 from tests.support.harness import Harness, make_harness, profile
 

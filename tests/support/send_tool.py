@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from app.capabilities.tools.definition import tool
-from app.domain.tools import SideEffects
-from app.ports.tool import ToolError
+from portico.capabilities.tools.definition import tool
+from portico.domain.tools import SideEffects
+from portico.ports.tool import ToolError
 from tests.support.virtual_time import VirtualClock
 
 SEND = {"tool_calls": [{"name": "send", "arguments": {"to": "bob"}}]}

@@ -2,7 +2,7 @@
 
 import anyio
 
-from app.bootstrap.service import Service
+from portico.bootstrap.service import Service
 from tests.support.fake_service import FakeRunning, FakeService
 from tests.support.http_server import RunningServer
 

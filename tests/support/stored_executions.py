@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.access.principal import LOCAL, AccessScope
-from app.domain.failures import Code, RequestFailure
-from app.domain.journal.events import Event, ExecutionSuspended, LifecycleTransition
-from app.domain.journal.header import ExecutionHeader
-from app.domain.journal.outcomes import RecordedStep, SuspensionAnswer
-from app.domain.lifecycle import State
-from app.ports.storage import OpenSuspension, OtherUsers, SuspensionFilter
+from portico.domain.access.principal import LOCAL, AccessScope
+from portico.domain.failures import Code, RequestFailure
+from portico.domain.journal.events import Event, ExecutionSuspended, LifecycleTransition
+from portico.domain.journal.header import ExecutionHeader
+from portico.domain.journal.outcomes import RecordedStep, SuspensionAnswer
+from portico.domain.lifecycle import State
+from portico.ports.storage import OpenSuspension, OtherUsers, SuspensionFilter
 from tests.support.examples import (
     SUSPENSION,
     header,

@@ -17,17 +17,17 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import orjson
 from pydantic import BaseModel, JsonValue
 
-from app.adapters.stores import codec
-from app.adapters.stores.schema import metadata
-from app.domain.contract.messages import Message, ModelMessage
-from app.domain.contract.request import ExecutionHints
-from app.domain.contract.response import Suspension, SystemResponse
-from app.domain.failures import Code
-from app.domain.journal.events import CorrelationContext, Event, StoredEvent
-from app.domain.journal.fork import Fork
-from app.domain.journal.header import ExecutionHeader
-from app.domain.journal.outcomes import RecordedStep
-from app.domain.lifecycle import State
+from portico.adapters.stores import codec
+from portico.adapters.stores.schema import metadata
+from portico.domain.contract.messages import Message, ModelMessage
+from portico.domain.contract.request import ExecutionHints
+from portico.domain.contract.response import Suspension, SystemResponse
+from portico.domain.failures import Code
+from portico.domain.journal.events import CorrelationContext, Event, StoredEvent
+from portico.domain.journal.fork import Fork
+from portico.domain.journal.header import ExecutionHeader
+from portico.domain.journal.outcomes import RecordedStep
+from portico.domain.lifecycle import State
 from tests.support.examples import EVENTS, OUTCOMES, SUSPENSION, correlation, header, response
 from tests.support.virtual_time import EPOCH
 

@@ -11,23 +11,23 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, TypeVar
 
-from app.adapters.stores.database import Transaction, execute
-from app.adapters.stores.history import COMMITS_OF_TENANT, history_of_rows
-from app.adapters.stores.journal.group_commit import CommitBatch, apply_batch
-from app.adapters.stores.journal.rows import number_events, whole_execution
-from app.adapters.stores.journal.stored_journal import JournalConfig, StoredJournal
-from app.adapters.stores.journal.writer import GroupWriter, QueuedCommit, WriterCallbacks, WriterLimits
-from app.adapters.stores.schema_upgrade import upgrade_sql
-from app.adapters.stores.sqlite import run_transaction
-from app.domain.contract.messages import Message
-from app.domain.failures import Failure
-from app.domain.journal.events import UnnumberedEvent
-from app.domain.journal.header import ExecutionHeader
-from app.domain.journal.outcomes import RecordedStep
-from app.domain.journal.status import ExecutionStatus
-from app.ports.events import EventSink
-from app.ports.journal import ExecutionHistory
-from app.ports.runtime import Clock
+from portico.adapters.stores.database import Transaction, execute
+from portico.adapters.stores.history import COMMITS_OF_TENANT, history_of_rows
+from portico.adapters.stores.journal.group_commit import CommitBatch, apply_batch
+from portico.adapters.stores.journal.rows import number_events, whole_execution
+from portico.adapters.stores.journal.stored_journal import JournalConfig, StoredJournal
+from portico.adapters.stores.journal.writer import GroupWriter, QueuedCommit, WriterCallbacks, WriterLimits
+from portico.adapters.stores.schema_upgrade import upgrade_sql
+from portico.adapters.stores.sqlite import run_transaction
+from portico.domain.contract.messages import Message
+from portico.domain.failures import Failure
+from portico.domain.journal.events import UnnumberedEvent
+from portico.domain.journal.header import ExecutionHeader
+from portico.domain.journal.outcomes import RecordedStep
+from portico.domain.journal.status import ExecutionStatus
+from portico.ports.events import EventSink
+from portico.ports.journal import ExecutionHistory
+from portico.ports.runtime import Clock
 
 T = TypeVar("T")
 OWNER = "replica"

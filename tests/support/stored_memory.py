@@ -2,20 +2,20 @@
 
 from dataclasses import dataclass, field
 
-from app.adapters.stores.database import Database
-from app.adapters.stores.memory.documents import DatabaseDocuments, DatabaseEmbeddingQueue
-from app.adapters.stores.memory.index import DatabaseMemoryIndex
-from app.capabilities.memory.chunks import index_chunks
-from app.capabilities.memory.document_embedder import DocumentEmbedder
-from app.capabilities.memory.embedder import Embedder, HashedNgramEmbedder
-from app.capabilities.memory.search import HybridSearch
-from app.capabilities.memory.vector_cache import VectorCache
-from app.domain.access.principal import Principal
-from app.domain.fingerprints import digest
-from app.domain.ids import DocumentId
-from app.domain.memory import private_scope, shared_scope
-from app.ports.memory import DocumentKey, NewDocument
-from app.ports.runtime import Clock
+from portico.adapters.stores.database import Database
+from portico.adapters.stores.memory.documents import DatabaseDocuments, DatabaseEmbeddingQueue
+from portico.adapters.stores.memory.index import DatabaseMemoryIndex
+from portico.capabilities.memory.chunks import index_chunks
+from portico.capabilities.memory.document_embedder import DocumentEmbedder
+from portico.capabilities.memory.embedder import Embedder, HashedNgramEmbedder
+from portico.capabilities.memory.search import HybridSearch
+from portico.capabilities.memory.vector_cache import VectorCache
+from portico.domain.access.principal import Principal
+from portico.domain.fingerprints import digest
+from portico.domain.ids import DocumentId
+from portico.domain.memory import private_scope, shared_scope
+from portico.ports.memory import DocumentKey, NewDocument
+from portico.ports.runtime import Clock
 from tests.support.entropy import SeededEntropy
 from tests.support.inline_threads import InlineThreadPool
 

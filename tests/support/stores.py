@@ -9,16 +9,16 @@ from typing import TypeVar
 
 import pytest
 
-from app.adapters.stores.database import Database
-from app.adapters.stores.erasure import DatabaseRecords
-from app.adapters.stores.executions.store import DatabaseExecutionStore
-from app.adapters.stores.journal.stored_journal import JournalConfig, StoredJournal, open_journal
-from app.adapters.stores.journal.writer import WriterCallbacks, WriterLimits
-from app.adapters.stores.sessions import DatabaseSessions
-from app.adapters.stores.sqlite import open_sqlite
-from app.domain.failures import Failure
-from app.domain.journal.events import LiveDelta, StoredEvent
-from app.ports.runtime import Clock
+from portico.adapters.stores.database import Database
+from portico.adapters.stores.erasure import DatabaseRecords
+from portico.adapters.stores.executions.store import DatabaseExecutionStore
+from portico.adapters.stores.journal.stored_journal import JournalConfig, StoredJournal, open_journal
+from portico.adapters.stores.journal.writer import WriterCallbacks, WriterLimits
+from portico.adapters.stores.sessions import DatabaseSessions
+from portico.adapters.stores.sqlite import open_sqlite
+from portico.domain.failures import Failure
+from portico.domain.journal.events import LiveDelta, StoredEvent
+from portico.ports.runtime import Clock
 from tests.support.postgres import open_empty_postgres
 
 T = TypeVar("T")

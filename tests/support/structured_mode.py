@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
-from app.domain.contract.request import SystemRequest
-from app.domain.lifecycle import Mode
-from app.ports.model import EngineCapabilities
+from portico.domain.contract.request import SystemRequest
+from portico.domain.lifecycle import Mode
+from portico.ports.model import EngineCapabilities
 from tests.support.harness import chat_request
 
 SCHEMA = {

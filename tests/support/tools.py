@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from app.domain.contract.messages import ToolCall
-from app.domain.tools import Availability, SideEffects, ToolDefinition, ToolInfo
-from app.ports.tool import ToolContext
+from portico.domain.contract.messages import ToolCall
+from portico.domain.tools import Availability, SideEffects, ToolDefinition, ToolInfo
+from portico.ports.tool import ToolContext
 
 ToolBody = Callable[[Mapping[str, Any], ToolContext], Awaitable[str]]
 ANY_OBJECT: Mapping[str, Any] = {"type": "object"}

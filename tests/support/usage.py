@@ -6,22 +6,22 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from app.bootstrap.service import PATTERNS
-from app.capabilities.models.context_window import count_tokens
-from app.capabilities.models.tokens import UNCORRECTED
-from app.domain.contract.messages import ToolCall
-from app.domain.contract.quote import Quote
-from app.domain.contract.request import SystemRequest
-from app.domain.contract.response import NO_USAGE, SystemResponse, TokenUsage
-from app.domain.failures import Code
-from app.domain.journal.events import FallbackTransition, InferenceStart, LifecycleTransition
-from app.domain.lifecycle import Mode
-from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
-from app.orchestration.planning.plan_mode import make_plan
-from app.orchestration.quote import QuoteCalculator
-from app.ports.journal import ExecutionHistory
-from app.ports.model import EngineCapabilities, EngineError, EngineProfile, Progress
-from app.ports.runtime import Clock
+from portico.bootstrap.service import PATTERNS
+from portico.capabilities.models.context_window import count_tokens
+from portico.capabilities.models.tokens import UNCORRECTED
+from portico.domain.contract.messages import ToolCall
+from portico.domain.contract.quote import Quote
+from portico.domain.contract.request import SystemRequest
+from portico.domain.contract.response import NO_USAGE, SystemResponse, TokenUsage
+from portico.domain.failures import Code
+from portico.domain.journal.events import FallbackTransition, InferenceStart, LifecycleTransition
+from portico.domain.lifecycle import Mode
+from portico.domain.model_call import AttemptFailureReason, EngineCall, Reply
+from portico.orchestration.planning.plan_mode import make_plan
+from portico.orchestration.quote import QuoteCalculator
+from portico.ports.journal import ExecutionHistory
+from portico.ports.model import EngineCapabilities, EngineError, EngineProfile, Progress
+from portico.ports.runtime import Clock
 from tests.support.chaos import TOOLS, ToolActions
 from tests.support.harness import POLICY, Harness, chat_request, make_harness, profile
 

@@ -4,14 +4,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from app.domain.contract.request import SystemRequest
-from app.domain.contract.response import SystemResponse
-from app.domain.lifecycle import Mode
-from app.orchestration.patterns.agent_loop import agent_loop
-from app.orchestration.patterns.redundant_loop import redundant_loop
-from app.orchestration.patterns.specialized_loop import specialized_loop
-from app.ports.journal import ExecutionHistory
-from app.ports.model import EngineCapabilities
+from portico.domain.contract.request import SystemRequest
+from portico.domain.contract.response import SystemResponse
+from portico.domain.lifecycle import Mode
+from portico.orchestration.patterns.agent_loop import agent_loop
+from portico.orchestration.patterns.redundant_loop import redundant_loop
+from portico.orchestration.patterns.specialized_loop import specialized_loop
+from portico.ports.journal import ExecutionHistory
+from portico.ports.model import EngineCapabilities
 from tests.support.harness import Harness, chat_request, replay_offline
 from tests.support.judges import judgement
 from tests.support.recovery import is_complete_log, open_starts

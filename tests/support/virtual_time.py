@@ -23,7 +23,7 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from typing import Any
 
-from app.adapters.system import SystemClock
+from portico.adapters.system import SystemClock
 
 GRACE = 0.005
 QUIET_GRACE = 0.001

@@ -16,24 +16,24 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal, TypeAlias
 
-from app.adapters.event_bus import EventBus
-from app.adapters.runners.fair_queue import QueueLimits
-from app.adapters.runners.local import LocalRunner
-from app.adapters.runners.task_pool import open_task_pool
-from app.adapters.stores.database import Database, Transaction
-from app.adapters.stores.executions.store import DatabaseExecutionStore
-from app.adapters.stores.journal.stored_journal import JournalConfig, StoredJournal, open_journal
-from app.adapters.stores.journal.writer import WriterCallbacks, WriterLimits
-from app.adapters.stores.sqlite import open_sqlite
-from app.bootstrap.service import PATTERNS
-from app.domain.contract.request import SystemRequest
-from app.domain.contract.response import Durability
-from app.domain.failures import Failure
-from app.domain.journal.events import LiveDelta, StoredEvent
-from app.domain.lifecycle import Mode
-from app.orchestration.runtime.launcher import Launcher
-from app.orchestration.runtime.recovery import Recovery
-from app.ports.journal import ExecutionHistory
+from portico.adapters.event_bus import EventBus
+from portico.adapters.runners.fair_queue import QueueLimits
+from portico.adapters.runners.local import LocalRunner
+from portico.adapters.runners.task_pool import open_task_pool
+from portico.adapters.stores.database import Database, Transaction
+from portico.adapters.stores.executions.store import DatabaseExecutionStore
+from portico.adapters.stores.journal.stored_journal import JournalConfig, StoredJournal, open_journal
+from portico.adapters.stores.journal.writer import WriterCallbacks, WriterLimits
+from portico.adapters.stores.sqlite import open_sqlite
+from portico.bootstrap.service import PATTERNS
+from portico.domain.contract.request import SystemRequest
+from portico.domain.contract.response import Durability
+from portico.domain.failures import Failure
+from portico.domain.journal.events import LiveDelta, StoredEvent
+from portico.domain.lifecycle import Mode
+from portico.orchestration.runtime.launcher import Launcher
+from portico.orchestration.runtime.recovery import Recovery
+from portico.ports.journal import ExecutionHistory
 from tests.support.chaos import ToolActions, chaos_harness
 from tests.support.harness import Harness, chat_request, fail_on_fault
 from tests.support.postgres import open_real_time_postgres

@@ -12,12 +12,12 @@ from typing import IO, get_args
 
 import pytest
 
-from app.adapters.stores.executions.store import DatabaseExecutionStore
-from app.domain.access.principal import LOCAL
-from app.domain.contract.response import Durability
-from app.domain.lifecycle import TERMINAL, State
-from app.ports.journal import ExecutionHistory
-from app.ports.storage import StoredExecution
+from portico.adapters.stores.executions.store import DatabaseExecutionStore
+from portico.domain.access.principal import LOCAL
+from portico.domain.contract.response import Durability
+from portico.domain.lifecycle import TERMINAL, State
+from portico.ports.journal import ExecutionHistory
+from portico.ports.storage import StoredExecution
 from tests.support.harness import EventLog, replay_offline
 from tests.support.recovery import is_complete_log, open_starts
 from tests.support.seeds import new_seeds

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from app.adapters.access.api_keys import MAX_AGE_S, USE_INTERVAL_S, ApiKeys
-from app.adapters.access.authenticators import BearerAuthenticator, NoAuthentication
-from app.adapters.access.bootstrap_key import CHECK_INTERVAL_S, BootstrapKey
-from app.domain.access.api_key import ApiKey
-from app.domain.access.principal import LOCAL, Principal
-from app.domain.failures import AccessFailure, Code, StorageFailure
-from app.domain.ids import KeyId, TenantId, UserId
-from app.ports.runtime import Clock
+from portico.adapters.access.api_keys import MAX_AGE_S, USE_INTERVAL_S, ApiKeys
+from portico.adapters.access.authenticators import BearerAuthenticator, NoAuthentication
+from portico.adapters.access.bootstrap_key import CHECK_INTERVAL_S, BootstrapKey
+from portico.domain.access.api_key import ApiKey
+from portico.domain.access.principal import LOCAL, Principal
+from portico.domain.failures import AccessFailure, Code, StorageFailure
+from portico.domain.ids import KeyId, TenantId, UserId
+from portico.ports.runtime import Clock
 from tests.support.keys import MemoryKeys, api_key, stored
 
 KEY = api_key()

@@ -7,11 +7,11 @@ import anyio
 import orjson
 import pytest
 
-from app.adapters.access.key_set_client import FETCH_S, open_key_set_client
-from app.adapters.access.key_sets import FIRST_RETRY_S, FRESH_S, RETRY_S, STALE_S, WAIT_S, KeySets
-from app.adapters.access.verification_key import MAX_BYTES, KeySetError
-from app.domain.failures import AccessFailure, Code
-from app.ports.runtime import Clock
+from portico.adapters.access.key_set_client import FETCH_S, open_key_set_client
+from portico.adapters.access.key_sets import FIRST_RETRY_S, FRESH_S, RETRY_S, STALE_S, WAIT_S, KeySets
+from portico.adapters.access.verification_key import MAX_BYTES, KeySetError
+from portico.domain.failures import AccessFailure, Code
+from portico.ports.runtime import Clock
 from tests.support.issuer import SigningKey, ec_key, key_set, rsa_key, running_issuer
 
 OLD, NEW = rsa_key("old"), ec_key("new")

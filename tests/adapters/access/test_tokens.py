@@ -8,11 +8,11 @@ import anyio
 import orjson
 import pytest
 
-from app.adapters.access.key_sets import KeySets
-from app.adapters.access.tokens import MAX_TOKEN_BYTES, TokenRules, Tokens
-from app.domain.access.principal import Permissions
-from app.domain.failures import AccessFailure, Code
-from app.ports.runtime import Clock
+from portico.adapters.access.key_sets import KeySets
+from portico.adapters.access.tokens import MAX_TOKEN_BYTES, TokenRules, Tokens
+from portico.domain.access.principal import Permissions
+from portico.domain.failures import AccessFailure, Code
+from portico.ports.runtime import Clock
 from tests.support.issuer import (
     AUDIENCE,
     ISSUER,

@@ -9,17 +9,17 @@ from typing import Any
 
 import orjson
 
-from app.adapters.engines.anthropic.dialect import AnthropicDialect
-from app.adapters.engines.dialect import Dialect, EncodedRequest
-from app.adapters.engines.gemini.dialect import GeminiDialect
-from app.adapters.engines.http.engine import Endpoint, HttpEngine, ReplyLimits
-from app.adapters.engines.ollama.dialect import OllamaDialect
-from app.adapters.engines.openai.chat_completions import ChatCompletionsDialect
-from app.adapters.engines.openai.responses import ResponsesDialect
-from app.adapters.engines.timeouts import Timeouts
-from app.domain.contract.request import ExecutionHints
-from app.domain.model_call import EngineCall, Reply
-from app.ports.model import EngineError
+from portico.adapters.engines.anthropic.dialect import AnthropicDialect
+from portico.adapters.engines.dialect import Dialect, EncodedRequest
+from portico.adapters.engines.gemini.dialect import GeminiDialect
+from portico.adapters.engines.http.engine import Endpoint, HttpEngine, ReplyLimits
+from portico.adapters.engines.ollama.dialect import OllamaDialect
+from portico.adapters.engines.openai.chat_completions import ChatCompletionsDialect
+from portico.adapters.engines.openai.responses import ResponsesDialect
+from portico.adapters.engines.timeouts import Timeouts
+from portico.domain.contract.request import ExecutionHints
+from portico.domain.model_call import EngineCall, Reply
+from portico.ports.model import EngineError
 from tests.adapters.engines.cases import DICE, NOW
 from tests.adapters.engines.dialects import DIALECTS, DialectCase
 from tests.adapters.engines.engine_calls import HELLO, KEY

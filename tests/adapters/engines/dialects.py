@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from app.adapters.engines.anthropic.dialect import AnthropicDialect
-from app.adapters.engines.dialect import Dialect
-from app.adapters.engines.gemini.dialect import GeminiDialect
-from app.adapters.engines.ollama.dialect import OllamaDialect
-from app.adapters.engines.openai.chat_completions import ChatCompletionsDialect
-from app.adapters.engines.openai.responses import ResponsesDialect
-from app.ports.model import EngineCapabilities, EngineProfile
+from portico.adapters.engines.anthropic.dialect import AnthropicDialect
+from portico.adapters.engines.dialect import Dialect
+from portico.adapters.engines.gemini.dialect import GeminiDialect
+from portico.adapters.engines.ollama.dialect import OllamaDialect
+from portico.adapters.engines.openai.chat_completions import ChatCompletionsDialect
+from portico.adapters.engines.openai.responses import ResponsesDialect
+from portico.ports.model import EngineCapabilities, EngineProfile
 from tests.adapters.engines.cases import OpaqueBlocks
 
 

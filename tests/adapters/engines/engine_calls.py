@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.dialect import Dialect
-from app.adapters.engines.http.engine import Endpoint, HttpEngine
-from app.adapters.engines.openai.chat_completions import ChatCompletionsDialect
-from app.adapters.engines.timeouts import Timeouts
-from app.adapters.engines.wire.reply_builder import ReplyBuilder
-from app.domain.contract.messages import Message
-from app.domain.contract.request import ExecutionHints
-from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
-from app.domain.tools import ToolDefinition
-from app.ports.model import EngineError, EngineProfile
+from portico.adapters.engines.dialect import Dialect
+from portico.adapters.engines.http.engine import Endpoint, HttpEngine
+from portico.adapters.engines.openai.chat_completions import ChatCompletionsDialect
+from portico.adapters.engines.timeouts import Timeouts
+from portico.adapters.engines.wire.reply_builder import ReplyBuilder
+from portico.domain.contract.messages import Message
+from portico.domain.contract.request import ExecutionHints
+from portico.domain.model_call import AttemptFailureReason, EngineCall, Reply
+from portico.domain.tools import ToolDefinition
+from portico.ports.model import EngineError, EngineProfile
 from tests.support.emulators.server import http_engine
 
 KEY = "sk-canary-5f0c"

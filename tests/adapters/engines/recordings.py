@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.dialect import Dialect
-from app.adapters.engines.http.engine import ReplyLimits
-from app.adapters.engines.wire.event_stream import EventStreamParser
-from app.adapters.engines.wire.reply_builder import ReplyBuilder
-from app.domain.model_call import AttemptFailureReason, Reply
-from app.ports.model import EngineError
+from portico.adapters.engines.dialect import Dialect
+from portico.adapters.engines.http.engine import ReplyLimits
+from portico.adapters.engines.wire.event_stream import EventStreamParser
+from portico.adapters.engines.wire.reply_builder import ReplyBuilder
+from portico.domain.model_call import AttemptFailureReason, Reply
+from portico.ports.model import EngineError
 from tests.adapters.engines.engine_calls import call
 from tests.adapters.engines.recorded_report import CUTS, DECODED, OPENED, Recording
 from tests.support.emulators.server import engine_at

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.anthropic.dialect import AnthropicDialect
-from app.adapters.engines.dialect import Dialect, EmbeddingDialect
-from app.adapters.engines.gemini.dialect import GeminiDialect
-from app.adapters.engines.http.engine import Endpoint, ReplyLimits
-from app.adapters.engines.ollama.dialect import OllamaDialect
-from app.adapters.engines.openai.chat_completions import ChatCompletionsDialect
-from app.adapters.engines.openai.responses import ResponsesDialect
-from app.adapters.engines.timeouts import Timeouts
-from app.domain.model_call import AttemptFailureReason
-from app.ports.memory import Embeddings
-from app.ports.model import EngineError
+from portico.adapters.engines.anthropic.dialect import AnthropicDialect
+from portico.adapters.engines.dialect import Dialect, EmbeddingDialect
+from portico.adapters.engines.gemini.dialect import GeminiDialect
+from portico.adapters.engines.http.engine import Endpoint, ReplyLimits
+from portico.adapters.engines.ollama.dialect import OllamaDialect
+from portico.adapters.engines.openai.chat_completions import ChatCompletionsDialect
+from portico.adapters.engines.openai.responses import ResponsesDialect
+from portico.adapters.engines.timeouts import Timeouts
+from portico.domain.model_call import AttemptFailureReason
+from portico.ports.memory import Embeddings
+from portico.ports.model import EngineError
 from tests.adapters.engines.engine_calls import KEY, encode, profile
 from tests.support.emulators.server import http_engine
 from tests.support.upstream import Script, ScriptedUpstream, UpstreamAction, reply

@@ -5,9 +5,9 @@ from typing import Any
 import orjson
 import pytest
 
-from app.adapters.engines.http.engine import Endpoint
-from app.domain.model_call import AttemptFailureReason, Reply
-from app.ports.model import EngineError
+from portico.adapters.engines.http.engine import Endpoint
+from portico.domain.model_call import AttemptFailureReason, Reply
+from portico.ports.model import EngineError
 from tests.adapters.engines.broken_replies import EMULATED_PROVIDERS, AttemptOutcome, EmulatedProvider, attempt_outcomes
 from tests.adapters.engines.dialects import DIALECTS
 from tests.adapters.engines.engine_calls import KEY, chat_chunk

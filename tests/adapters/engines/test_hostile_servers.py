@@ -8,13 +8,13 @@ import anyio
 import orjson
 import pytest
 
-from app.adapters.engines.dialect import Dialect
-from app.adapters.engines.http.engine import ReplyLimits
-from app.adapters.engines.timeouts import Timeouts
-from app.adapters.engines.wire.deltas import Delta
-from app.adapters.engines.wire.reply_builder import ReplyBuilder
-from app.domain.model_call import AttemptFailureReason, Reply
-from app.ports.model import EngineError
+from portico.adapters.engines.dialect import Dialect
+from portico.adapters.engines.http.engine import ReplyLimits
+from portico.adapters.engines.timeouts import Timeouts
+from portico.adapters.engines.wire.deltas import Delta
+from portico.adapters.engines.wire.reply_builder import ReplyBuilder
+from portico.domain.model_call import AttemptFailureReason, Reply
+from portico.ports.model import EngineError
 from tests.adapters.engines.broken_replies import (
     ANSWER,
     CANARY,

@@ -10,12 +10,12 @@ from typing import Any
 import orjson
 import pytest
 
-from app.adapters.engines.anthropic.dialect import AnthropicDialect
-from app.adapters.engines.anthropic.replies import FINISH_REASONS
-from app.domain.contract.messages import Message, ModelMessage, TextPart, ToolCall
-from app.domain.contract.request import ExecutionHints, NamedTool
-from app.domain.model_call import EngineCall, Reply
-from app.domain.tools import ToolDefinition
+from portico.adapters.engines.anthropic.dialect import AnthropicDialect
+from portico.adapters.engines.anthropic.replies import FINISH_REASONS
+from portico.domain.contract.messages import Message, ModelMessage, TextPart, ToolCall
+from portico.domain.contract.request import ExecutionHints, NamedTool
+from portico.domain.model_call import EngineCall, Reply
+from portico.domain.tools import ToolDefinition
 from tests.adapters.engines.cases import IMAGE
 from tests.adapters.engines.engine_calls import profile
 from tests.adapters.engines.recorded_report import NO_RECORDED_TRAFFIC

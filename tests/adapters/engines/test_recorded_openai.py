@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.openai.chat_completions import FINISH_REASONS, ChatCompletionsDialect
-from app.domain.contract.messages import ImagePart, Message, ModelMessage, TextPart, ToolCall
-from app.domain.contract.request import ExecutionHints, NamedTool
-from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
-from app.domain.tools import ToolDefinition
+from portico.adapters.engines.openai.chat_completions import FINISH_REASONS, ChatCompletionsDialect
+from portico.domain.contract.messages import ImagePart, Message, ModelMessage, TextPart, ToolCall
+from portico.domain.contract.request import ExecutionHints, NamedTool
+from portico.domain.model_call import AttemptFailureReason, EngineCall, Reply
+from portico.domain.tools import ToolDefinition
 from tests.adapters.engines.engine_calls import profile
 from tests.adapters.engines.recorded_report import NO_RECORDED_TRAFFIC
 from tests.adapters.engines.recordings import RecordedExchange, reason_over_a_socket, recordings, shape, without

@@ -7,12 +7,12 @@ import anyio
 import orjson
 import pytest
 
-from app.adapters.engines.scripted import ScriptedEngine
-from app.domain.contract.messages import ToolCall
-from app.domain.contract.response import TokenUsage
-from app.domain.failures import Code, ConfigurationFailure
-from app.domain.model_call import AttemptFailureReason
-from app.ports.model import EngineError
+from portico.adapters.engines.scripted import ScriptedEngine
+from portico.domain.contract.messages import ToolCall
+from portico.domain.contract.response import TokenUsage
+from portico.domain.failures import Code, ConfigurationFailure
+from portico.domain.model_call import AttemptFailureReason
+from portico.ports.model import EngineError
 from tests.support.engine_calls import RecordedProgress, engine_call, profile
 from tests.support.virtual_time import VirtualClock
 

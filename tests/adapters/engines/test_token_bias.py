@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
-from app.capabilities.models.tokens import UNCORRECTED, LearningTokenEstimator, estimate_exchange
-from app.domain.ids import TenantId
+from portico.capabilities.models.tokens import UNCORRECTED, LearningTokenEstimator, estimate_exchange
+from portico.domain.ids import TenantId
 from tests.adapters.engines import test_recorded_anthropic, test_recorded_gemini, test_recorded_openai
 from tests.adapters.engines.recorded_report import NO_RECORDED_TRAFFIC
 from tests.adapters.engines.recordings import RecordedExchange, recordings

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.adapters.engines.unsupported import HINT_NAMES
-from app.domain.contract.messages import Message, TextPart
-from app.domain.contract.request import ExecutionHints, NamedTool
-from app.domain.model_call import EngineCall
-from app.ports.model import EngineProfile
+from portico.adapters.engines.unsupported import HINT_NAMES
+from portico.domain.contract.messages import Message, TextPart
+from portico.domain.contract.request import ExecutionHints, NamedTool
+from portico.domain.model_call import EngineCall
+from portico.ports.model import EngineProfile
 from tests.adapters.engines.cases import CASES, DICE, GRAMMAR, HELLO, IMAGE, ROLL_SIX, SCHEMA, assistant, result
 from tests.adapters.engines.dialects import DIALECTS
 

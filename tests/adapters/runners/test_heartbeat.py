@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from app.adapters.runners.heartbeat import SWEEP_INTERVAL_S, Heartbeat
-from app.domain.failures import Code, StorageFailure
+from portico.adapters.runners.heartbeat import SWEEP_INTERVAL_S, Heartbeat
+from portico.domain.failures import Code, StorageFailure
 from tests.support.virtual_time import VirtualClock
 
 UNAVAILABLE = StorageFailure(Code.STORAGE_UNAVAILABLE, "the database does not answer")

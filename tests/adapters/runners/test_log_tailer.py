@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 import anyio
 import pytest
 
-from app.adapters.event_bus import EventBus
-from app.adapters.runners.log_tailer import POLL_INTERVAL_S, LogTailer
-from app.domain.failures import Code, StorageFailure
-from app.domain.journal.events import CorrelationContext, InferenceDelta, LiveDelta, StoredEvent
-from app.domain.journal.status import ExecutionStatus
-from app.domain.lifecycle import Mode
-from app.ports.events import Subscription
-from app.ports.storage import ExecutionStore, StoredExecution
+from portico.adapters.event_bus import EventBus
+from portico.adapters.runners.log_tailer import POLL_INTERVAL_S, LogTailer
+from portico.domain.failures import Code, StorageFailure
+from portico.domain.journal.events import CorrelationContext, InferenceDelta, LiveDelta, StoredEvent
+from portico.domain.journal.status import ExecutionStatus
+from portico.domain.lifecycle import Mode
+from portico.ports.events import Subscription
+from portico.ports.storage import ExecutionStore, StoredExecution
 from tests.support.examples import COMPLETED, SPAN, STARTED, SUSPENDED, TRACE
 from tests.support.harness import fail_on_fault
 

@@ -2,8 +2,8 @@
 
 import anyio
 
-from app.adapters.runners.maintenance import run_maintenance
-from app.domain.failures import Code, StorageFailure
+from portico.adapters.runners.maintenance import run_maintenance
+from portico.domain.failures import Code, StorageFailure
 from tests.support.virtual_time import VirtualClock
 
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.adapters.stores import codec
-from app.domain.contract.final_answer import FinalAnswer
-from app.domain.contract.messages import Message, ModelMessage
-from app.domain.failures import Code, StorageFailure
-from app.domain.journal.events import CorrelationContext, Event
-from app.domain.journal.header import EffectiveLimits, ExecutionHeader
-from app.domain.journal.outcomes import Outcome, Prepared, RecordedStep, Refused, SuspensionAnswer
+from portico.adapters.stores import codec
+from portico.domain.contract.final_answer import FinalAnswer
+from portico.domain.contract.messages import Message, ModelMessage
+from portico.domain.failures import Code, StorageFailure
+from portico.domain.journal.events import CorrelationContext, Event
+from portico.domain.journal.header import EffectiveLimits, ExecutionHeader
+from portico.domain.journal.outcomes import Outcome, Prepared, RecordedStep, Refused, SuspensionAnswer
 from tests.support.examples import (
     COMPLETED,
     EVENTS,

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from app.adapters.stores.executions import retention
-from app.adapters.stores.executions.retention import RetentionLimits
-from app.adapters.stores.sqlite import open_sqlite
-from app.domain.access.principal import LOCAL
-from app.domain.contract.messages import Message
-from app.domain.journal.fork import Fork
-from app.domain.journal.outcomes import RecordedStep, SuspensionAnswer
-from app.domain.lifecycle import State
-from app.ports.journal import IdempotencyClaim
+from portico.adapters.stores.executions import retention
+from portico.adapters.stores.executions.retention import RetentionLimits
+from portico.adapters.stores.sqlite import open_sqlite
+from portico.domain.access.principal import LOCAL
+from portico.domain.contract.messages import Message
+from portico.domain.journal.fork import Fork
+from portico.domain.journal.outcomes import RecordedStep, SuspensionAnswer
+from portico.domain.lifecycle import State
+from portico.ports.journal import IdempotencyClaim
 from tests.support.examples import COMPLETED, unnumbered
 from tests.support.stored_executions import journaled, moved
 from tests.support.stores import StoreReplica, open_replica

@@ -3,10 +3,10 @@
 import random
 from pathlib import Path
 
-from app.adapters.stores.sqlite import open_sqlite
-from app.capabilities.memory.words import word_hash
-from app.domain.access.principal import LOCAL
-from app.domain.memory import private_scope
+from portico.adapters.stores.sqlite import open_sqlite
+from portico.capabilities.memory.words import word_hash
+from portico.domain.access.principal import LOCAL
+from portico.domain.memory import private_scope
 from tests.adapters.stores.test_erased_file import bytes_of
 from tests.support.stored_memory import StoredMemory
 from tests.support.virtual_time import VirtualClock

@@ -10,8 +10,8 @@ import anyio
 import asyncpg
 import pytest
 
-from app.adapters.stores.notifications import NotificationHandlers, PostgresNotifications
-from app.domain.journal.events import CorrelationContext, InferenceDelta, LiveDelta, StoredEvent
+from portico.adapters.stores.notifications import NotificationHandlers, PostgresNotifications
+from portico.domain.journal.events import CorrelationContext, InferenceDelta, LiveDelta, StoredEvent
 from tests.support.examples import SPAN, STARTED, TRACE
 from tests.support.virtual_time import VirtualTimeLoop
 

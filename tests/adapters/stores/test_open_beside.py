@@ -4,10 +4,10 @@ import anyio
 import asyncpg
 import pytest
 
-from app.adapters.stores.access.api_keys import DatabaseKeys
-from app.adapters.stores.factory import open_beside, open_database
-from app.adapters.system import SystemClock, SystemEntropy
-from app.domain.failures import Code, ConfigurationFailure
+from portico.adapters.stores.access.api_keys import DatabaseKeys
+from portico.adapters.stores.factory import open_beside, open_database
+from portico.adapters.system import SystemClock, SystemEntropy
+from portico.domain.failures import Code, ConfigurationFailure
 from tests.support.keys import api_key, stored
 from tests.support.postgres import own_database
 from tests.support.stores import EARLIER_SCHEMA

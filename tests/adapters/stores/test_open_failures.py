@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from app.adapters.stores.factory import check_database, open_database, open_read_only
-from app.adapters.stores.open_failures import named_postgres
-from app.domain.failures import Code, ConfigurationFailure, Failure, StorageFailure
+from portico.adapters.stores.factory import check_database, open_database, open_read_only
+from portico.adapters.stores.open_failures import named_postgres
+from portico.domain.failures import Code, ConfigurationFailure, Failure, StorageFailure
 from tests.support.entropy import SeededEntropy
 from tests.support.virtual_time import VirtualClock, VirtualTimeLoop
 

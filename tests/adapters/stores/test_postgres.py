@@ -11,10 +11,10 @@ import asyncpg
 import pytest
 from sqlalchemy import Double, bindparam, func, select, update
 
-from app.adapters.stores.database import Statement, Transaction, execute
-from app.adapters.stores.postgres import MIGRATION_LOCK, PostgresTimeouts
-from app.adapters.stores.schema import idempotency_keys
-from app.domain.failures import Code, StorageFailure
+from portico.adapters.stores.database import Statement, Transaction, execute
+from portico.adapters.stores.postgres import MIGRATION_LOCK, PostgresTimeouts
+from portico.adapters.stores.schema import idempotency_keys
+from portico.domain.failures import Code, StorageFailure
 from tests.support.examples import MOVED, header, recorded_step, unnumbered
 from tests.support.postgres import RealTimeDatabase, open_empty_postgres, open_real_time_postgres
 from tests.support.postgres_proxy import PostgresProxy, postgres_proxy

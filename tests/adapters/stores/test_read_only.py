@@ -10,15 +10,15 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from app.adapters.stores.database import Database
-from app.adapters.stores.executions.store import DatabaseExecutionStore
-from app.adapters.stores.factory import open_read_only
-from app.adapters.stores.sqlite import open_sqlite
-from app.domain.access.principal import LOCAL
-from app.domain.failures import Code, ConfigurationFailure, StorageFailure
-from app.domain.journal.events import ExecutionSuspended
-from app.domain.lifecycle import State
-from app.ports.storage import ExecutionFilter
+from portico.adapters.stores.database import Database
+from portico.adapters.stores.executions.store import DatabaseExecutionStore
+from portico.adapters.stores.factory import open_read_only
+from portico.adapters.stores.sqlite import open_sqlite
+from portico.domain.access.principal import LOCAL
+from portico.domain.failures import Code, ConfigurationFailure, StorageFailure
+from portico.domain.journal.events import ExecutionSuspended
+from portico.domain.lifecycle import State
+from portico.ports.storage import ExecutionFilter
 from tests.support.entropy import SeededEntropy
 from tests.support.examples import COMPLETED, SUSPENSION, recorded_step, response
 from tests.support.postgres import RealTimeDatabase, open_empty_postgres

@@ -11,11 +11,11 @@ import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 
-from app.adapters.stores import schema_upgrade
-from app.adapters.stores.database import Backend
-from app.adapters.stores.schema import metadata
-from app.adapters.stores.schema_upgrade import HEAD_REVISION, SELECT_REVISION, migration_sql, upgrade_sql
-from app.adapters.stores.sqlite import open_sqlite
+from portico.adapters.stores import schema_upgrade
+from portico.adapters.stores.database import Backend
+from portico.adapters.stores.schema import metadata
+from portico.adapters.stores.schema_upgrade import HEAD_REVISION, SELECT_REVISION, migration_sql, upgrade_sql
+from portico.adapters.stores.sqlite import open_sqlite
 from tests.support.virtual_time import VirtualTimeLoop
 
 

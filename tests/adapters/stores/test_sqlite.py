@@ -12,9 +12,9 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from app.adapters.stores.sqlite import SqliteDatabase, open_sqlite
-from app.domain.access.principal import LOCAL
-from app.domain.failures import Code, ConfigurationFailure, StorageFailure
+from portico.adapters.stores.sqlite import SqliteDatabase, open_sqlite
+from portico.domain.access.principal import LOCAL
+from portico.domain.failures import Code, ConfigurationFailure, StorageFailure
 from tests.support.examples import MOVED, header, recorded_step, unnumbered
 from tests.support.file_size import limited_file_size, wal_size
 from tests.support.stores import in_own_task, open_replica
@@ -23,7 +23,7 @@ from tests.support.virtual_time import VirtualClock
 OWNING = """
 import asyncio, sys
 from pathlib import Path
-from app.adapters.stores.sqlite import open_sqlite
+from portico.adapters.stores.sqlite import open_sqlite
 async def own():
     async with open_sqlite(Path(sys.argv[1])):
         print("owned", flush=True)

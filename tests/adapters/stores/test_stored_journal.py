@@ -9,14 +9,14 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from app.adapters.stores.database import Database, Transaction
-from app.adapters.stores.journal.writer import WriterLimits
-from app.adapters.stores.sqlite import open_sqlite
-from app.domain.access.principal import LOCAL
-from app.domain.failures import Code, RequestFailure, StorageFailure
-from app.domain.journal.events import InferenceDelta, LifecycleTransition, LiveDelta, StoredEvent
-from app.domain.journal.header import ExecutionHeader
-from app.domain.lifecycle import State
+from portico.adapters.stores.database import Database, Transaction
+from portico.adapters.stores.journal.writer import WriterLimits
+from portico.adapters.stores.sqlite import open_sqlite
+from portico.domain.access.principal import LOCAL
+from portico.domain.failures import Code, RequestFailure, StorageFailure
+from portico.domain.journal.events import InferenceDelta, LifecycleTransition, LiveDelta, StoredEvent
+from portico.domain.journal.header import ExecutionHeader
+from portico.domain.lifecycle import State
 from tests.support.examples import COMPLETED, DELTA, MOVED, STARTED, correlation, header, recorded_step, unnumbered
 from tests.support.stores import StoreReplica, in_own_task, open_replica
 from tests.support.virtual_time import VirtualClock

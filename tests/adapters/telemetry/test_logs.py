@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from structlog.typing import FilteringBoundLogger
 
-from app.adapters.telemetry.logs import MAX_LINE_BYTES, LogSink, open_logger, route_standard_logging
-from app.domain.failures import Code, RequestFailure
-from app.domain.journal.events import InheritedEvent, LifecycleTransition
-from app.domain.lifecycle import State
+from portico.adapters.telemetry.logs import MAX_LINE_BYTES, LogSink, open_logger, route_standard_logging
+from portico.domain.failures import Code, RequestFailure
+from portico.domain.journal.events import InheritedEvent, LifecycleTransition
+from portico.domain.lifecycle import State
 from tests.support.examples import (
     CANCELLED,
     COMPLETED,

@@ -5,7 +5,7 @@ import asyncio
 import anyio
 import pytest
 
-from app.adapters.telemetry.loop_lag import watch_loop_lag
+from portico.adapters.telemetry.loop_lag import watch_loop_lag
 from tests.support.virtual_time import VirtualClock, VirtualTimeLoop
 
 

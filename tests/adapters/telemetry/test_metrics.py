@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.adapters.telemetry.genai import ModelName
-from app.adapters.telemetry.metrics.catalogue import SERIES, label_values, other_value
-from app.adapters.telemetry.metrics.sink import MetricsSink
-from app.domain.contract.response import StepStatus
-from app.domain.failures import Code
-from app.domain.journal import events
-from app.domain.journal.events import EVENT_TYPES, Event, InheritedEvent, StoredEvent
-from app.domain.lifecycle import Mode, State
+from portico.adapters.telemetry.genai import ModelName
+from portico.adapters.telemetry.metrics.catalogue import SERIES, label_values, other_value
+from portico.adapters.telemetry.metrics.sink import MetricsSink
+from portico.domain.contract.response import StepStatus
+from portico.domain.failures import Code
+from portico.domain.journal import events
+from portico.domain.journal.events import EVENT_TYPES, Event, InheritedEvent, StoredEvent
+from portico.domain.lifecycle import Mode, State
 from tests.support.examples import (
     CANCELLED,
     COMPLETED,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.adapters.tools.arithmetic import MAX_CHARACTERS, ExpressionError, evaluate, format_value
+from portico.adapters.tools.arithmetic import MAX_CHARACTERS, ExpressionError, evaluate, format_value
 
 Tree: TypeAlias = "str | tuple[str, Tree, Tree]"
 

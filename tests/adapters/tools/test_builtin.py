@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.adapters.tools.builtin import BUILTIN_TOOLS, calculate, current_time, roll_dice
-from app.domain.tools import SideEffects
-from app.ports.tool import ToolContext, ToolError
+from portico.adapters.tools.builtin import BUILTIN_TOOLS, calculate, current_time, roll_dice
+from portico.domain.tools import SideEffects
+from portico.ports.tool import ToolContext, ToolError
 from tests.support.entropy import SeededEntropy
 from tests.support.virtual_time import VirtualClock
 

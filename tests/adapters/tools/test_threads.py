@@ -5,13 +5,13 @@ from threading import Event, current_thread
 import anyio
 import pytest
 
-from app.adapters.tools.threads import DaemonThreads
-from app.capabilities.tools.definition import tool
-from app.capabilities.tools.executor import ToolExecutor
-from app.capabilities.tools.registry import ToolRegistry
-from app.domain.failures import Code
-from app.domain.tools import SideEffects
-from app.ports.tool import ToolError
+from portico.adapters.tools.threads import DaemonThreads
+from portico.capabilities.tools.definition import tool
+from portico.capabilities.tools.executor import ToolExecutor
+from portico.capabilities.tools.registry import ToolRegistry
+from portico.domain.failures import Code
+from portico.domain.tools import SideEffects
+from portico.ports.tool import ToolError
 from tests.support.entropy import SeededEntropy
 from tests.support.tools import tool_call
 from tests.support.virtual_time import VirtualClock

@@ -14,11 +14,11 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from app.adapters.validation.worker_pool import WorkerLimits, WorkerPool, open_worker_pool
-from app.capabilities.answer_contract import AnswerContract
-from app.domain.contract.request import OutputContract
-from app.domain.contract.rules import AnswerContent
-from app.domain.failures import Code, Failure
+from portico.adapters.validation.worker_pool import WorkerLimits, WorkerPool, open_worker_pool
+from portico.capabilities.answer_contract import AnswerContract
+from portico.domain.contract.request import OutputContract
+from portico.domain.contract.rules import AnswerContent
+from portico.domain.failures import Code, Failure
 from tests.support.hostile_schemas import HOSTILE
 from tests.support.processes import children_of, ending
 from tests.support.virtual_time import VirtualTimeLoop

@@ -1,1 +1,1 @@
-"""Tests of `app.capabilities.context`."""
+"""Tests of `portico.capabilities.context`."""

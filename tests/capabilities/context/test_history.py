@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.capabilities.context.history import HistoryLimits, sanitize_history
-from app.capabilities.context.repair import NO_RESULT
-from app.capabilities.models.tokens import UNCORRECTED
-from app.domain.contract.messages import Message, ToolCall, conversation_errors
-from app.ports.storage import SessionHistory
+from portico.capabilities.context.history import HistoryLimits, sanitize_history
+from portico.capabilities.context.repair import NO_RESULT
+from portico.capabilities.models.tokens import UNCORRECTED
+from portico.domain.contract.messages import Message, ToolCall, conversation_errors
+from portico.ports.storage import SessionHistory
 
 COUNTER = UNCORRECTED
 NOW = Message(role="user", content="now")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.capabilities.context.redaction import Redactor
-from app.domain.contract.messages import ImagePart, Message, ModelMessage, Origin, TextPart, ToolCall
+from portico.capabilities.context.redaction import Redactor
+from portico.domain.contract.messages import ImagePart, Message, ModelMessage, Origin, TextPart, ToolCall
 
 
 def test_the_whole_value_of_a_sensitive_key_goes_at_any_depth() -> None:

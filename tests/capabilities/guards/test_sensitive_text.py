@@ -6,7 +6,7 @@ from time import thread_time
 
 import pytest
 
-from app.capabilities.guards.sensitive_text import KINDS, find_sensitive, kind_of_key, redact
+from portico.capabilities.guards.sensitive_text import KINDS, find_sensitive, kind_of_key, redact
 
 CANARY = "c4nary-Zq9"
 CARD = "4111 1111 1111 1111"

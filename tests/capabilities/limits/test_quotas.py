@@ -5,9 +5,9 @@ from collections.abc import Awaitable
 import anyio
 import pytest
 
-from app.capabilities.limits.quotas import LimitObserver, Quota, Quotas, RunSlot
-from app.domain.access.limits import AccessLimits, LimitKind, Rate
-from app.domain.failures import Code, Failure, OrchestrationFailure, StorageFailure
+from portico.capabilities.limits.quotas import LimitObserver, Quota, Quotas, RunSlot
+from portico.domain.access.limits import AccessLimits, LimitKind, Rate
+from portico.domain.failures import Code, Failure, OrchestrationFailure, StorageFailure
 from tests.support.limits import ExactLimitStore
 from tests.support.virtual_time import VirtualClock
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from app.capabilities.limits.usage_meter import ExecutionUsage, UsageMeter
-from app.domain.journal.header import ExecutionHeader
-from app.ports.limits import UsageCounts
-from app.ports.runtime import Clock
+from portico.capabilities.limits.usage_meter import ExecutionUsage, UsageMeter
+from portico.domain.journal.header import ExecutionHeader
+from portico.ports.limits import UsageCounts
+from portico.ports.runtime import Clock
 from tests.support.harness import Harness, chat_request, make_harness, scripted_engine
 from tests.support.limits import RecordedUsage
 from tests.support.virtual_time import VirtualClock

@@ -5,10 +5,10 @@ from itertools import pairwise
 
 import pytest
 
-from app.capabilities.memory.chunks import CHUNK_WORDS, OVERLAP_WORDS, cut, has_words, index_chunks
-from app.capabilities.memory.words import query_words, word_hash, words
-from app.domain.ids import TenantId, UserId
-from app.domain.memory import private_scope, shared_scope
+from portico.capabilities.memory.chunks import CHUNK_WORDS, OVERLAP_WORDS, cut, has_words, index_chunks
+from portico.capabilities.memory.words import query_words, word_hash, words
+from portico.domain.ids import TenantId, UserId
+from portico.domain.memory import private_scope, shared_scope
 
 SCOPE = private_scope(TenantId("red"), UserId("ada"))
 

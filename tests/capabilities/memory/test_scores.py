@@ -5,9 +5,9 @@ from array import array
 import numpy as np
 import pytest
 
-from app.capabilities.memory.hashed_ngrams import hashed_vectors
-from app.capabilities.memory.scores import rank_by_vectors, unit_vectors
-from app.capabilities.memory.search import fused_scores
+from portico.capabilities.memory.hashed_ngrams import hashed_vectors
+from portico.capabilities.memory.scores import rank_by_vectors, unit_vectors
+from portico.capabilities.memory.search import fused_scores
 
 
 def cosine(one: bytes, other: bytes) -> float:

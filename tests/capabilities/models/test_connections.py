@@ -4,8 +4,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from app.capabilities.models.connections import ConnectionLimit
-from app.domain.ids import ExecutionId
+from portico.capabilities.models.connections import ConnectionLimit
+from portico.domain.ids import ExecutionId
 
 MANY, FEW = ExecutionId("many"), ExecutionId("few")
 

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.capabilities.models.context_window import CUT_MARK, capacity, measure, results_to_cut
-from app.capabilities.models.tokens import UNCORRECTED
-from app.capabilities.tools.definition import tool
-from app.domain.contract.messages import Message
-from app.domain.failures import Code
-from app.domain.tools import SideEffects, ToolDefinition
+from portico.capabilities.models.context_window import CUT_MARK, capacity, measure, results_to_cut
+from portico.capabilities.models.tokens import UNCORRECTED
+from portico.capabilities.tools.definition import tool
+from portico.domain.contract.messages import Message
+from portico.domain.failures import Code
+from portico.domain.tools import SideEffects, ToolDefinition
 from tests.support.harness import chat_request, make_harness, replay_offline, scripted_engine
 from tests.support.virtual_time import VirtualClock
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from app.capabilities.models.engine_downgrade import IMAGE_PLACEHOLDER, downgrade, unsupported_parts
-from app.domain.contract.messages import ImagePart, Message, ModelMessage, TextPart, ToolCall, conversation_errors
-from app.domain.contract.request import ExecutionHints
-from app.domain.model_call import EngineCall
-from app.domain.tools import ToolDefinition
-from app.ports.model import EngineCapabilities, EngineProfile
+from portico.capabilities.models.engine_downgrade import IMAGE_PLACEHOLDER, downgrade, unsupported_parts
+from portico.domain.contract.messages import ImagePart, Message, ModelMessage, TextPart, ToolCall, conversation_errors
+from portico.domain.contract.request import ExecutionHints
+from portico.domain.model_call import EngineCall
+from portico.domain.tools import ToolDefinition
+from portico.ports.model import EngineCapabilities, EngineProfile
 
 PIXEL = ImagePart(type="image", media_type="image/png", data="iVBORw==")
 ROLL = ToolDefinition("roll_dice", "Rolls dice.", {"type": "object"})

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 
 import pytest
 
-from app.capabilities.models.breaker import BreakerState, FailoverPolicy, ProviderHealth, RetryBudget
-from app.capabilities.models.failover import FailoverWalk
-from app.domain.contract.response import TokenUsage
-from app.domain.failures import Code, Failure, InferenceFailure
-from app.domain.fallback import State, max_transitions
-from app.domain.journal.events import FallbackTransition
-from app.domain.journal.outcomes import AttemptFailed, AttemptSucceeded, Candidate, InferenceSetup
-from app.domain.journal.step_key import StepKey
-from app.domain.model_call import RULES, AttemptFailureReason, FailureAction, Reply
-from app.ports.model import EngineError
+from portico.capabilities.models.breaker import BreakerState, FailoverPolicy, ProviderHealth, RetryBudget
+from portico.capabilities.models.failover import FailoverWalk
+from portico.domain.contract.response import TokenUsage
+from portico.domain.failures import Code, Failure, InferenceFailure
+from portico.domain.fallback import State, max_transitions
+from portico.domain.journal.events import FallbackTransition
+from portico.domain.journal.outcomes import AttemptFailed, AttemptSucceeded, Candidate, InferenceSetup
+from portico.domain.journal.step_key import StepKey
+from portico.domain.model_call import RULES, AttemptFailureReason, FailureAction, Reply
+from portico.ports.model import EngineError
 from tests.support.harness import POLICY
 from tests.support.virtual_time import VirtualClock
 

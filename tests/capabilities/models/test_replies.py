@@ -2,11 +2,11 @@
 
 import pytest
 
-from app.capabilities.models.replies import normalise_reply
-from app.domain.contract.messages import Message, ToolCall
-from app.domain.contract.response import TokenUsage
-from app.domain.model_call import AttemptFailureReason, Reply
-from app.ports.model import EngineError
+from portico.capabilities.models.replies import normalise_reply
+from portico.domain.contract.messages import Message, ToolCall
+from portico.domain.contract.response import TokenUsage
+from portico.domain.model_call import AttemptFailureReason, Reply
+from portico.ports.model import EngineError
 
 
 def reply(*ids: str, text: str = "", finish: str = "tool") -> Reply:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.capabilities.models.reranking import rerank
+from portico.capabilities.models.reranking import rerank
 
 TEXTS = st.lists(st.text("ab ,é", max_size=8), max_size=8)
 

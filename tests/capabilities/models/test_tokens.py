@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.capabilities.models.tokens import (
+from portico.capabilities.models.tokens import (
     LEAST_TAUGHT_TOKENS,
     MAX_RATIO,
     MAX_RATIOS,
@@ -13,13 +13,13 @@ from app.capabilities.models.tokens import (
     LearningTokenEstimator,
     estimate_exchange,
 )
-from app.domain.contract.messages import ImagePart, Message, TextPart
-from app.domain.contract.request import ExecutionHints
-from app.domain.contract.response import TokenUsage
-from app.domain.ids import TenantId
-from app.domain.model_call import EngineCall, Reply
-from app.domain.tools import ToolDefinition
-from app.ports.model import TokenRatio
+from portico.domain.contract.messages import ImagePart, Message, TextPart
+from portico.domain.contract.request import ExecutionHints
+from portico.domain.contract.response import TokenUsage
+from portico.domain.ids import TenantId
+from portico.domain.model_call import EngineCall, Reply
+from portico.domain.tools import ToolDefinition
+from portico.ports.model import TokenRatio
 
 OURS, THEIRS = TenantId("ours"), TenantId("theirs")
 TOOL = ToolDefinition("weather", "Return the weather of a city", {"type": "object"})

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.capabilities.output.canonical_json import canonical_json
+from portico.capabilities.output.canonical_json import canonical_json
 from tests.support.equal_json import SPELLED_TWICE, equal_json
 from tests.support.seeds import randomised
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from app.capabilities.output.contract_size import SMALL_ANSWER_CHARACTERS, contract_size
-from app.capabilities.output.schema.plainness import pattern_size
-from app.domain.contract.request import OutputContract
+from portico.capabilities.output.contract_size import SMALL_ANSWER_CHARACTERS, contract_size
+from portico.capabilities.output.schema.plainness import pattern_size
+from portico.domain.contract.request import OutputContract
 from tests.support.hostile_schemas import HOSTILE, PLAIN
 
 PERSON = {

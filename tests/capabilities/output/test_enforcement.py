@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.capabilities.output.enforcement import (
+from portico.capabilities.output.enforcement import (
     EnforcedAnswer,
     EnforcementStage,
     StageOutcome,
@@ -15,10 +15,10 @@ from app.capabilities.output.enforcement import (
     enforce,
     enforce_value,
 )
-from app.capabilities.output.grammar import Grammar
-from app.capabilities.output.repair import Repair, RepairAction
-from app.capabilities.output.schema.compiled import CompiledSchema, compile_schema
-from app.domain.failures import Code, ConfigurationFailure, ConstraintFailure
+from portico.capabilities.output.grammar import Grammar
+from portico.capabilities.output.repair import Repair, RepairAction
+from portico.capabilities.output.schema.compiled import CompiledSchema, compile_schema
+from portico.domain.failures import Code, ConfigurationFailure, ConstraintFailure
 from tests.support.seeds import randomised
 
 TICKET = {

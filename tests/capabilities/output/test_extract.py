@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.capabilities.output.extract import (
+from portico.capabilities.output.extract import (
     MAX_REGIONS,
     ExtractionMethod,
     JSONExtractionError,
@@ -16,7 +16,7 @@ from app.capabilities.output.extract import (
     extract,
     repairable_text,
 )
-from app.domain.failures import Category, Code, ConstraintFailure
+from portico.domain.failures import Category, Code, ConstraintFailure
 from tests.support.seeds import randomised
 
 HEADED = "Here you are:\n```json\n{}\n```\nAnything else?"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.capabilities.output.extract import extract
-from app.capabilities.output.partial import MAX_CHARACTERS, MAX_NODES, PartialAnswer, partial_value
+from portico.capabilities.output.extract import extract
+from portico.capabilities.output.partial import MAX_CHARACTERS, MAX_NODES, PartialAnswer, partial_value
 from tests.support.seeds import randomised
 
 

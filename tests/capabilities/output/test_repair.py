@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from app.capabilities.output.repair import MAX_CHARACTERS, Repair, RepairAction, repair
-from app.domain.strict_json import DEFAULT_MAX_DEPTH, StrictJsonError
+from portico.capabilities.output.repair import MAX_CHARACTERS, Repair, RepairAction, repair
+from portico.domain.strict_json import DEFAULT_MAX_DEPTH, StrictJsonError
 from tests.support.seeds import randomised
 
 CLOSED, BRACKETS = RepairAction.TRUNCATION_CLOSED, RepairAction.BRACKETS_CLOSED

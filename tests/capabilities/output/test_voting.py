@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from app.capabilities.output.canonical_json import canonical_json
-from app.capabilities.output.voting import (
+from portico.capabilities.output.canonical_json import canonical_json
+from portico.capabilities.output.voting import (
     Ballots,
     ElectedAnswer,
     check_ballot_size,
@@ -24,8 +24,8 @@ from app.capabilities.output.voting import (
     report,
     required_votes,
 )
-from app.domain.contract.request import RedundancyOptions
-from app.domain.failures import Code, ConstraintFailure, Failure, InferenceFailure
+from portico.domain.contract.request import RedundancyOptions
+from portico.domain.failures import Code, ConstraintFailure, Failure, InferenceFailure
 from tests.support.equal_json import SPELLED_TWICE
 from tests.support.seeds import randomised
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
-from app.capabilities.prompting.definition import (
+from portico.capabilities.prompting.definition import (
     PromptDefinition,
     PromptId,
     PromptInput,

@@ -9,7 +9,7 @@ import pytest
 
 from tests.architecture.source import Finding, Rule, Source, called, product, repository
 
-OURS = "app/capabilities/prompting/"
+OURS = "app/portico/capabilities/prompting/"
 ADDRESSES_A_MODEL = re.compile(
     r"\bYou are (?:an?|the) |\bYou (?:judge|plan|answer|will be given)\b"
     r"|\b(?:Answer|Reply|Respond|Return) (?:only )?(?:with|in|as) (?:only )?(?:one |a |valid )?(?:JSON|text|yes)"
@@ -53,7 +53,7 @@ def is_written(role: ast.expr | None, content: ast.expr | None) -> bool:
     return isinstance(content, ast.Constant | ast.JoinedStr | ast.BinOp) and not is_note
 
 
-ANY = "app/orchestration/any.py"
+ANY = "app/portico/orchestration/any.py"
 LOCATION = Rule(
     "No prompt is written outside the registry",
     outside_the_registry,

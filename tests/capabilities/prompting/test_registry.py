@@ -7,25 +7,25 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from app.capabilities.output.extract import EXTRACTION_METHODS
-from app.capabilities.prompting.definition import (
+from portico.capabilities.output.extract import EXTRACTION_METHODS
+from portico.capabilities.prompting.definition import (
     EmptyInput,
     PromptDefinition,
     PromptId,
     PromptInput,
     PromptOutput,
 )
-from app.capabilities.prompting.prompts.assessment import AnswerJudgementOutput
-from app.capabilities.prompting.prompts.planning import PlanGenerationOutput
-from app.capabilities.prompting.registry import (
+from portico.capabilities.prompting.prompts.assessment import AnswerJudgementOutput
+from portico.capabilities.prompting.prompts.planning import PlanGenerationOutput
+from portico.capabilities.prompting.registry import (
     FAMILIES,
     SYSTEM_PROMPTS,
     JSONExtractionError,
     PromptRegistry,
     default_registry,
 )
-from app.domain.contract.request import PlanStep
-from app.domain.failures import Code, Failure
+from portico.domain.contract.request import PlanStep
+from portico.domain.failures import Code, Failure
 
 REGISTRY = default_registry()
 ALL = [REGISTRY.definition(prompt_id) for prompt_id in REGISTRY.ids()]

@@ -7,26 +7,26 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from app.capabilities.prompting.definition import PromptId
-from app.capabilities.prompting.prompt_call import PromptCall
-from app.capabilities.prompting.prompts.assessment import AnswerJudgementInput, AnswerJudgementOutput
-from app.capabilities.prompting.prompts.planning import (
+from portico.capabilities.prompting.definition import PromptId
+from portico.capabilities.prompting.prompt_call import PromptCall
+from portico.capabilities.prompting.prompts.assessment import AnswerJudgementInput, AnswerJudgementOutput
+from portico.capabilities.prompting.prompts.planning import (
     STEP_TYPE_DESCRIPTIONS,
     PlanGenerationInput,
     PlanGenerationOutput,
 )
-from app.capabilities.prompting.prompts.repair import (
+from portico.capabilities.prompting.prompts.repair import (
     RepairJsonInput,
     RepairMissingToolInput,
     RepairPlanInput,
     RepairToolCallInput,
 )
-from app.capabilities.prompting.supervisor import MAX_QUOTED_CHARACTERS, Supervisor, max_inferences
-from app.capabilities.tools.arguments import ArgumentValidators, plan_violations
-from app.domain.failures import ConstraintFailure, Failure, OrchestrationFailure
-from app.domain.plan.plan import plan_refused, validate_plan
-from app.domain.plan.policy import EffectivePlanPolicy
-from app.domain.tools import ToolDefinition
+from portico.capabilities.prompting.supervisor import MAX_QUOTED_CHARACTERS, Supervisor, max_inferences
+from portico.capabilities.tools.arguments import ArgumentValidators, plan_violations
+from portico.domain.failures import ConstraintFailure, Failure, OrchestrationFailure
+from portico.domain.plan.plan import plan_refused, validate_plan
+from portico.domain.plan.policy import EffectivePlanPolicy
+from portico.domain.tools import ToolDefinition
 
 LOOK = {"type": "object", "required": ["at"], "properties": {"at": {"type": "string"}}, "additionalProperties": False}
 TOOLS = [{"name": "look", "description": "Looks.", "parameters": LOOK}]

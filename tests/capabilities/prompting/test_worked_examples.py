@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from app.capabilities.prompting.definition import PromptId
-from app.capabilities.prompting.registry import default_registry
+from portico.capabilities.prompting.definition import PromptId
+from portico.capabilities.prompting.registry import default_registry
 from tests.support.prompt_examples import ASSESSMENT, COMPARE, EXAMPLES, ISSUE, PROFILE
 from tests.support.prompt_inputs import prompt_inputs
 

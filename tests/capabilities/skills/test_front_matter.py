@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.capabilities.skills.front_matter import MAX_FRONT_MATTER_BYTES, read_skill
-from app.domain.context.skill import Skill, SkillError
-from app.domain.contract.messages import Origin, origin_of
+from portico.capabilities.skills.front_matter import MAX_FRONT_MATTER_BYTES, read_skill
+from portico.domain.context.skill import Skill, SkillError
+from portico.domain.contract.messages import Origin, origin_of
 
 LEAST = "---\ndescription: Be short\n---\nBe short."
 

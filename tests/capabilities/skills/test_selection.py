@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from app.capabilities.skills.catalogue import SkillCatalogue, SkillRequest
-from app.domain.context.report import ExcludedSkill
-from app.domain.context.skill import Skill, SkillError
-from app.domain.contract.messages import Message
+from portico.capabilities.skills.catalogue import SkillCatalogue, SkillRequest
+from portico.domain.context.report import ExcludedSkill
+from portico.domain.context.skill import Skill, SkillError
+from portico.domain.contract.messages import Message
 
 VALUES = (0.0, 0.5, 1.0, 1.0, 1.0, 2.0)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.capabilities.skills.triggers import MAX_SEARCHED_CHARACTERS, TriggerIndex, is_usable
+from portico.capabilities.skills.triggers import MAX_SEARCHED_CHARACTERS, TriggerIndex, is_usable
 
 
 @pytest.mark.parametrize(

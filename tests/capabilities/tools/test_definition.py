@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import AfterValidator, Field
 
-from app.adapters.tools.threads import DaemonThreads
-from app.capabilities.tools.definition import ToolArgumentError, tool
-from app.domain.tools import SideEffects
-from app.ports.tool import ToolContext, ToolError
+from portico.adapters.tools.threads import DaemonThreads
+from portico.capabilities.tools.definition import ToolArgumentError, tool
+from portico.domain.tools import SideEffects
+from portico.ports.tool import ToolContext, ToolError
 from tests.support.entropy import SeededEntropy
 from tests.support.virtual_time import VirtualClock
 

@@ -12,15 +12,15 @@ import anyio
 import pytest
 from pydantic import AfterValidator
 
-from app.capabilities.tools.definition import tool
-from app.capabilities.tools.executor import ToolExecutor
-from app.capabilities.tools.registry import ToolRegistry
-from app.domain.contract.messages import ToolCall
-from app.domain.failures import Code, ConfigurationFailure
-from app.domain.ids import ToolCallId
-from app.domain.journal.outcomes import ToolEnded
-from app.domain.tools import Availability, SideEffects
-from app.ports.tool import Tool, ToolContext, ToolError, ToolOutcomeUnknown
+from portico.capabilities.tools.definition import tool
+from portico.capabilities.tools.executor import ToolExecutor
+from portico.capabilities.tools.registry import ToolRegistry
+from portico.domain.contract.messages import ToolCall
+from portico.domain.failures import Code, ConfigurationFailure
+from portico.domain.ids import ToolCallId
+from portico.domain.journal.outcomes import ToolEnded
+from portico.domain.tools import Availability, SideEffects
+from portico.ports.tool import Tool, ToolContext, ToolError, ToolOutcomeUnknown
 from tests.support.entropy import SeededEntropy
 from tests.support.tools import FakeTool, ToolBody, tool_call
 from tests.support.virtual_time import VirtualClock

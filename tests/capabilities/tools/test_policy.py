@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from app.capabilities.tools.policy import NO_POLICY, ToolPolicy
-from app.domain.access.tool_policy import CallCircumstances, CallVerdict, PolicyRule, PolicyRules, ToolCaller
-from app.domain.failures import Code, ConfigurationFailure
-from app.domain.ids import KeyId, TenantId, UserId
-from app.domain.tools import OfferedTool
+from portico.capabilities.tools.policy import NO_POLICY, ToolPolicy
+from portico.domain.access.tool_policy import CallCircumstances, CallVerdict, PolicyRule, PolicyRules, ToolCaller
+from portico.domain.failures import Code, ConfigurationFailure
+from portico.domain.ids import KeyId, TenantId, UserId
+from portico.domain.tools import OfferedTool
 
 ANN = ToolCaller(TenantId("acme"), UserId("ann"), KeyId("k1"), "support")
 READ = OfferedTool("read_order", unsafe=False, idempotent=True)

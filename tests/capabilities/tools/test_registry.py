@@ -7,11 +7,11 @@ from typing import TypeVar
 import anyio
 import pytest
 
-from app.capabilities.tools.availability import AvailabilityProbes
-from app.capabilities.tools.registry import ToolList, ToolRegistry
-from app.domain.failures import Code, ConfigurationFailure
-from app.domain.tools import Availability, OfferedTool, SideEffects, ToolDefinition
-from app.ports.tool import Tool
+from portico.capabilities.tools.availability import AvailabilityProbes
+from portico.capabilities.tools.registry import ToolList, ToolRegistry
+from portico.domain.failures import Code, ConfigurationFailure
+from portico.domain.tools import Availability, OfferedTool, SideEffects, ToolDefinition
+from portico.ports.tool import Tool
 from tests.support.tools import FakeTool
 from tests.support.virtual_time import VirtualClock
 

@@ -3,8 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from app.domain.contract.messages import ImagePart, Message, TextPart, ToolCall, ToolResult, conversation_errors
-from app.domain.failures import Code
+from portico.domain.contract.messages import ImagePart, Message, TextPart, ToolCall, ToolResult, conversation_errors
+from portico.domain.failures import Code
 
 USER = Message(role="user", content="Roll two dice.")
 NO_RESULT = "has no result after it"

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from app.domain.contract.request import SystemRequest
-from app.domain.contract.response import SystemError as WireError
-from app.domain.contract.response import SystemResponse, TokenUsage
-from app.domain.failures import Code, failure
-from app.domain.lifecycle import Mode
+from portico.domain.contract.request import SystemRequest
+from portico.domain.contract.response import SystemError as WireError
+from portico.domain.contract.response import SystemResponse, TokenUsage
+from portico.domain.failures import Code, failure
+from portico.domain.lifecycle import Mode
 
 MESSAGES = [{"role": "user", "content": "Hello."}]
 LEAST: dict[str, Any] = {"messages": MESSAGES}

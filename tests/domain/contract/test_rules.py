@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from app.domain.contract.rules import Compare, Custom, Length, NotEmpty, OneOf, Regex, Rule
+from portico.domain.contract.rules import Compare, Custom, Length, NotEmpty, OneOf, Regex, Rule
 
 RULE: TypeAdapter[Rule] = TypeAdapter(Rule)
 

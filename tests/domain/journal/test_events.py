@@ -5,8 +5,8 @@ from dataclasses import fields, is_dataclass
 
 import pytest
 
-from app.domain.journal import events
-from app.domain.journal.events import (
+from portico.domain.journal import events
+from portico.domain.journal.events import (
     EVENT_FIELDS,
     EVENT_TYPES,
     WIRE_NAMES,

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.contract.messages import Message, ToolCall
-from app.domain.contract.request import ExecutionHints
-from app.domain.contract.response import TokenUsage
-from app.domain.failures import Code, failure
-from app.domain.fingerprints import args_hash, digest, span_id
-from app.domain.journal.outcomes import Refused
-from app.domain.model_call import Reply
+from portico.domain.contract.messages import Message, ToolCall
+from portico.domain.contract.request import ExecutionHints
+from portico.domain.contract.response import TokenUsage
+from portico.domain.failures import Code, failure
+from portico.domain.fingerprints import args_hash, digest, span_id
+from portico.domain.journal.outcomes import Refused
+from portico.domain.model_call import Reply
 
 KEY = "00" * 16
 json_objects = st.dictionaries(

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.contract.response import StepStatus
-from app.domain.failures import Code
-from app.domain.journal.events import Event, LifecycleTransition, StepEnd, StepStart, StoredEvent, ToolStart
-from app.domain.journal.status import ExecutionStatus
-from app.domain.lifecycle import State
-from app.domain.model_call import AttemptFailureReason
+from portico.domain.contract.response import StepStatus
+from portico.domain.failures import Code
+from portico.domain.journal.events import Event, LifecycleTransition, StepEnd, StepStart, StoredEvent, ToolStart
+from portico.domain.journal.status import ExecutionStatus
+from portico.domain.lifecycle import State
+from portico.domain.model_call import AttemptFailureReason
 from tests.support.examples import (
     COMPLETED,
     EVENTS,

@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from app.domain.journal.step_key import PLAN_KEY, PREPARE_KEY, ROOT, STOP_KEY, StepKey
+from portico.domain.journal.step_key import PLAN_KEY, PREPARE_KEY, ROOT, STOP_KEY, StepKey
 
 
 def test_a_key_is_stored_hashed_and_compared_as_its_text() -> None:

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from app.domain.contract.request import PlanPolicy, PlanStep
-from app.domain.failures import Code, OrchestrationFailure
-from app.domain.journal.header import EffectiveLimits
-from app.domain.plan.graph import predecessors, topological_order
-from app.domain.plan.plan import output_contract_of, parse_options, resolve_input, type_mismatches, validate_plan
-from app.domain.plan.policy import MAX_VIOLATIONS, EffectivePlanPolicy, policy_violations
-from app.domain.plan.steps import STEP_SPECS, InferInput, RerankInput, StepType, ToolInput, named_tools
+from portico.domain.contract.request import PlanPolicy, PlanStep
+from portico.domain.failures import Code, OrchestrationFailure
+from portico.domain.journal.header import EffectiveLimits
+from portico.domain.plan.graph import predecessors, topological_order
+from portico.domain.plan.plan import output_contract_of, parse_options, resolve_input, type_mismatches, validate_plan
+from portico.domain.plan.policy import MAX_VIOLATIONS, EffectivePlanPolicy, policy_violations
+from portico.domain.plan.steps import STEP_SPECS, InferInput, RerankInput, StepType, ToolInput, named_tools
 
 ANY = EffectivePlanPolicy(
     50, frozenset(STEP_SPECS), False, None, attempts=3, replicas=16, timeout=600, tools=frozenset({"look", "roll"})

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from app.domain.contract.request import PlanStep
-from app.domain.contract.response import StepStatus
-from app.domain.failures import Code, OrchestrationFailure
-from app.domain.plan.refinement import PlanChange, RefinementAction, refine, runnable_steps
+from portico.domain.contract.request import PlanStep
+from portico.domain.contract.response import StepStatus
+from portico.domain.failures import Code, OrchestrationFailure
+from portico.domain.plan.refinement import PlanChange, RefinementAction, refine, runnable_steps
 
 STEPS = [
     PlanStep(name="done", type="infer"),

@@ -27,7 +27,7 @@ def start(tmp_path: Path, environ: dict[str, str]) -> Iterator[Callable[..., Pro
 
     def begin(*arguments: str, **variables: str) -> Process:
         process = subprocess.Popen(
-            [sys.executable, "-m", "app", *arguments],
+            [sys.executable, "-m", "portico", *arguments],
             cwd=tmp_path,
             env=environ | variables,
             stdout=subprocess.PIPE,

@@ -11,10 +11,10 @@ import pytest
 from anyio import to_thread
 from typer.testing import CliRunner, Result
 
-from app.bootstrap.service import Service
-from app.domain.failures import Category
-from app.entrypoints.cli.commands import command_line
-from app.entrypoints.cli.exit_codes import EXIT_CODES
+from portico.bootstrap.service import Service
+from portico.domain.failures import Category
+from portico.entrypoints.cli.commands import command_line
+from portico.entrypoints.cli.exit_codes import EXIT_CODES
 from tests.support.callers import Caller, callers
 from tests.support.portico import ASK_PERSON, chat
 from tests.support.server_state import wait_for_idle

@@ -16,21 +16,21 @@ from fastapi import FastAPI
 from typer.testing import CliRunner, Result
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from app.bootstrap.access import open_keys
-from app.bootstrap.service import open_history_reader
-from app.domain.access.principal import Permissions, Principal
-from app.domain.contract.final_answer import FinalAnswer
-from app.domain.contract.request import SystemRequest
-from app.domain.contract.response import ResponseMetadata, SystemError, SystemResponse
-from app.domain.failures import TAXONOMY, Category, Code, RequestFailure, StorageFailure, failure
-from app.domain.journal import events
-from app.domain.journal.events import CorrelationContext, InferenceDelta, LiveDelta, StoredEvent
-from app.domain.lifecycle import Mode, State
-from app.entrypoints.cli.commands import Wiring, command_line
-from app.entrypoints.cli.display.suspension_prompt import describe_suspension
-from app.entrypoints.cli.exit_codes import EXIT_CODES
-from app.orchestration.facade import CallOptions
-from app.settings import Settings
+from portico.bootstrap.access import open_keys
+from portico.bootstrap.service import open_history_reader
+from portico.domain.access.principal import Permissions, Principal
+from portico.domain.contract.final_answer import FinalAnswer
+from portico.domain.contract.request import SystemRequest
+from portico.domain.contract.response import ResponseMetadata, SystemError, SystemResponse
+from portico.domain.failures import TAXONOMY, Category, Code, RequestFailure, StorageFailure, failure
+from portico.domain.journal import events
+from portico.domain.journal.events import CorrelationContext, InferenceDelta, LiveDelta, StoredEvent
+from portico.domain.lifecycle import Mode, State
+from portico.entrypoints.cli.commands import Wiring, command_line
+from portico.entrypoints.cli.display.suspension_prompt import describe_suspension
+from portico.entrypoints.cli.exit_codes import EXIT_CODES
+from portico.orchestration.facade import CallOptions
+from portico.settings import Settings
 from tests.support.examples import EVENTS, SUSPENSION
 
 CORRELATION = CorrelationContext("r-1", None, "0" * 32, "0" * 16, None)

@@ -8,9 +8,9 @@ from pathlib import Path
 from anyio import to_thread
 from typer.testing import CliRunner, Result
 
-from app.domain.failures import Category
-from app.entrypoints.cli.commands import command_line
-from app.entrypoints.cli.exit_codes import EXIT_CODES
+from portico.domain.failures import Category
+from portico.entrypoints.cli.commands import command_line
+from portico.entrypoints.cli.exit_codes import EXIT_CODES
 from tests.support.callers import Caller, callers
 from tests.support.portico import chat
 

@@ -10,12 +10,12 @@ from fastapi import FastAPI
 from typer.testing import CliRunner, Result
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from app.bootstrap.access import open_keys
-from app.bootstrap.service import check_storage, open_history_reader, open_service
-from app.domain.lifecycle import State
-from app.entrypoints.cli.commands import Wiring, command_line
-from app.entrypoints.cli.execution import OutputOptions, parse_request, run_once
-from app.settings import Settings
+from portico.bootstrap.access import open_keys
+from portico.bootstrap.service import check_storage, open_history_reader, open_service
+from portico.domain.lifecycle import State
+from portico.entrypoints.cli.commands import Wiring, command_line
+from portico.entrypoints.cli.execution import OutputOptions, parse_request, run_once
+from portico.settings import Settings
 from tests.entrypoints.cli.test_suspension_prompt import answering
 from tests.support.portico import portico
 
@@ -27,7 +27,7 @@ modules = ["tests.support.example_flows"]
 CHANGED = """
 from pydantic import BaseModel
 
-from app.plugins import Context, FlowGraph, flow
+from portico.plugins import Context, FlowGraph, flow
 
 
 class Invoice(BaseModel):

@@ -15,11 +15,11 @@ from fastapi import FastAPI
 from typer.testing import CliRunner, Result
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from app.adapters.stores.sqlite import open_sqlite
-from app.bootstrap.access import open_keys
-from app.bootstrap.service import check_storage, open_history_reader, open_service
-from app.domain.access.api_key import ApiKey
-from app.entrypoints.cli.commands import Wiring, command_line
+from portico.adapters.stores.sqlite import open_sqlite
+from portico.bootstrap.access import open_keys
+from portico.bootstrap.service import check_storage, open_history_reader, open_service
+from portico.domain.access.api_key import ApiKey
+from portico.entrypoints.cli.commands import Wiring, command_line
 from tests.support.cli_process import Process
 from tests.support.stores import EARLIER_SCHEMA
 

@@ -6,13 +6,13 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from app.domain.contract.response import StepStatus
-from app.domain.failures import Code
-from app.domain.journal import events
-from app.domain.journal.events import Event, StoredEvent
-from app.domain.lifecycle import Mode, State
-from app.entrypoints.cli.display.plan_tree import PlanTreeView
-from app.entrypoints.cli.execution import ExecuteOptions
+from portico.domain.contract.response import StepStatus
+from portico.domain.failures import Code
+from portico.domain.journal import events
+from portico.domain.journal.events import Event, StoredEvent
+from portico.domain.lifecycle import Mode, State
+from portico.entrypoints.cli.display.plan_tree import PlanTreeView
+from portico.entrypoints.cli.execution import ExecuteOptions
 from tests.support.examples import correlation
 from tests.support.passes import reasoning
 from tests.support.virtual_time import EPOCH

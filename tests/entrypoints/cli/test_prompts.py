@@ -8,13 +8,13 @@ from fastapi import FastAPI
 from typer.testing import CliRunner, Result
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from app.bootstrap.access import open_keys
-from app.bootstrap.service import check_storage, open_history_reader, open_service
-from app.capabilities.prompting.definition import PromptId
-from app.capabilities.prompting.registry import default_registry
-from app.domain.failures import Category
-from app.entrypoints.cli.commands import Wiring, command_line
-from app.entrypoints.cli.exit_codes import EXIT_CODES
+from portico.bootstrap.access import open_keys
+from portico.bootstrap.service import check_storage, open_history_reader, open_service
+from portico.capabilities.prompting.definition import PromptId
+from portico.capabilities.prompting.registry import default_registry
+from portico.domain.failures import Category
+from portico.entrypoints.cli.commands import Wiring, command_line
+from portico.entrypoints.cli.exit_codes import EXIT_CODES
 
 SYSTEM = PromptId.SUPERVISOR_REPAIR_SYSTEM
 

@@ -15,23 +15,23 @@ from fastapi import FastAPI
 from typer.testing import CliRunner, Result
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from app.adapters.stores.executions.store import DatabaseExecutionStore
-from app.adapters.stores.factory import open_read_only
-from app.adapters.system import SystemClock, SystemEntropy
-from app.bootstrap.access import open_keys
-from app.bootstrap.service import PATTERNS, check_storage, open_history_reader, open_service
-from app.domain.access.principal import LOCAL
-from app.domain.contract.messages import Message
-from app.domain.contract.request import SystemRequest
-from app.domain.lifecycle import Mode
-from app.entrypoints.cli.commands import Wiring, command_line
-from app.entrypoints.cli.replay import OpenHistoryReader
-from app.orchestration.execution.context import RunContext
-from app.orchestration.execution.pattern import Pattern
-from app.orchestration.patterns.agent_loop import agent_loop
-from app.orchestration.runtime.handle import ExecutionHandle
-from app.orchestration.runtime.replay import HistoryReader
-from app.settings import Settings
+from portico.adapters.stores.executions.store import DatabaseExecutionStore
+from portico.adapters.stores.factory import open_read_only
+from portico.adapters.system import SystemClock, SystemEntropy
+from portico.bootstrap.access import open_keys
+from portico.bootstrap.service import PATTERNS, check_storage, open_history_reader, open_service
+from portico.domain.access.principal import LOCAL
+from portico.domain.contract.messages import Message
+from portico.domain.contract.request import SystemRequest
+from portico.domain.lifecycle import Mode
+from portico.entrypoints.cli.commands import Wiring, command_line
+from portico.entrypoints.cli.replay import OpenHistoryReader
+from portico.orchestration.execution.context import RunContext
+from portico.orchestration.execution.pattern import Pattern
+from portico.orchestration.patterns.agent_loop import agent_loop
+from portico.orchestration.runtime.handle import ExecutionHandle
+from portico.orchestration.runtime.replay import HistoryReader
+from portico.settings import Settings
 from tests.support.stores import RecordingSink
 
 ASK = 'Use ask_person: "May I?"'

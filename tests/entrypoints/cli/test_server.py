@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app.entrypoints.cli.server import bind_listener
+from portico.entrypoints.cli.server import bind_listener
 from tests.support.cli_process import Process, serving
 
 

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import pytest
 from pydantic import JsonValue
 
-from app.bootstrap.service import open_service
-from app.domain.contract.response import SuspensionKind
-from app.domain.lifecycle import State
-from app.entrypoints.cli.display.suspension_prompt import Ask, ask_person, describe_suspension
-from app.entrypoints.cli.execution import ExecuteOptions, OutputOptions, run_once
-from app.settings import Settings
+from portico.bootstrap.service import open_service
+from portico.domain.contract.response import SuspensionKind
+from portico.domain.lifecycle import State
+from portico.entrypoints.cli.display.suspension_prompt import Ask, ask_person, describe_suspension
+from portico.entrypoints.cli.execution import ExecuteOptions, OutputOptions, run_once
+from portico.settings import Settings
 from tests.support.examples import SUSPENSION
 from tests.support.portico import ASK_PERSON
 

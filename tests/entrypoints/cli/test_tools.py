@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner, Result
 
-from app.bootstrap.service import open_service
-from app.domain.failures import Category
-from app.entrypoints.cli.commands import command_line
-from app.entrypoints.cli.exit_codes import EXIT_CODES, SUSPENDED
+from portico.bootstrap.service import open_service
+from portico.domain.failures import Category
+from portico.entrypoints.cli.commands import command_line
+from portico.entrypoints.cli.exit_codes import EXIT_CODES, SUSPENDED
 from tests.support import mcp_server
 
 CONFIGURATION = f"""

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from app.domain.failures import ConfigurationFailure
+from portico.domain.failures import ConfigurationFailure
 from tests.support.golden_journals import AGENTS
 from tests.support.http_server import HttpAnswer, RunningServer
 from tests.support.portico import QUOTE, portico, send_command

@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from app.domain.failures import ConfigurationFailure
-from app.settings import load_settings
+from portico.domain.failures import ConfigurationFailure
+from portico.settings import load_settings
 from tests.support.http_server import HttpAnswer, RunningServer
 from tests.support.portico import chat, portico
 

@@ -10,24 +10,24 @@ import anyio
 import orjson
 import pytest
 
-from app.adapters.access.api_keys import REFRESH_INTERVAL_S, ApiKeys
-from app.adapters.access.authenticators import BearerAuthenticator
-from app.adapters.access.key_administration import KeyAdministration, KeyGrant
-from app.adapters.access.key_sets import FIRST_RETRY_S, KeySets
-from app.adapters.access.tokens import TokenRules, Tokens
-from app.adapters.runners.maintenance import run_maintenance
-from app.adapters.stores.access.api_keys import DatabaseKeys
-from app.adapters.stores.factory import open_beside
-from app.adapters.system import SystemClock, SystemEntropy
-from app.bootstrap.service import Service, open_service
-from app.domain.access.api_key import ApiKey
-from app.domain.access.limits import NO_LIMITS
-from app.domain.access.principal import KEY_DEFAULT, Permission, Permissions
-from app.domain.ids import TenantId, UserId
-from app.entrypoints.http.app import create_app
-from app.ports.access import StoredKey
-from app.ports.runtime import Clock
-from app.settings import Settings
+from portico.adapters.access.api_keys import REFRESH_INTERVAL_S, ApiKeys
+from portico.adapters.access.authenticators import BearerAuthenticator
+from portico.adapters.access.key_administration import KeyAdministration, KeyGrant
+from portico.adapters.access.key_sets import FIRST_RETRY_S, KeySets
+from portico.adapters.access.tokens import TokenRules, Tokens
+from portico.adapters.runners.maintenance import run_maintenance
+from portico.adapters.stores.access.api_keys import DatabaseKeys
+from portico.adapters.stores.factory import open_beside
+from portico.adapters.system import SystemClock, SystemEntropy
+from portico.bootstrap.service import Service, open_service
+from portico.domain.access.api_key import ApiKey
+from portico.domain.access.limits import NO_LIMITS
+from portico.domain.access.principal import KEY_DEFAULT, Permission, Permissions
+from portico.domain.ids import TenantId, UserId
+from portico.entrypoints.http.app import create_app
+from portico.ports.access import StoredKey
+from portico.ports.runtime import Clock
+from portico.settings import Settings
 from tests.support.http_server import HttpAnswer, RunningServer, request_bytes, running_server
 from tests.support.issuer import (
     AUDIENCE,

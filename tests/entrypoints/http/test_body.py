@@ -8,11 +8,11 @@ import orjson
 import pytest
 from pydantic import BaseModel
 
-from app.domain.contract.request import SystemRequest
-from app.domain.failures import RequestFailure
-from app.entrypoints.http import body as body_module
-from app.entrypoints.http.body import parse_body_sync
-from app.entrypoints.http.errors import LINGER_SECONDS
+from portico.domain.contract.request import SystemRequest
+from portico.domain.failures import RequestFailure
+from portico.entrypoints.http import body as body_module
+from portico.entrypoints.http.body import parse_body_sync
+from portico.entrypoints.http.errors import LINGER_SECONDS
 from tests.support.fake_service import FakeRunning, fake_app
 from tests.support.http_server import request_bytes, running_server
 

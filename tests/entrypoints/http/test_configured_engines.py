@@ -8,11 +8,11 @@ from typing import Any
 import orjson
 import pytest
 
-from app.adapters.engines.http.aiohttp_transport import open_session
-from app.bootstrap.engines import EngineResources, build_engine
-from app.domain.failures import ConfigurationFailure
-from app.entrypoints.http.app import create_app
-from app.settings import Secret, Settings
+from portico.adapters.engines.http.aiohttp_transport import open_session
+from portico.bootstrap.engines import EngineResources, build_engine
+from portico.domain.failures import ConfigurationFailure
+from portico.entrypoints.http.app import create_app
+from portico.settings import Secret, Settings
 from tests.adapters.engines.engine_calls import chat_chunk
 from tests.support.emulators import anthropic, gemini, ollama, openai_chat, openai_responses
 from tests.support.emulators.answers import EmulatedAnswer

@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from app.domain.access.principal import LOCAL
-from app.settings import Secret
+from portico.domain.access.principal import LOCAL
+from portico.settings import Secret
 from tests.entrypoints.http.test_fork import fork
 from tests.support.emulators import openai_chat
 from tests.support.emulators.answers import EmulatedAnswer

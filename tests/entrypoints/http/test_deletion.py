@@ -5,7 +5,7 @@ from typing import Any
 import anyio
 import pytest
 
-from app.adapters.runners.maintenance import MAINTENANCE_INTERVAL_S
+from portico.adapters.runners.maintenance import MAINTENANCE_INTERVAL_S
 from tests.support.http_server import HttpAnswer, RunningServer, request_bytes
 from tests.support.portico import (
     ASK_PERSON,

@@ -4,8 +4,8 @@ import re
 import shlex
 from typing import Any
 
-from app.entrypoints.http.docs.examples import EXAMPLES
-from app.entrypoints.http.docs.page import SERVER, curl
+from portico.entrypoints.http.docs.examples import EXAMPLES
+from portico.entrypoints.http.docs.page import SERVER, curl
 from tests.support.fake_service import fake_app
 from tests.support.http_server import request_bytes, running_server
 from tests.support.portico import portico

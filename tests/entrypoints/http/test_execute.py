@@ -3,9 +3,9 @@
 import orjson
 import pytest
 
-from app.domain.contract.response import SystemError
-from app.domain.failures import Code, RequestFailure, failure
-from app.domain.lifecycle import State
+from portico.domain.contract.response import SystemError
+from portico.domain.failures import Code, RequestFailure, failure
+from portico.domain.lifecycle import State
 from tests.support.fake_service import SPAN, TRACE, FakeRunning, fake_app
 from tests.support.http_server import request_bytes, running_server
 from tests.support.server_state import first_execution, wait_for_disconnect

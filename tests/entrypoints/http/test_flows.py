@@ -10,10 +10,10 @@ import pytest
 from anyio import sleep_forever
 from pydantic import BaseModel
 
-from app.bootstrap.service import open_service
-from app.domain.failures import ConfigurationFailure
-from app.orchestration.flow import AgentConfig, Context, FlowDefinition, FlowGraph
-from app.settings import Settings
+from portico.bootstrap.service import open_service
+from portico.domain.failures import ConfigurationFailure
+from portico.orchestration.flow import AgentConfig, Context, FlowDefinition, FlowGraph
+from portico.settings import Settings
 from tests.support.http_server import HttpAnswer, RunningServer
 from tests.support.portico import EVENTS, RESPOND_ASYNC, chat, events, portico, send_command
 from tests.support.server_state import wait_for_idle, wait_for_running

@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from app.domain.access.principal import Principal
-from app.orchestration.runtime.fork import ForkRequest
+from portico.domain.access.principal import Principal
+from portico.orchestration.runtime.fork import ForkRequest
 from tests.support.http_server import HttpAnswer, RunningServer
 from tests.support.portico import (
     ASK_PERSON,

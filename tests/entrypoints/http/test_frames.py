@@ -6,9 +6,9 @@ from typing import Any
 import orjson
 import pytest
 
-from app.domain.fallback import Event as FsmEvent
-from app.domain.fallback import State as FsmState
-from app.domain.journal.events import (
+from portico.domain.fallback import Event as FsmEvent
+from portico.domain.fallback import State as FsmState
+from portico.domain.journal.events import (
     ConstraintRepaired,
     CorrelationContext,
     Event,
@@ -22,8 +22,8 @@ from app.domain.journal.events import (
     ToolEnd,
     ValidationEnd,
 )
-from app.domain.lifecycle import State
-from app.entrypoints.http.sse import FrameEncoder
+from portico.domain.lifecycle import State
+from portico.entrypoints.http.sse import FrameEncoder
 
 AT = 1795262400.25
 CORRELATION = CorrelationContext("req-1", None, "ab" * 16, "cd" * 8, None)

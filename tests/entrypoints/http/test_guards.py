@@ -6,8 +6,8 @@ from typing import Any
 import orjson
 import pytest
 
-from app.domain.failures import ConfigurationFailure
-from app.settings import load_settings
+from portico.domain.failures import ConfigurationFailure
+from portico.settings import load_settings
 from tests.support.http_server import HttpAnswer, request_bytes
 from tests.support.portico import ASK_PERSON, EVENTS, QUOTE, chat, events, portico, resume, send_command
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from starlette.routing import Route
 
-from app.capabilities.prompting.definition import PromptId
-from app.domain.failures import TAXONOMY
-from app.domain.lifecycle import NEXT, Mode
-from app.entrypoints.http.app import create_app
+from portico.capabilities.prompting.definition import PromptId
+from portico.domain.failures import TAXONOMY
+from portico.domain.lifecycle import NEXT, Mode
+from portico.entrypoints.http.app import create_app
 from tests.support.fake_service import fake_app
 from tests.support.http_server import running_server
 from tests.support.portico import portico

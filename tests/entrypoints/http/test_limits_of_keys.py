@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from app.adapters.access.key_administration import KeyAdministration, KeyGrant
-from app.adapters.stores.access.api_keys import DatabaseKeys
-from app.adapters.stores.factory import open_beside
-from app.adapters.system import SystemEntropy
-from app.domain.access.limits import NO_LIMITS, AccessLimits, Rate
-from app.domain.access.principal import KEY_DEFAULT, Permission, Permissions
-from app.domain.ids import TenantId, UserId
-from app.ports.runtime import Clock
+from portico.adapters.access.key_administration import KeyAdministration, KeyGrant
+from portico.adapters.stores.access.api_keys import DatabaseKeys
+from portico.adapters.stores.factory import open_beside
+from portico.adapters.system import SystemEntropy
+from portico.domain.access.limits import NO_LIMITS, AccessLimits, Rate
+from portico.domain.access.principal import KEY_DEFAULT, Permission, Permissions
+from portico.domain.ids import TenantId, UserId
+from portico.ports.runtime import Clock
 from tests.support.http_server import RunningServer
 from tests.support.portico import RESPOND_ASYNC, chat, portico
 from tests.support.server_state import wait_for_idle

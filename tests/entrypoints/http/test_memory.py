@@ -9,10 +9,10 @@ import orjson
 import pytest
 from pydantic import ValidationError
 
-from app.bootstrap.service import open_service
-from app.domain.failures import ConfigurationFailure
-from app.ports.runtime import Clock
-from app.settings import Settings
+from portico.bootstrap.service import open_service
+from portico.domain.failures import ConfigurationFailure
+from portico.ports.runtime import Clock
+from portico.settings import Settings
 from tests.support.callers import Caller, callers
 from tests.support.http_server import HttpAnswer
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from app.domain.failures import Code
+from portico.domain.failures import Code
 from tests.support.fake_service import SPAN, TRACE, fake_app
 from tests.support.http_server import request_bytes, running_server
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from app.bootstrap.service import open_history_reader, open_service
-from app.domain.access.principal import LOCAL
-from app.domain.failures import ConfigurationFailure
-from app.domain.ids import RequestId
-from app.settings import Settings
+from portico.bootstrap.service import open_history_reader, open_service
+from portico.domain.access.principal import LOCAL
+from portico.domain.failures import ConfigurationFailure
+from portico.domain.ids import RequestId
+from portico.settings import Settings
 from tests.support.portico import chat, portico
 
 RULES = '''
-from app.plugins import rule
+from portico.plugins import rule
 
 @rule
 def begins_with(answer, options):

@@ -6,12 +6,12 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from app.domain.access.principal import LOCAL
-from app.domain.failures import RequestFailure
-from app.domain.ids import TenantId, UserId
-from app.domain.lifecycle import Mode, State
-from app.entrypoints.http.parameters import ExecutionListQuery, decode_cursor, encode_cursor
-from app.ports.storage import ExecutionFilter
+from portico.domain.access.principal import LOCAL
+from portico.domain.failures import RequestFailure
+from portico.domain.ids import TenantId, UserId
+from portico.domain.lifecycle import Mode, State
+from portico.entrypoints.http.parameters import ExecutionListQuery, decode_cursor, encode_cursor
+from portico.ports.storage import ExecutionFilter
 from tests.support.http_server import HttpAnswer
 from tests.support.portico import chat, events, portico
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from app.bootstrap.service import open_history_reader
-from app.domain.access.principal import LOCAL
-from app.domain.failures import ConfigurationFailure
-from app.domain.ids import RequestId
-from app.domain.plan.steps import STEP_SPECS
-from app.settings import Settings
+from portico.bootstrap.service import open_history_reader
+from portico.domain.access.principal import LOCAL
+from portico.domain.failures import ConfigurationFailure
+from portico.domain.ids import RequestId
+from portico.domain.plan.steps import STEP_SPECS
+from portico.settings import Settings
 from tests.support import shop_steps
 from tests.support.portico import QUOTE, chat, portico, resume
 

@@ -9,12 +9,12 @@ from typing import Any
 import orjson
 import pytest
 
-from app.bootstrap.service import PATTERNS, open_service
-from app.domain.failures import Code, ConfigurationFailure
-from app.domain.lifecycle import Mode, State
-from app.entrypoints.http.app import create_app
-from app.orchestration.execution.context import RunContext
-from app.settings import Settings
+from portico.bootstrap.service import PATTERNS, open_service
+from portico.domain.failures import Code, ConfigurationFailure
+from portico.domain.lifecycle import Mode, State
+from portico.entrypoints.http.app import create_app
+from portico.orchestration.execution.context import RunContext
+from portico.settings import Settings
 from tests.support.http_server import RunningServer, running_server
 from tests.support.portico import EVENTS, chat, events
 

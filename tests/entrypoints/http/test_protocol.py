@@ -5,7 +5,7 @@ import socket
 import anyio
 import pytest
 
-from app.entrypoints.http import protocol
+from portico.entrypoints.http import protocol
 from tests.support.fake_service import FakeRunning, fake_app
 from tests.support.http_server import request_bytes, running_server
 from tests.support.server_state import first_execution, wait_for_disconnect

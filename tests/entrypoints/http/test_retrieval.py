@@ -5,9 +5,9 @@ from typing import Any
 
 import orjson
 
-from app.domain.access.principal import Principal
-from app.domain.ids import DocumentId, TenantId, UserId
-from app.orchestration.facade import DocumentContent
+from portico.domain.access.principal import Principal
+from portico.domain.ids import DocumentId, TenantId, UserId
+from portico.orchestration.facade import DocumentContent
 from tests.support.callers import Caller, callers
 
 ADA = Principal(TenantId("red"), UserId("ada"))

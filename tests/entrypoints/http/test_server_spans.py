@@ -9,9 +9,9 @@ import pytest
 from opentelemetry.propagate import get_global_textmap, set_global_textmap
 from opentelemetry.propagators.composite import CompositePropagator
 
-from app.adapters.telemetry.tracing.server_spans import ATTRIBUTES
-from app.entrypoints.http.app import PorticoApi, create_app
-from app.settings import Settings
+from portico.adapters.telemetry.tracing.server_spans import ATTRIBUTES
+from portico.entrypoints.http.app import PorticoApi, create_app
+from portico.settings import Settings
 from tests.support.http_server import HttpAnswer, RunningServer, request_bytes, running_server
 from tests.support.otlp_receiver import OtlpReceiver, ReceivedSpan, otlp_receiver
 from tests.support.portico import ASK_PERSON, EVENTS, chat, events, portico, resume

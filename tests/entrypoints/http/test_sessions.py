@@ -9,9 +9,9 @@ import anyio
 import orjson
 import pytest
 
-from app.entrypoints.http.app import create_app
-from app.orchestration.sessions import MAX_DETAIL_BYTES
-from app.settings import Secret, Settings
+from portico.entrypoints.http.app import create_app
+from portico.orchestration.sessions import MAX_DETAIL_BYTES
+from portico.settings import Secret, Settings
 from tests.support.emulators import openai_chat
 from tests.support.emulators.answers import EmulatedAnswer
 from tests.support.emulators.server import KEY, EmulatedServer

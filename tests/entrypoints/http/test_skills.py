@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from app.bootstrap.service import open_service
-from app.domain.failures import ConfigurationFailure
-from app.settings import Settings
+from portico.bootstrap.service import open_service
+from portico.domain.failures import ConfigurationFailure
+from portico.settings import Settings
 from tests.support.http_server import RunningServer
 from tests.support.portico import EVENTS, chat, events, portico
 

@@ -10,12 +10,12 @@ import orjson
 import pytest
 from starlette.types import Message, Scope
 
-from app.adapters.event_bus import EventBus
-from app.domain.contract.request import SystemRequest
-from app.domain.journal.events import ExecutionSuspended, LifecycleTransition
-from app.domain.lifecycle import State
-from app.entrypoints.http import sse
-from app.entrypoints.http.sse import EventStreamResponse
+from portico.adapters.event_bus import EventBus
+from portico.domain.contract.request import SystemRequest
+from portico.domain.journal.events import ExecutionSuspended, LifecycleTransition
+from portico.domain.lifecycle import State
+from portico.entrypoints.http import sse
+from portico.entrypoints.http.sse import EventStreamResponse
 from tests.support.fake_service import SPAN, TRACE, FakeRunning, FakeService, fake_app, response
 from tests.support.http_server import ClientConnection, RunningServer, request_bytes, running_server
 from tests.support.server_state import first_execution, wait_for_disconnect

@@ -11,12 +11,12 @@ import anyio
 import orjson
 import pytest
 
-from app.bootstrap.service import PATTERNS, open_service
-from app.domain.lifecycle import Mode
-from app.domain.pattern_result import PatternResult
-from app.entrypoints.http.app import create_app
-from app.orchestration.execution.context import RunContext
-from app.settings import Settings
+from portico.bootstrap.service import PATTERNS, open_service
+from portico.domain.lifecycle import Mode
+from portico.domain.pattern_result import PatternResult
+from portico.entrypoints.http.app import create_app
+from portico.orchestration.execution.context import RunContext
+from portico.settings import Settings
 from tests.support.http_server import ClientConnection, HttpAnswer, RunningServer, request_bytes, running_server
 from tests.support.portico import (
     ASK_PERSON,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.settings import Secret
+from portico.settings import Secret
 from tests.adapters.engines.engine_calls import chat_chunk
 from tests.support.http_server import HttpAnswer
 from tests.support.portico import EVENTS, chat, events, portico
@@ -83,7 +83,7 @@ async def test_a_header_of_the_configuration_takes_its_place() -> None:
 
 
 def test_without_an_endpoint_no_library_of_traces_is_loaded() -> None:
-    program = "import sys, app.entrypoints.http.app; print([name for name in sys.modules if name.startswith(%r)])"
+    program = "import sys, portico.entrypoints.http.app; print([name for name in sys.modules if name.startswith(%r)])"
     for library in ("opentelemetry.sdk", "opentelemetry.instrumentation", "opentelemetry.exporter", "grpc"):
         done = subprocess.run([sys.executable, "-c", program % library], capture_output=True, check=True, text=True)
         assert done.stdout.strip() == "[]", library

@@ -10,8 +10,8 @@ from typing import Any
 import anyio
 import pytest
 
-from app.adapters.runners.maintenance import MAINTENANCE_INTERVAL_S
-from app.bootstrap.service import Service
+from portico.adapters.runners.maintenance import MAINTENANCE_INTERVAL_S
+from portico.bootstrap.service import Service
 from tests.support.http_server import RunningServer
 from tests.support.portico import (
     ASK_PERSON,

@@ -9,9 +9,9 @@ import anyio
 import orjson
 import pytest
 
-from app.domain.failures import Code, StorageFailure
-from app.entrypoints.http.protocol import BoundedProtocol
-from app.orchestration.execution.execution import Execution
+from portico.domain.failures import Code, StorageFailure
+from portico.entrypoints.http.protocol import BoundedProtocol
+from portico.orchestration.execution.execution import Execution
 from tests.support.file_size import limited_file_size, wal_size
 from tests.support.http_server import request_bytes
 from tests.support.portico import EVENTS, IDEMPOTENCY_KEY, RESPOND_ASYNC, chat, events, portico

@@ -8,12 +8,12 @@ from itertools import permutations
 import orjson
 import pytest
 
-from app.adapters.engines.http.engine import Endpoint, HttpEngine
-from app.adapters.tools.builtin import BUILTIN_TOOLS
-from app.domain.journal.outcomes import AttemptSucceeded
-from app.domain.model_call import Reply
-from app.ports.journal import ExecutionHistory
-from app.ports.model import EngineProfile
+from portico.adapters.engines.http.engine import Endpoint, HttpEngine
+from portico.adapters.tools.builtin import BUILTIN_TOOLS
+from portico.domain.journal.outcomes import AttemptSucceeded
+from portico.domain.model_call import Reply
+from portico.ports.journal import ExecutionHistory
+from portico.ports.model import EngineProfile
 from tests.adapters.engines.dialects import DIALECTS
 from tests.support.emulators import anthropic, gemini, ollama, openai_chat, openai_responses
 from tests.support.emulators.answers import EmulatedAnswer, EmulatedCall, EmulatedResponse, json_response

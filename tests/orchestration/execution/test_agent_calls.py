@@ -7,16 +7,16 @@ from typing import Any
 import anyio
 import pytest
 
-from app.domain.access.principal import Permissions
-from app.domain.contract.request import Limits, OutputContract
-from app.domain.contract.response import SystemResponse
-from app.domain.failures import Code
-from app.domain.journal.events import InferenceStart
-from app.domain.journal.outcomes import InferenceSetup
-from app.domain.lifecycle import Mode, State
-from app.domain.tools import SideEffects
-from app.ports.journal import ExecutionHistory
-from app.ports.tool import ToolContext, ToolError
+from portico.domain.access.principal import Permissions
+from portico.domain.contract.request import Limits, OutputContract
+from portico.domain.contract.response import SystemResponse
+from portico.domain.failures import Code
+from portico.domain.journal.events import InferenceStart
+from portico.domain.journal.outcomes import InferenceSetup
+from portico.domain.lifecycle import Mode, State
+from portico.domain.tools import SideEffects
+from portico.ports.journal import ExecutionHistory
+from portico.ports.tool import ToolContext, ToolError
 from tests.support.agents import AgentWorld, agent, asks, calls_made, to
 from tests.support.harness import answer_suspension, open_suspensions, replay_offline, response_of
 from tests.support.recovery import TERMINAL_TYPES, cancel_after, is_complete_log, open_starts

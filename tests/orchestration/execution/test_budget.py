@@ -7,25 +7,25 @@ from typing import Any
 
 import pytest
 
-from app.adapters.tools.builtin import BUILTIN_TOOLS
-from app.bootstrap.service import PATTERNS
-from app.capabilities.models.context_window import count_tokens
-from app.capabilities.models.tokens import UNCORRECTED
-from app.domain.contract.messages import Message
-from app.domain.contract.request import ExecutionHints
-from app.domain.contract.response import TokenUsage
-from app.domain.failures import Code, Failure, OrchestrationFailure
-from app.domain.journal.header import EffectiveLimits
-from app.domain.journal.outcomes import AttemptFailed, AttemptSucceeded, ToolEnded, usage_of
-from app.domain.lifecycle import TERMINAL, Mode, State
-from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
-from app.domain.token_prices import TokenPrices
-from app.orchestration.execution.ledger import Budget, budget_for
-from app.orchestration.patterns.agent_loop import agent_loop
-from app.orchestration.planning.planner import make_plan
-from app.ports.journal import ExecutionHistory
-from app.ports.model import EngineCapabilities, EngineProfile, Progress
-from app.ports.runtime import Clock
+from portico.adapters.tools.builtin import BUILTIN_TOOLS
+from portico.bootstrap.service import PATTERNS
+from portico.capabilities.models.context_window import count_tokens
+from portico.capabilities.models.tokens import UNCORRECTED
+from portico.domain.contract.messages import Message
+from portico.domain.contract.request import ExecutionHints
+from portico.domain.contract.response import TokenUsage
+from portico.domain.failures import Code, Failure, OrchestrationFailure
+from portico.domain.journal.header import EffectiveLimits
+from portico.domain.journal.outcomes import AttemptFailed, AttemptSucceeded, ToolEnded, usage_of
+from portico.domain.lifecycle import TERMINAL, Mode, State
+from portico.domain.model_call import AttemptFailureReason, EngineCall, Reply
+from portico.domain.token_prices import TokenPrices
+from portico.orchestration.execution.ledger import Budget, budget_for
+from portico.orchestration.patterns.agent_loop import agent_loop
+from portico.orchestration.planning.planner import make_plan
+from portico.ports.journal import ExecutionHistory
+from portico.ports.model import EngineCapabilities, EngineProfile, Progress
+from portico.ports.runtime import Clock
 from tests.support.harness import (
     Harness,
     chat_request,

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from app.capabilities.tools.definition import tool
-from app.capabilities.tools.registry import ToolList
-from app.domain.access.tool_policy import CallVerdict, PolicyRule, PolicyRules
-from app.domain.failures import Code
-from app.domain.journal.outcomes import CallDecided
-from app.domain.lifecycle import State
-from app.domain.tools import SideEffects
-from app.ports.journal import ExecutionHistory
-from app.ports.tool import Tool
+from portico.capabilities.tools.definition import tool
+from portico.capabilities.tools.registry import ToolList
+from portico.domain.access.tool_policy import CallVerdict, PolicyRule, PolicyRules
+from portico.domain.failures import Code
+from portico.domain.journal.outcomes import CallDecided
+from portico.domain.lifecycle import State
+from portico.domain.tools import SideEffects
+from portico.ports.journal import ExecutionHistory
+from portico.ports.tool import Tool
 from tests.support.harness import (
     Harness,
     answer_suspension,

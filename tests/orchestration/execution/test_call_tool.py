@@ -2,15 +2,15 @@
 
 import pytest
 
-from app.adapters.tools.builtin import BUILTIN_TOOLS
-from app.capabilities.tools.definition import tool
-from app.domain.contract.messages import ToolResult
-from app.domain.failures import Code
-from app.domain.lifecycle import State
-from app.domain.tools import SideEffects
-from app.orchestration.execution.context import RunContext
-from app.ports.journal import ExecutionHistory
-from app.ports.tool import Tool, ToolContext, ToolError, ToolOutcomeUnknown
+from portico.adapters.tools.builtin import BUILTIN_TOOLS
+from portico.capabilities.tools.definition import tool
+from portico.domain.contract.messages import ToolResult
+from portico.domain.failures import Code
+from portico.domain.lifecycle import State
+from portico.domain.tools import SideEffects
+from portico.orchestration.execution.context import RunContext
+from portico.ports.journal import ExecutionHistory
+from portico.ports.tool import Tool, ToolContext, ToolError, ToolOutcomeUnknown
 from tests.support.harness import chat_request, make_harness, replay_offline, scripted_engine
 from tests.support.recovery import open_starts
 from tests.support.tools import FakeTool

@@ -7,16 +7,16 @@ from typing import Any
 import anyio
 import pytest
 
-from app.domain.contract.response import NO_USAGE
-from app.domain.failures import Cancellation, Code, Failure
-from app.domain.journal.events import InferenceStart
-from app.domain.lifecycle import State
-from app.domain.model_call import EngineCall, Reply
-from app.orchestration.execution.context import RunContext
-from app.orchestration.execution.execution import Execution
-from app.ports.journal import ExecutionHistory
-from app.ports.model import Progress
-from app.ports.runtime import Clock
+from portico.domain.contract.response import NO_USAGE
+from portico.domain.failures import Cancellation, Code, Failure
+from portico.domain.journal.events import InferenceStart
+from portico.domain.lifecycle import State
+from portico.domain.model_call import EngineCall, Reply
+from portico.orchestration.execution.context import RunContext
+from portico.orchestration.execution.execution import Execution
+from portico.ports.journal import ExecutionHistory
+from portico.ports.model import Progress
+from portico.ports.runtime import Clock
 from tests.support.harness import chat_request, make_harness, profile, replay_offline, watch_commits
 from tests.support.recovery import cancel_after, is_complete_log, open_starts, run_and_cancel
 from tests.support.virtual_time import VirtualClock

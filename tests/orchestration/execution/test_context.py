@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from app.capabilities.models.context_window import measure
-from app.capabilities.models.tokens import UNCORRECTED
-from app.capabilities.tools.definition import tool
-from app.domain.failures import Code, InferenceFailure
-from app.domain.lifecycle import State
-from app.domain.tools import SideEffects
-from app.orchestration.execution.context import RunContext
-from app.orchestration.execution.position import PatternMisuse
+from portico.capabilities.models.context_window import measure
+from portico.capabilities.models.tokens import UNCORRECTED
+from portico.capabilities.tools.definition import tool
+from portico.domain.failures import Code, InferenceFailure
+from portico.domain.lifecycle import State
+from portico.domain.tools import SideEffects
+from portico.orchestration.execution.context import RunContext
+from portico.orchestration.execution.position import PatternMisuse
 from tests.support.harness import chat_request, make_harness, replay_offline, response_of, scripted_engine
 from tests.support.virtual_time import VirtualClock
 

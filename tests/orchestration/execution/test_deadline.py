@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.orchestration.execution.branches import Deadline
+from portico.orchestration.execution.branches import Deadline
 from tests.support.virtual_time import VirtualClock
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from app.domain.contract.response import StepStatus
-from app.domain.journal.events import StageEnd, StepEnd
-from app.orchestration.execution.context import RunContext
-from app.orchestration.execution.recorder import ReplayCursor
-from app.ports.journal import ExecutionHistory
+from portico.domain.contract.response import StepStatus
+from portico.domain.journal.events import StageEnd, StepEnd
+from portico.orchestration.execution.context import RunContext
+from portico.orchestration.execution.recorder import ReplayCursor
+from portico.ports.journal import ExecutionHistory
 from tests.support.harness import chat_request, make_harness, replay_offline, scripted_engine
 from tests.support.virtual_time import VirtualClock
 

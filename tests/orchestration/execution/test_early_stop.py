@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from app.domain.failures import Code, Failure, OrchestrationFailure
-from app.domain.journal.outcomes import AttemptCancelled, RaceDecided, RecordedStep
-from app.domain.lifecycle import TERMINAL, State
-from app.orchestration.execution.context import RunContext
-from app.orchestration.patterns.agent_loop import agent_loop
-from app.ports.journal import ExecutionHistory
+from portico.domain.failures import Code, Failure, OrchestrationFailure
+from portico.domain.journal.outcomes import AttemptCancelled, RaceDecided, RecordedStep
+from portico.domain.lifecycle import TERMINAL, State
+from portico.orchestration.execution.context import RunContext
+from portico.orchestration.patterns.agent_loop import agent_loop
+from portico.ports.journal import ExecutionHistory
 from tests.support.chaos import ToolActions, chaos_harness
 from tests.support.harness import chat_request, make_harness, replay_offline, scripted_engine
 from tests.support.recovery import (

@@ -7,22 +7,22 @@ import anyio
 import pytest
 from pydantic import JsonValue
 
-from app.domain.contract.response import SuspensionKind
-from app.domain.failures import Code, OrchestrationFailure, StorageFailure
-from app.domain.ids import ExecutionId
-from app.domain.journal.events import Event, ToolEnd, ToolStart
-from app.domain.journal.outcomes import AttemptCancelled, Outcome, SuspensionAnswer, ToolEnded
-from app.domain.journal.step_key import STOP_KEY, StepKey
-from app.orchestration.execution.effect import (
+from portico.domain.contract.response import SuspensionKind
+from portico.domain.failures import Code, OrchestrationFailure, StorageFailure
+from portico.domain.ids import ExecutionId
+from portico.domain.journal.events import Event, ToolEnd, ToolStart
+from portico.domain.journal.outcomes import AttemptCancelled, Outcome, SuspensionAnswer, ToolEnded
+from portico.domain.journal.step_key import STOP_KEY, StepKey
+from portico.orchestration.execution.effect import (
     BranchStopped,
     BranchSuspended,
     Effect,
     NonIdempotentEffect,
     SuspensionRequest,
 )
-from app.orchestration.execution.environment import Environment
-from app.orchestration.execution.execution import Execution
-from app.ports.journal import ExecutionHistory
+from portico.orchestration.execution.environment import Environment
+from portico.orchestration.execution.execution import Execution
+from portico.ports.journal import ExecutionHistory
 from tests.support.harness import Harness, chat_request, make_harness, scripted_engine
 from tests.support.stored_journal import InMemoryJournal
 from tests.support.virtual_time import VirtualClock

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from app.adapters.tools.builtin import BUILTIN_TOOLS
-from app.domain.failures import Code
-from app.domain.lifecycle import State
+from portico.adapters.tools.builtin import BUILTIN_TOOLS
+from portico.domain.failures import Code
+from portico.domain.lifecycle import State
 from tests.support.harness import (
     POLICY,
     Harness,

@@ -6,22 +6,22 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.scripted import CAPABILITIES
-from app.capabilities.prompting.prompts.assessment import InputJudgementOutput
-from app.domain.context.guards import RequestedJudge
-from app.domain.contract.messages import Message, ToolCall
-from app.domain.contract.response import NO_USAGE, SystemResponse
-from app.domain.failures import Code
-from app.domain.journal.events import GuardEnd, InferenceDelta, InferenceStart
-from app.domain.journal.outcomes import AttemptCancelled, RaceDecided
-from app.domain.lifecycle import State
-from app.domain.model_call import AttemptFailureReason, EngineCall, Reply
-from app.domain.tools import SideEffects
-from app.orchestration.execution.context import RunContext
-from app.orchestration.patterns.agent_loop import agent_loop
-from app.orchestration.patterns.specialized_loop import specialized_loop
-from app.ports.journal import ExecutionHistory
-from app.ports.model import EngineError, Progress
+from portico.adapters.engines.scripted import CAPABILITIES
+from portico.capabilities.prompting.prompts.assessment import InputJudgementOutput
+from portico.domain.context.guards import RequestedJudge
+from portico.domain.contract.messages import Message, ToolCall
+from portico.domain.contract.response import NO_USAGE, SystemResponse
+from portico.domain.failures import Code
+from portico.domain.journal.events import GuardEnd, InferenceDelta, InferenceStart
+from portico.domain.journal.outcomes import AttemptCancelled, RaceDecided
+from portico.domain.lifecycle import State
+from portico.domain.model_call import AttemptFailureReason, EngineCall, Reply
+from portico.domain.tools import SideEffects
+from portico.orchestration.execution.context import RunContext
+from portico.orchestration.patterns.agent_loop import agent_loop
+from portico.orchestration.patterns.specialized_loop import specialized_loop
+from portico.ports.journal import ExecutionHistory
+from portico.ports.model import EngineError, Progress
 from tests.support.harness import (
     Harness,
     chat_request,

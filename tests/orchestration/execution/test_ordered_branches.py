@@ -2,10 +2,10 @@
 
 import pytest
 
-from app.domain.contract.response import StepStatus
-from app.domain.failures import Failure
-from app.domain.lifecycle import State
-from app.orchestration.execution.context import RunContext
+from portico.domain.contract.response import StepStatus
+from portico.domain.failures import Failure
+from portico.domain.lifecycle import State
+from portico.orchestration.execution.context import RunContext
 from tests.support.harness import chat_request, make_harness, replay_offline, scripted_engine
 from tests.support.virtual_time import VirtualClock
 

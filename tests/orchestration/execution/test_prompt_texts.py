@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from app.capabilities.prompting.definition import PromptId
-from app.capabilities.prompting.registry import PromptRegistry, default_registry
-from app.domain.contract.request import SystemRequest
-from app.domain.journal.outcomes import AttemptSucceeded
-from app.domain.lifecycle import State
-from app.domain.model_call import EngineCall, Reply
-from app.orchestration.patterns.specialized_loop import specialized_loop
-from app.ports.model import Engine, EngineCapabilities, Progress
+from portico.capabilities.prompting.definition import PromptId
+from portico.capabilities.prompting.registry import PromptRegistry, default_registry
+from portico.domain.contract.request import SystemRequest
+from portico.domain.journal.outcomes import AttemptSucceeded
+from portico.domain.lifecycle import State
+from portico.domain.model_call import EngineCall, Reply
+from portico.orchestration.patterns.specialized_loop import specialized_loop
+from portico.ports.model import Engine, EngineCapabilities, Progress
 from tests.support.harness import make_harness, replay_offline, scripted_engine, watch_commits
 from tests.support.stored_journal import CommittingJournal
 from tests.support.virtual_time import VirtualClock

@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.domain.lifecycle import TERMINAL, State
-from app.ports.journal import ExecutionHistory
+from portico.domain.lifecycle import TERMINAL, State
+from portico.ports.journal import ExecutionHistory
 from tests.support.chaos import CHAOS_TOOLS, ToolActions, agents_harness
 from tests.support.harness import chat_request, replay_offline
 from tests.support.recovery import TERMINAL_TYPES, committing_harness, is_complete_log, open_starts, run_and_cancel

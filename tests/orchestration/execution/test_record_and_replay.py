@@ -6,14 +6,14 @@ from random import Random
 import anyio
 import pytest
 
-from app.adapters.tools.builtin import BUILTIN_TOOLS
-from app.domain import fallback
-from app.domain.failures import Code, OrchestrationFailure
-from app.domain.journal.events import FallbackTransition, InferenceEnd, InferenceRetracted, InferenceStart
-from app.domain.journal.outcomes import AttemptSucceeded, RecordedStep, ToolEnded
-from app.domain.journal.step_key import StepKey
-from app.domain.lifecycle import TERMINAL, State
-from app.ports.journal import ExecutionHistory
+from portico.adapters.tools.builtin import BUILTIN_TOOLS
+from portico.domain import fallback
+from portico.domain.failures import Code, OrchestrationFailure
+from portico.domain.journal.events import FallbackTransition, InferenceEnd, InferenceRetracted, InferenceStart
+from portico.domain.journal.outcomes import AttemptSucceeded, RecordedStep, ToolEnded
+from portico.domain.journal.step_key import StepKey
+from portico.domain.lifecycle import TERMINAL, State
+from portico.ports.journal import ExecutionHistory
 from tests.support.chaos import ToolActions, chaos_harness
 from tests.support.harness import (
     Harness,

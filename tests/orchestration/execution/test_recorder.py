@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from app.domain.contract.messages import Message
-from app.domain.failures import Code, OrchestrationFailure, StorageFailure
-from app.domain.ids import ExecutionId
-from app.domain.journal.events import (
+from portico.domain.contract.messages import Message
+from portico.domain.failures import Code, OrchestrationFailure, StorageFailure
+from portico.domain.ids import ExecutionId
+from portico.domain.journal.events import (
     Event,
     InferenceRetracted,
     InferenceStart,
@@ -18,13 +18,13 @@ from app.domain.journal.events import (
     ToolStart,
     UnnumberedEvent,
 )
-from app.domain.journal.outcomes import Outcome, RecordedStep, StopDecision, TimerFired, ToolEnded
-from app.domain.journal.step_key import STOP_KEY, StepKey
-from app.domain.lifecycle import State
-from app.orchestration.execution.effect import BranchStopped, Effect
-from app.orchestration.execution.environment import Environment
-from app.orchestration.execution.recorder import Recorder, ReplayCursor
-from app.ports.journal import ExecutionHistory
+from portico.domain.journal.outcomes import Outcome, RecordedStep, StopDecision, TimerFired, ToolEnded
+from portico.domain.journal.step_key import STOP_KEY, StepKey
+from portico.domain.lifecycle import State
+from portico.orchestration.execution.effect import BranchStopped, Effect
+from portico.orchestration.execution.environment import Environment
+from portico.orchestration.execution.recorder import Recorder, ReplayCursor
+from portico.ports.journal import ExecutionHistory
 from tests.support.examples import correlation, header
 from tests.support.virtual_time import VirtualClock
 

@@ -8,22 +8,22 @@ import anyio
 import orjson
 import pytest
 
-from app.capabilities.guards.catalogue import GuardCatalogue
-from app.domain.access.principal import Principal
-from app.domain.access.tool_policy import PolicyRule, PolicyRules
-from app.domain.context.guards import ConfiguredGuard, GuardAction
-from app.domain.contract.constrained_types import ConfidenceSource
-from app.domain.contract.messages import Message, Origin, origin_of
-from app.domain.failures import Code
-from app.domain.fingerprints import fence_mark
-from app.domain.journal.events import ContextAssembled, RetrievalEnd, RetrievalStart
-from app.domain.journal.outcomes import AttemptSucceeded, Prepared, Retrieved, usage_of
-from app.domain.journal.step_key import PREPARE_KEY, RETRIEVAL_KEY
-from app.domain.lifecycle import State
-from app.domain.memory import EmbeddingCharge, LegState, MemorySearchResult
-from app.domain.tools import SideEffects
-from app.orchestration.execution.retrieval.search import MAX_QUERY_CHARACTERS
-from app.ports.journal import ExecutionHistory
+from portico.capabilities.guards.catalogue import GuardCatalogue
+from portico.domain.access.principal import Principal
+from portico.domain.access.tool_policy import PolicyRule, PolicyRules
+from portico.domain.context.guards import ConfiguredGuard, GuardAction
+from portico.domain.contract.constrained_types import ConfidenceSource
+from portico.domain.contract.messages import Message, Origin, origin_of
+from portico.domain.failures import Code
+from portico.domain.fingerprints import fence_mark
+from portico.domain.journal.events import ContextAssembled, RetrievalEnd, RetrievalStart
+from portico.domain.journal.outcomes import AttemptSucceeded, Prepared, Retrieved, usage_of
+from portico.domain.journal.step_key import PREPARE_KEY, RETRIEVAL_KEY
+from portico.domain.lifecycle import State
+from portico.domain.memory import EmbeddingCharge, LegState, MemorySearchResult
+from portico.domain.tools import SideEffects
+from portico.orchestration.execution.retrieval.search import MAX_QUERY_CHARACTERS
+from portico.ports.journal import ExecutionHistory
 from tests.support.agents import AgentWorld, agent, asks, to
 from tests.support.harness import (
     Harness,

@@ -8,23 +8,23 @@ from typing import Any
 import anyio
 import pytest
 
-from app.adapters.stores.database import Database
-from app.adapters.stores.journal.writer import WriterLimits
-from app.adapters.tools.builtin import BUILTIN_TOOLS
-from app.domain.access.principal import LOCAL
-from app.domain.access.tool_policy import PolicyRule, PolicyRules
-from app.domain.contract.messages import Message, ModelMessage, Origin, origin_of
-from app.domain.contract.response import TokenUsage
-from app.domain.failures import Code
-from app.domain.journal.header import ExecutionHeader
-from app.domain.lifecycle import State
-from app.domain.model_call import EngineCall, Reply
-from app.domain.tools import SideEffects
-from app.orchestration.execution.execution import Execution
-from app.orchestration.patterns.agent_loop import agent_loop
-from app.orchestration.patterns.specialized_loop import specialized_loop
-from app.ports.model import EngineProfile, Progress
-from app.ports.storage import StoredExecution
+from portico.adapters.stores.database import Database
+from portico.adapters.stores.journal.writer import WriterLimits
+from portico.adapters.tools.builtin import BUILTIN_TOOLS
+from portico.domain.access.principal import LOCAL
+from portico.domain.access.tool_policy import PolicyRule, PolicyRules
+from portico.domain.contract.messages import Message, ModelMessage, Origin, origin_of
+from portico.domain.contract.response import TokenUsage
+from portico.domain.failures import Code
+from portico.domain.journal.header import ExecutionHeader
+from portico.domain.lifecycle import State
+from portico.domain.model_call import EngineCall, Reply
+from portico.domain.tools import SideEffects
+from portico.orchestration.execution.execution import Execution
+from portico.orchestration.patterns.agent_loop import agent_loop
+from portico.orchestration.patterns.specialized_loop import specialized_loop
+from portico.ports.model import EngineProfile, Progress
+from portico.ports.storage import StoredExecution
 from tests.support.broken_database import DyingDatabase
 from tests.support.chaos import ToolActions, chaos_harness
 from tests.support.harness import (

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from app.capabilities.prompting.definition import PromptId
-from app.capabilities.prompting.prompt_call import PromptCall
-from app.capabilities.prompting.prompts.assessment import AnswerJudgementInput, AnswerJudgementOutput
-from app.domain.failures import Code, Failure, ValidationFailure
-from app.domain.journal.step_key import StepKey
-from app.orchestration.execution.context import RunContext
+from portico.capabilities.prompting.definition import PromptId
+from portico.capabilities.prompting.prompt_call import PromptCall
+from portico.capabilities.prompting.prompts.assessment import AnswerJudgementInput, AnswerJudgementOutput
+from portico.domain.failures import Code, Failure, ValidationFailure
+from portico.domain.journal.step_key import StepKey
+from portico.orchestration.execution.context import RunContext
 from tests.support.harness import Harness, chat_request, make_harness, replay_offline, scripted_engine
 from tests.support.virtual_time import VirtualClock
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from app.adapters.stores.database import Database
-from app.adapters.stores.journal.writer import WriterLimits
-from app.domain.access.principal import LOCAL
-from app.domain.journal.header import ExecutionHeader
-from app.domain.lifecycle import TERMINAL, State
-from app.orchestration.execution.execution import Execution
+from portico.adapters.stores.database import Database
+from portico.adapters.stores.journal.writer import WriterLimits
+from portico.domain.access.principal import LOCAL
+from portico.domain.journal.header import ExecutionHeader
+from portico.domain.lifecycle import TERMINAL, State
+from portico.orchestration.execution.execution import Execution
 from tests.support.broken_database import DyingDatabase
 from tests.support.chaos import CHAOS_TOOLS, ToolActions, agents_harness, chaos_harness
 from tests.support.harness import Harness, chat_request, replay_offline, response_of

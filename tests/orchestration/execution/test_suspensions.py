@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from app.adapters.tools.builtin import ask_person
-from app.capabilities.tools.definition import tool
-from app.domain.failures import Code, RequestFailure
-from app.domain.journal.events import ExecutionResumed, LifecycleTransition, ToolStart
-from app.domain.lifecycle import State
-from app.domain.tools import SideEffects
-from app.orchestration.execution.execution import Execution
-from app.orchestration.runtime.resume import select_suspension
-from app.ports.journal import ExecutionHistory
-from app.ports.tool import ToolContext, ToolError
+from portico.adapters.tools.builtin import ask_person
+from portico.capabilities.tools.definition import tool
+from portico.domain.failures import Code, RequestFailure
+from portico.domain.journal.events import ExecutionResumed, LifecycleTransition, ToolStart
+from portico.domain.lifecycle import State
+from portico.domain.tools import SideEffects
+from portico.orchestration.execution.execution import Execution
+from portico.orchestration.runtime.resume import select_suspension
+from portico.ports.journal import ExecutionHistory
+from portico.ports.tool import ToolContext, ToolError
 from tests.support.harness import (
     answer_suspension,
     chat_request,

@@ -5,15 +5,15 @@ from random import Random
 import anyio
 import pytest
 
-from app.capabilities.tools.definition import tool
-from app.domain.failures import Cancellation, Code, Failure, OrchestrationFailure
-from app.domain.journal.outcomes import AttemptCancelled, RaceDecided, StopDecision, ToolEnded
-from app.domain.lifecycle import TERMINAL, State
-from app.domain.tools import SideEffects
-from app.orchestration.execution.context import RunContext
-from app.orchestration.execution.position import PatternMisuse
-from app.orchestration.patterns.agent_loop import agent_loop
-from app.ports.journal import ExecutionHistory
+from portico.capabilities.tools.definition import tool
+from portico.domain.failures import Cancellation, Code, Failure, OrchestrationFailure
+from portico.domain.journal.outcomes import AttemptCancelled, RaceDecided, StopDecision, ToolEnded
+from portico.domain.lifecycle import TERMINAL, State
+from portico.domain.tools import SideEffects
+from portico.orchestration.execution.context import RunContext
+from portico.orchestration.execution.position import PatternMisuse
+from portico.orchestration.patterns.agent_loop import agent_loop
+from portico.ports.journal import ExecutionHistory
 from tests.support.chaos import ToolActions, chaos_harness
 from tests.support.harness import chat_request, make_harness, replay_offline, response_of, scripted_engine
 from tests.support.recovery import (

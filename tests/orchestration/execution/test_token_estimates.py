@@ -2,13 +2,13 @@
 
 import pytest
 
-from app.capabilities.models.tokens import UNCORRECTED
-from app.domain.contract.response import TokenUsage
-from app.domain.failures import Code
-from app.domain.ids import TenantId
-from app.domain.model_call import EngineCall, Reply
-from app.ports.model import Progress
-from app.ports.runtime import Clock
+from portico.capabilities.models.tokens import UNCORRECTED
+from portico.domain.contract.response import TokenUsage
+from portico.domain.failures import Code
+from portico.domain.ids import TenantId
+from portico.domain.model_call import EngineCall, Reply
+from portico.ports.model import Progress
+from portico.ports.runtime import Clock
 from tests.support.harness import chat_request, make_harness, profile, replay_offline, response_of
 from tests.support.virtual_time import VirtualClock
 

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from app.adapters.engines.scripted import CAPABILITIES, ScriptedEngine
-from app.adapters.system import SystemClock
-from app.capabilities.tools.definition import tool
-from app.domain.contract.response import SuspensionKind
-from app.domain.failures import Code
-from app.domain.tools import SideEffects
-from app.orchestration.flow import (
+from portico.adapters.engines.scripted import CAPABILITIES, ScriptedEngine
+from portico.adapters.system import SystemClock
+from portico.capabilities.tools.definition import tool
+from portico.domain.contract.response import SuspensionKind
+from portico.domain.failures import Code
+from portico.domain.tools import SideEffects
+from portico.orchestration.flow import (
     AgentConfig,
     AgentError,
     Context,
@@ -24,7 +24,7 @@ from app.orchestration.flow import (
     RunOut,
     ToolError,
 )
-from app.ports.model import EngineCapabilities, EngineProfile
+from portico.ports.model import EngineCapabilities, EngineProfile
 from tests.support import example_flows as examples
 from tests.support.example_flows import Answer, Draft, Topic
 

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from app.adapters.engines.scripted import ScriptedEngine
-from app.domain.lifecycle import State
-from app.domain.model_call import EngineCall, Reply
-from app.orchestration.execution.pattern import BoundInputs, UpperBound
-from app.orchestration.flow import AgentConfig, Context, FlowGraph, flow
-from app.orchestration.flow.flow_loop import flow_pattern
-from app.orchestration.flow.served_flow import ServedFlow
-from app.ports.model import Progress
+from portico.adapters.engines.scripted import ScriptedEngine
+from portico.domain.lifecycle import State
+from portico.domain.model_call import EngineCall, Reply
+from portico.orchestration.execution.pattern import BoundInputs, UpperBound
+from portico.orchestration.flow import AgentConfig, Context, FlowGraph, flow
+from portico.orchestration.flow.flow_loop import flow_pattern
+from portico.orchestration.flow.served_flow import ServedFlow
+from portico.ports.model import Progress
 from tests.orchestration.flow.test_flow_loop import calls, flow_request, inferences, pattern_of, submit
 from tests.support import example_flows as examples
 from tests.support.example_flows import Draft, Topic

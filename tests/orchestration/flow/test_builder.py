@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from app.domain.failures import Code
-from app.orchestration.flow import AgentConfig, Context, FlowGraph, Invalid
+from portico.domain.failures import Code
+from portico.orchestration.flow import AgentConfig, Context, FlowGraph, Invalid
 from tests.support import example_flows as examples
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.failures import Code
-from app.orchestration.flow import Context, ForbiddenCommand, Io, Missing, PathEscape, UnknownTool
+from portico.domain.failures import Code
+from portico.orchestration.flow import Context, ForbiddenCommand, Io, Missing, PathEscape, UnknownTool
 
 
 @pytest.fixture

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from app.domain.contract.request import SystemRequest
-from app.domain.contract.response import SuspensionKind, SystemResponse
-from app.domain.failures import Code
-from app.domain.journal.events import CorrelationContext, FlowStep
-from app.domain.journal.outcomes import AttemptSucceeded, RecordedStep, SuspensionAnswer
-from app.domain.lifecycle import State
-from app.orchestration.flow import Context, FlowGraph, ToolError
-from app.orchestration.flow.flow_loop import flow_loop
-from app.orchestration.flow.served_flow import ServedFlow
-from app.ports.journal import ExecutionHistory
+from portico.domain.contract.request import SystemRequest
+from portico.domain.contract.response import SuspensionKind, SystemResponse
+from portico.domain.failures import Code
+from portico.domain.journal.events import CorrelationContext, FlowStep
+from portico.domain.journal.outcomes import AttemptSucceeded, RecordedStep, SuspensionAnswer
+from portico.domain.lifecycle import State
+from portico.orchestration.flow import Context, FlowGraph, ToolError
+from portico.orchestration.flow.flow_loop import flow_loop
+from portico.orchestration.flow.served_flow import ServedFlow
+from portico.ports.journal import ExecutionHistory
 from tests.support import example_flows as examples
 from tests.support.example_flows import Draft, Topic
 from tests.support.harness import (

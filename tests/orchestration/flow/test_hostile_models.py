@@ -7,11 +7,11 @@ from typing import Any, cast
 import pytest
 from pydantic import BaseModel, ConfigDict, JsonValue, field_serializer, field_validator
 
-from app.domain.contract.response import SuspensionKind
-from app.domain.failures import Code
-from app.domain.journal.events import NodeStart
-from app.domain.lifecycle import State
-from app.orchestration.flow import (
+from portico.domain.contract.response import SuspensionKind
+from portico.domain.failures import Code
+from portico.domain.journal.events import NodeStart
+from portico.domain.lifecycle import State
+from portico.orchestration.flow import (
     AgentConfig,
     Context,
     DeserializeError,
@@ -26,10 +26,10 @@ from app.orchestration.flow import (
     ToolError,
     flow,
 )
-from app.orchestration.flow.flow_loop import flow_pattern
-from app.orchestration.flow.nodes import StateType
-from app.orchestration.flow.served_flow import ServedFlow
-from app.orchestration.flow.snapshot import AgentRecord, FlowSuspension, PendingCall
+from portico.orchestration.flow.flow_loop import flow_pattern
+from portico.orchestration.flow.nodes import StateType
+from portico.orchestration.flow.served_flow import ServedFlow
+from portico.orchestration.flow.snapshot import AgentRecord, FlowSuspension, PendingCall
 from tests.orchestration.flow.test_flow_loop import flow_request, pattern_of, submit
 from tests.support import example_flows as examples
 from tests.support.example_flows import Count, Draft, Invoice, Text, Topic

@@ -6,10 +6,10 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, create_model
 
-from app.domain.contract.response import SystemResponse
-from app.domain.failures import Code
-from app.domain.journal.events import FlowStep
-from app.orchestration.flow import (
+from portico.domain.contract.response import SystemResponse
+from portico.domain.failures import Code
+from portico.domain.journal.events import FlowStep
+from portico.orchestration.flow import (
     Context,
     Deadlock,
     FlowGraph,

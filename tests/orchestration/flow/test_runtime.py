@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from app.domain.contract.response import SuspensionKind
-from app.domain.failures import Code
-from app.orchestration.flow import (
+from portico.domain.contract.response import SuspensionKind
+from portico.domain.failures import Code
+from portico.orchestration.flow import (
     Context,
     Deadlock,
     DeserializeError,
@@ -168,7 +168,7 @@ async def test_a_snapshot_of_every_step_goes_on_to_the_same_end(definition: Any,
 
 _OTHER_PROCESS = """
 import asyncio, sys
-from app.orchestration.flow import Context, FlowRuntime, FlowSnapshot, RunOut
+from portico.orchestration.flow import Context, FlowRuntime, FlowSnapshot, RunOut
 from tests.support.example_flows import approval
 
 async def main():

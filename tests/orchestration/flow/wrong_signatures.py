@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel
 
-from app.orchestration.flow import AgentConfig, Context, FlowGraph, FlowRuntime
+from portico.orchestration.flow import AgentConfig, Context, FlowGraph, FlowRuntime
 
 
 class A(BaseModel):

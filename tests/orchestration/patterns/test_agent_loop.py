@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from app.adapters.tools.builtin import BUILTIN_TOOLS
-from app.capabilities.tools.definition import tool
-from app.domain.failures import Code
-from app.domain.lifecycle import State
-from app.domain.tools import SideEffects
-from app.ports.tool import ToolContext, ToolError
+from portico.adapters.tools.builtin import BUILTIN_TOOLS
+from portico.capabilities.tools.definition import tool
+from portico.domain.failures import Code
+from portico.domain.lifecycle import State
+from portico.domain.tools import SideEffects
+from portico.ports.tool import ToolContext, ToolError
 from tests.support.harness import chat_request, make_harness, replay_offline, scripted_engine
 from tests.support.tools import FakeTool
 from tests.support.virtual_time import VirtualClock

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from app.adapters.tools.builtin import BUILTIN_TOOLS
-from app.domain.failures import Code
-from app.domain.journal.events import StepEnd, StepStart, ValidationEnd, VoteDecided
+from portico.adapters.tools.builtin import BUILTIN_TOOLS
+from portico.domain.failures import Code
+from portico.domain.journal.events import StepEnd, StepStart, ValidationEnd, VoteDecided
 from tests.support.harness import make_harness
 from tests.support.plans import (
     SCHEMA,

@@ -6,20 +6,20 @@ from typing import Any
 
 import pytest
 
-from app.capabilities.tools.step_function import StepFunction, step
-from app.domain.access.principal import Permissions
-from app.domain.access.tool_policy import PolicyRule, PolicyRules
-from app.domain.contract.request import SystemRequest
-from app.domain.contract.response import SystemResponse
-from app.domain.failures import Code
-from app.domain.journal.outcomes import PlanningInputs
-from app.domain.lifecycle import Mode, State
-from app.domain.tools import SideEffects
-from app.orchestration.patterns.plan_executor import plan_executor
-from app.orchestration.planning.planner import make_plan
-from app.ports.journal import ExecutionHistory
-from app.ports.runtime import Clock
-from app.ports.tool import ToolContext, ToolError
+from portico.capabilities.tools.step_function import StepFunction, step
+from portico.domain.access.principal import Permissions
+from portico.domain.access.tool_policy import PolicyRule, PolicyRules
+from portico.domain.contract.request import SystemRequest
+from portico.domain.contract.response import SystemResponse
+from portico.domain.failures import Code
+from portico.domain.journal.outcomes import PlanningInputs
+from portico.domain.lifecycle import Mode, State
+from portico.domain.tools import SideEffects
+from portico.orchestration.patterns.plan_executor import plan_executor
+from portico.orchestration.planning.planner import make_plan
+from portico.ports.journal import ExecutionHistory
+from portico.ports.runtime import Clock
+from portico.ports.tool import ToolContext, ToolError
 from tests.support.chaos import RandomEngine, ToolActions
 from tests.support.harness import (
     Harness,

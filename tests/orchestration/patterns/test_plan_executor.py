@@ -6,15 +6,15 @@ from typing import Any
 import anyio
 import pytest
 
-from app.domain.contract.response import SystemResponse
-from app.domain.failures import Code
-from app.domain.journal.events import LifecycleTransition, StepEnd, StepStart
-from app.domain.lifecycle import State
-from app.domain.tools import SideEffects
-from app.orchestration.patterns.plan_executor import plan_executor
-from app.orchestration.planning.planner import make_plan
-from app.ports.journal import ExecutionHistory
-from app.ports.tool import ToolContext
+from portico.domain.contract.response import SystemResponse
+from portico.domain.failures import Code
+from portico.domain.journal.events import LifecycleTransition, StepEnd, StepStart
+from portico.domain.lifecycle import State
+from portico.domain.tools import SideEffects
+from portico.orchestration.patterns.plan_executor import plan_executor
+from portico.orchestration.planning.planner import make_plan
+from portico.ports.journal import ExecutionHistory
+from portico.ports.tool import ToolContext
 from tests.support.harness import make_harness, replay_offline, response_of
 from tests.support.plans import SCHEMA, KeywordEngine, plan_request, run_plan
 from tests.support.recovery import cancel_after, open_starts, open_steps

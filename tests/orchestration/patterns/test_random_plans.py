@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from app.domain.contract.request import SystemRequest
-from app.domain.contract.response import StepStatus, SystemResponse
-from app.domain.failures import Code
-from app.domain.journal.events import StepEnd, StepStart
-from app.domain.lifecycle import TERMINAL, State
-from app.domain.plan.graph import predecessors
-from app.orchestration.patterns.plan_executor import plan_executor
-from app.orchestration.planning.planner import make_plan
-from app.ports.journal import ExecutionHistory
+from portico.domain.contract.request import SystemRequest
+from portico.domain.contract.response import StepStatus, SystemResponse
+from portico.domain.failures import Code
+from portico.domain.journal.events import StepEnd, StepStart
+from portico.domain.lifecycle import TERMINAL, State
+from portico.domain.plan.graph import predecessors
+from portico.orchestration.patterns.plan_executor import plan_executor
+from portico.orchestration.planning.planner import make_plan
+from portico.ports.journal import ExecutionHistory
 from tests.support.chaos import ToolActions, chaos_harness
 from tests.support.harness import replay_offline
 from tests.support.random_plans import random_plan_request

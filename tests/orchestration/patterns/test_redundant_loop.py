@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from anyio import get_cancelled_exc_class
 
-from app.adapters.tools.builtin import BUILTIN_TOOLS
-from app.domain.contract.request import SystemRequest
-from app.domain.contract.response import SystemResponse
-from app.domain.failures import Code
-from app.domain.journal.events import (
+from portico.adapters.tools.builtin import BUILTIN_TOOLS
+from portico.domain.contract.request import SystemRequest
+from portico.domain.contract.response import SystemResponse
+from portico.domain.failures import Code
+from portico.domain.journal.events import (
     Event,
     InferenceEnd,
     InferenceStart,
@@ -21,12 +21,12 @@ from app.domain.journal.events import (
     VoteCast,
     VoteDecided,
 )
-from app.domain.journal.outcomes import AttemptCancelled, RaceDecided
-from app.domain.lifecycle import Mode, State
-from app.domain.model_call import EngineCall, Reply
-from app.orchestration.patterns.redundant_loop import redundant_loop
-from app.ports.journal import ExecutionHistory
-from app.ports.model import EngineCapabilities, Progress
+from portico.domain.journal.outcomes import AttemptCancelled, RaceDecided
+from portico.domain.lifecycle import Mode, State
+from portico.domain.model_call import EngineCall, Reply
+from portico.orchestration.patterns.redundant_loop import redundant_loop
+from portico.ports.journal import ExecutionHistory
+from portico.ports.model import EngineCapabilities, Progress
 from tests.support.harness import Harness, chat_request, make_harness, replay_offline, scripted_engine
 from tests.support.seeds import seeds
 from tests.support.virtual_time import VirtualClock

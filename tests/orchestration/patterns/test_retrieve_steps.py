@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from app.capabilities.guards.catalogue import GuardCatalogue
-from app.domain.access.tool_policy import PolicyRule, PolicyRules
-from app.domain.context.guards import ConfiguredGuard
-from app.domain.contract.constrained_types import ConfidenceSource
-from app.domain.journal.events import RetrievalEnd, RetrievalStart
-from app.domain.lifecycle import State
-from app.domain.memory import LegState
-from app.domain.tools import SideEffects
+from portico.capabilities.guards.catalogue import GuardCatalogue
+from portico.domain.access.tool_policy import PolicyRule, PolicyRules
+from portico.domain.context.guards import ConfiguredGuard
+from portico.domain.contract.constrained_types import ConfidenceSource
+from portico.domain.journal.events import RetrievalEnd, RetrievalStart
+from portico.domain.lifecycle import State
+from portico.domain.memory import LegState
+from portico.domain.tools import SideEffects
 from tests.support.harness import Harness, make_harness
 from tests.support.memory import FixedMemory
 from tests.support.plans import KeywordEngine, events_of, plan_request, run_plan, step_of

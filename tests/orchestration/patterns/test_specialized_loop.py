@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from app.adapters.tools.builtin import BUILTIN_TOOLS
-from app.domain.contract.constrained_types import FormatEnforcement
-from app.domain.contract.request import SystemRequest
-from app.domain.contract.response import SystemResponse
-from app.domain.failures import Code
-from app.domain.journal.events import ConstraintRepaired, Event, InferenceStart, LifecycleTransition, ValidationEnd
-from app.domain.journal.outcomes import AttemptSucceeded
-from app.domain.lifecycle import State
-from app.orchestration.patterns.specialized_loop import specialized_loop
-from app.ports.journal import ExecutionHistory
-from app.ports.model import EngineCapabilities
+from portico.adapters.tools.builtin import BUILTIN_TOOLS
+from portico.domain.contract.constrained_types import FormatEnforcement
+from portico.domain.contract.request import SystemRequest
+from portico.domain.contract.response import SystemResponse
+from portico.domain.failures import Code
+from portico.domain.journal.events import ConstraintRepaired, Event, InferenceStart, LifecycleTransition, ValidationEnd
+from portico.domain.journal.outcomes import AttemptSucceeded
+from portico.domain.lifecycle import State
+from portico.orchestration.patterns.specialized_loop import specialized_loop
+from portico.ports.journal import ExecutionHistory
+from portico.ports.model import EngineCapabilities
 from tests.support.harness import Harness, make_harness, replay_offline, scripted_engine
 from tests.support.structured_mode import GOOD, NATIVE, ROLL, SCHEMA, asking, said
 from tests.support.virtual_time import VirtualClock

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from app.adapters.tools.builtin import BUILTIN_TOOLS
-from app.domain.failures import Code
-from app.domain.journal.events import StepEnd, ValidationEnd
-from app.domain.lifecycle import State
-from app.domain.plan.steps import STEP_SPECS, StepType
-from app.orchestration.patterns.steps import STEP_PATTERNS
-from app.ports.tool import Tool, ToolContext, ToolError
+from portico.adapters.tools.builtin import BUILTIN_TOOLS
+from portico.domain.failures import Code
+from portico.domain.journal.events import StepEnd, ValidationEnd
+from portico.domain.lifecycle import State
+from portico.domain.plan.steps import STEP_SPECS, StepType
+from portico.orchestration.patterns.steps import STEP_PATTERNS
+from portico.ports.tool import Tool, ToolContext, ToolError
 from tests.support.harness import make_harness
 from tests.support.plans import (
     SCHEMA,

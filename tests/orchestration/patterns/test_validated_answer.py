@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from app.adapters.tools.builtin import BUILTIN_TOOLS
-from app.domain.contract.request import SystemRequest
-from app.domain.contract.response import SystemResponse
-from app.domain.failures import Code
-from app.domain.journal.events import Event, InferenceStart, LifecycleTransition, ValidationEnd, VoteCast
-from app.domain.journal.outcomes import InferenceSetup
-from app.domain.lifecycle import Mode, State
-from app.ports.journal import ExecutionHistory
+from portico.adapters.tools.builtin import BUILTIN_TOOLS
+from portico.domain.contract.request import SystemRequest
+from portico.domain.contract.response import SystemResponse
+from portico.domain.failures import Code
+from portico.domain.journal.events import Event, InferenceStart, LifecycleTransition, ValidationEnd, VoteCast
+from portico.domain.journal.outcomes import InferenceSetup
+from portico.domain.lifecycle import Mode, State
+from portico.ports.journal import ExecutionHistory
 from tests.support.harness import Harness, chat_request, make_harness, replay_offline, response_of, scripted_engine
 from tests.support.judges import SteadyEngine, is_judge_question, judgement
 from tests.support.validated_modes import CITY, NATIVE, NO, ROLL, SHORT, YES, chat, city, run, structured

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from app.adapters.tools.builtin import BUILTIN_TOOLS
-from app.domain.contract.request import SystemRequest
-from app.domain.lifecycle import Mode, State
+from portico.adapters.tools.builtin import BUILTIN_TOOLS
+from portico.domain.contract.request import SystemRequest
+from portico.domain.lifecycle import Mode, State
 from tests.support.harness import Harness, chat_request, make_harness, replay_offline, watch_commits
 from tests.support.judges import SteadyEngine
 from tests.support.recovery import TERMINAL_TYPES, is_complete_log, open_starts, run_and_cancel

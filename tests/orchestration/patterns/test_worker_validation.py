@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from app.capabilities.answer_contract import too_costly_answer
-from app.domain.contract.request import OutputContract
-from app.domain.contract.rules import AnswerContent
-from app.domain.failures import Code
-from app.domain.journal.outcomes import AnswerValidated, AttemptSucceeded
-from app.domain.lifecycle import Mode, State
-from app.orchestration.patterns.plan_executor import plan_executor
-from app.orchestration.patterns.redundant_loop import redundant_loop
-from app.orchestration.patterns.specialized_loop import specialized_loop
-from app.orchestration.planning.planner import make_plan
-from app.ports.journal import ExecutionHistory
+from portico.capabilities.answer_contract import too_costly_answer
+from portico.domain.contract.request import OutputContract
+from portico.domain.contract.rules import AnswerContent
+from portico.domain.failures import Code
+from portico.domain.journal.outcomes import AnswerValidated, AttemptSucceeded
+from portico.domain.lifecycle import Mode, State
+from portico.orchestration.patterns.plan_executor import plan_executor
+from portico.orchestration.patterns.redundant_loop import redundant_loop
+from portico.orchestration.patterns.specialized_loop import specialized_loop
+from portico.orchestration.planning.planner import make_plan
+from portico.ports.journal import ExecutionHistory
 from tests.support.harness import Harness, chat_request, make_harness, replay_offline, scripted_engine, watch_commits
 from tests.support.inline_validation import InlineAnswerValidator
 from tests.support.validated_modes import NATIVE, chat, run, structured

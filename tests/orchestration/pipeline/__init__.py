@@ -1,1 +1,1 @@
-"""Tests of `app.orchestration.pipeline`."""
+"""Tests of `portico.orchestration.pipeline`."""

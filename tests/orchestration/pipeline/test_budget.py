@@ -10,21 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.bootstrap.service import PATTERNS, Service, open_service
-from app.capabilities.context.history import HistoryLimits, sanitize_history
-from app.capabilities.models.tokens import UNCORRECTED
-from app.domain.access.principal import LOCAL
-from app.domain.context.selection import RetrievedContext, SelectedSkills
-from app.domain.contract.messages import Message, Origin, ToolCall, TracedMessage
-from app.domain.contract.request import SystemRequest
-from app.domain.failures import InferenceFailure
-from app.domain.journal.outcomes import InferenceSetup
-from app.domain.lifecycle import Mode
-from app.domain.tools import ToolDefinition
-from app.orchestration.facade import ExecutionHandle
-from app.orchestration.pipeline.stages import CONTEXT_GUARD, Preparation
-from app.ports.storage import SessionHistory
-from app.settings import Settings
+from portico.bootstrap.service import PATTERNS, Service, open_service
+from portico.capabilities.context.history import HistoryLimits, sanitize_history
+from portico.capabilities.models.tokens import UNCORRECTED
+from portico.domain.access.principal import LOCAL
+from portico.domain.context.selection import RetrievedContext, SelectedSkills
+from portico.domain.contract.messages import Message, Origin, ToolCall, TracedMessage
+from portico.domain.contract.request import SystemRequest
+from portico.domain.failures import InferenceFailure
+from portico.domain.journal.outcomes import InferenceSetup
+from portico.domain.lifecycle import Mode
+from portico.domain.tools import ToolDefinition
+from portico.orchestration.facade import ExecutionHandle
+from portico.orchestration.pipeline.stages import CONTEXT_GUARD, Preparation
+from portico.ports.storage import SessionHistory
+from portico.settings import Settings
 from tests.support.harness import make_harness, scripted_engine
 from tests.support.virtual_time import VirtualClock
 

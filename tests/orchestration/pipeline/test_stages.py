@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.bootstrap.service import PATTERNS
-from app.capabilities.context.history import HistoryLimits, SanitizedHistory, sanitize_history
-from app.capabilities.models.tokens import UNCORRECTED
-from app.domain.access.principal import LOCAL, Permissions
-from app.domain.contract.messages import Message, ToolCall, conversation_errors
-from app.domain.contract.request import SystemRequest
-from app.domain.failures import AccessFailure, Code, InferenceFailure
-from app.domain.journal.outcomes import StageTrace
-from app.domain.lifecycle import Mode
-from app.orchestration.execution.session_turn import history_window
-from app.orchestration.pipeline.stages import (
+from portico.bootstrap.service import PATTERNS
+from portico.capabilities.context.history import HistoryLimits, SanitizedHistory, sanitize_history
+from portico.capabilities.models.tokens import UNCORRECTED
+from portico.domain.access.principal import LOCAL, Permissions
+from portico.domain.contract.messages import Message, ToolCall, conversation_errors
+from portico.domain.contract.request import SystemRequest
+from portico.domain.failures import AccessFailure, Code, InferenceFailure
+from portico.domain.journal.outcomes import StageTrace
+from portico.domain.lifecycle import Mode
+from portico.orchestration.execution.session_turn import history_window
+from portico.orchestration.pipeline.stages import (
     AUTH_RESOLVE,
     CONTEXT_GUARD,
     HISTORY_SANITIZE,
@@ -27,7 +27,7 @@ from app.orchestration.pipeline.stages import (
     Stage,
     StageTimer,
 )
-from app.ports.storage import SessionHistory
+from portico.ports.storage import SessionHistory
 from tests.support.harness import LIMITS, Harness, chat_request, make_harness, scripted_engine
 from tests.support.tools import FakeTool
 from tests.support.virtual_time import VirtualClock

@@ -6,15 +6,15 @@ from typing import Any
 import anyio
 import pytest
 
-from app.domain.contract.final_answer import FinalAnswer
-from app.domain.contract.request import SystemRequest
-from app.domain.contract.response import SystemResponse
-from app.domain.failures import Code
-from app.domain.journal.events import LifecycleTransition
-from app.domain.lifecycle import State
-from app.domain.model_call import EngineCall
-from app.orchestration.planning.plan_mode import make_plan, run_plan
-from app.ports.journal import ExecutionHistory
+from portico.domain.contract.final_answer import FinalAnswer
+from portico.domain.contract.request import SystemRequest
+from portico.domain.contract.response import SystemResponse
+from portico.domain.failures import Code
+from portico.domain.journal.events import LifecycleTransition
+from portico.domain.lifecycle import State
+from portico.domain.model_call import EngineCall
+from portico.orchestration.planning.plan_mode import make_plan, run_plan
+from portico.ports.journal import ExecutionHistory
 from tests.support.harness import Harness, make_harness, replay_offline, response_of, watch_commits
 from tests.support.passes import (
     DONE,

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from app.domain.contract.response import SystemResponse, TokenUsage
-from app.domain.failures import Code
-from app.domain.journal.events import LifecycleTransition, PlanCreated, StepEnd, StepStart
-from app.domain.lifecycle import State
-from app.domain.model_call import EngineCall, Reply
-from app.orchestration.planning.plan_mode import make_plan, run_plan
-from app.ports.journal import ExecutionHistory
-from app.ports.model import Progress
+from portico.domain.contract.response import SystemResponse, TokenUsage
+from portico.domain.failures import Code
+from portico.domain.journal.events import LifecycleTransition, PlanCreated, StepEnd, StepStart
+from portico.domain.lifecycle import State
+from portico.domain.model_call import EngineCall, Reply
+from portico.orchestration.planning.plan_mode import make_plan, run_plan
+from portico.ports.journal import ExecutionHistory
+from portico.ports.model import Progress
 from tests.support.harness import make_harness, replay_offline
 from tests.support.passes import (
     ANSWER,

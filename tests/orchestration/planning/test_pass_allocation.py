@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.capabilities.prompting.prompts.task_profile import DEFAULT_PROFILE, TaskProfileOutput
-from app.orchestration.planning.passes.allocation import allocated_passes
+from portico.capabilities.prompting.prompts.task_profile import DEFAULT_PROFILE, TaskProfileOutput
+from portico.orchestration.planning.passes.allocation import allocated_passes
 
 
 def allocated(depth: int, sufficiency: float, tools: str, breadth: str, confidence: str, passes: int = 20) -> int:

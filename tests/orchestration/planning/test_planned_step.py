@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.lifecycle import State
+from portico.domain.lifecycle import State
 from tests.support.harness import make_harness
 from tests.support.passes import FIRST, PhasesEngine, reasoning, run_passes
 from tests.support.virtual_time import VirtualClock

@@ -8,25 +8,25 @@ from typing import Any
 
 import pytest
 
-from app.adapters.tools.builtin import BUILTIN_TOOLS
-from app.capabilities.prompting.prompts.planning import STEP_TYPE_DESCRIPTIONS
-from app.domain.contract.messages import Message
-from app.domain.contract.request import PlanStep, SystemRequest
-from app.domain.contract.response import SystemResponse
-from app.domain.failures import Code
-from app.domain.journal.events import Event, InferenceStart, LifecycleTransition, PlanCreated
-from app.domain.journal.outcomes import AttemptSucceeded, Plan, PlanningInputs, Refused
-from app.domain.journal.step_key import PLAN_KEY
-from app.domain.lifecycle import Mode, State
-from app.domain.model_call import EngineCall, Reply
-from app.domain.plan.steps import STEP_SPECS
-from app.domain.tools import Availability
-from app.orchestration.execution.context import RunContext
-from app.orchestration.planning.plan_check import MAX_SCHEMA_BYTES
-from app.orchestration.planning.planner import make_plan
-from app.ports.journal import ExecutionHistory
-from app.ports.model import Engine, EngineCapabilities, Progress
-from app.ports.tool import Tool
+from portico.adapters.tools.builtin import BUILTIN_TOOLS
+from portico.capabilities.prompting.prompts.planning import STEP_TYPE_DESCRIPTIONS
+from portico.domain.contract.messages import Message
+from portico.domain.contract.request import PlanStep, SystemRequest
+from portico.domain.contract.response import SystemResponse
+from portico.domain.failures import Code
+from portico.domain.journal.events import Event, InferenceStart, LifecycleTransition, PlanCreated
+from portico.domain.journal.outcomes import AttemptSucceeded, Plan, PlanningInputs, Refused
+from portico.domain.journal.step_key import PLAN_KEY
+from portico.domain.lifecycle import Mode, State
+from portico.domain.model_call import EngineCall, Reply
+from portico.domain.plan.steps import STEP_SPECS
+from portico.domain.tools import Availability
+from portico.orchestration.execution.context import RunContext
+from portico.orchestration.planning.plan_check import MAX_SCHEMA_BYTES
+from portico.orchestration.planning.planner import make_plan
+from portico.ports.journal import ExecutionHistory
+from portico.ports.model import Engine, EngineCapabilities, Progress
+from portico.ports.tool import Tool
 from tests.support.conversations import FixedConversations
 from tests.support.harness import Harness, chat_request, make_harness, replay_offline, response_of, scripted_engine
 from tests.support.memory import FixedMemory

@@ -4,12 +4,12 @@ from random import Random
 
 import pytest
 
-from app.domain.contract.request import SystemRequest
-from app.domain.contract.response import StepStatus, SystemResponse
-from app.domain.journal.events import PassEnd, StepStart
-from app.domain.lifecycle import TERMINAL, State
-from app.orchestration.planning.plan_mode import make_plan, run_plan
-from app.ports.journal import ExecutionHistory
+from portico.domain.contract.request import SystemRequest
+from portico.domain.contract.response import StepStatus, SystemResponse
+from portico.domain.journal.events import PassEnd, StepStart
+from portico.domain.lifecycle import TERMINAL, State
+from portico.orchestration.planning.plan_mode import make_plan, run_plan
+from portico.ports.journal import ExecutionHistory
 from tests.support.chaos import ToolActions
 from tests.support.harness import replay_offline
 from tests.support.random_passes import random_reasoning, reasoning_harness

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from app.domain.contract.response import SystemResponse
-from app.domain.failures import Code
-from app.domain.journal.events import PlanCreated, StepStart
-from app.domain.lifecycle import State
-from app.ports.journal import ExecutionHistory
+from portico.domain.contract.response import SystemResponse
+from portico.domain.failures import Code
+from portico.domain.journal.events import PlanCreated, StepStart
+from portico.domain.lifecycle import State
+from portico.ports.journal import ExecutionHistory
 from tests.support.harness import chat_request, make_harness
 from tests.support.passes import NOT_DONE, PhasesEngine, add, reasoning, refinements, run_passes
 from tests.support.plans import error_code_of, step_of

@@ -10,12 +10,12 @@ import anyio
 import pytest
 from pydantic import ValidationError
 
-from app.capabilities.prompting.definition import PromptId
-from app.capabilities.prompting.prompts.answer import AnswerSynthesisInput, FinalAnswer, FinalAnswerOutput
-from app.capabilities.prompting.registry import default_registry
-from app.domain.failures import Code, OrchestrationFailure
-from app.orchestration.execution.effect import BranchStopped, BranchSuspended
-from app.orchestration.planning.synthesis import (
+from portico.capabilities.prompting.definition import PromptId
+from portico.capabilities.prompting.prompts.answer import AnswerSynthesisInput, FinalAnswer, FinalAnswerOutput
+from portico.capabilities.prompting.registry import default_registry
+from portico.domain.failures import Code, OrchestrationFailure
+from portico.orchestration.execution.effect import BranchStopped, BranchSuspended
+from portico.orchestration.planning.synthesis import (
     ARTIFACTS,
     CUT_MARK,
     MAX_ARTIFACT_BYTES,

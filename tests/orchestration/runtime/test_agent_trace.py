@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from app.domain.contract.response import ResponseMetadata, SystemResponse, TokenUsage
-from app.domain.failures import Code
-from app.domain.fallback import Event as FsmEvent
-from app.domain.fallback import State as FsmState
-from app.domain.journal.events import (
+from portico.domain.contract.response import ResponseMetadata, SystemResponse, TokenUsage
+from portico.domain.failures import Code
+from portico.domain.fallback import Event as FsmEvent
+from portico.domain.fallback import State as FsmState
+from portico.domain.journal.events import (
     CorrelationContext,
     Event,
     ExecutionCompleted,
@@ -22,8 +22,8 @@ from app.domain.journal.events import (
     ToolEnd,
     ToolStart,
 )
-from app.domain.lifecycle import Mode, State
-from app.orchestration.runtime.agent_trace import AgentTrace, agent_trace
+from portico.domain.lifecycle import Mode, State
+from portico.orchestration.runtime.agent_trace import AgentTrace, agent_trace
 
 IDS = CorrelationContext("r-1", "s-1", "0" * 32, "0" * 16, None, step_name="ask")
 USAGE = TokenUsage(input_tokens=10, output_tokens=5, reasoning_tokens=2, total_tokens=15)

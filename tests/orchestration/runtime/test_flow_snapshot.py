@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from app.domain.contract.response import SuspensionKind
-from app.orchestration.flow import Context, FlowRuntime, FlowSnapshot, FlowSuspension, NodeFailed, RunOut
-from app.orchestration.flow.served_flow import ServedFlow
-from app.orchestration.runtime.flow_snapshot import flow_snapshot
-from app.ports.journal import ExecutionHistory
+from portico.domain.contract.response import SuspensionKind
+from portico.orchestration.flow import Context, FlowRuntime, FlowSnapshot, FlowSuspension, NodeFailed, RunOut
+from portico.orchestration.flow.served_flow import ServedFlow
+from portico.orchestration.runtime.flow_snapshot import flow_snapshot
+from portico.ports.journal import ExecutionHistory
 from tests.orchestration.flow.test_flow_loop import FLOWS, Log, flow_request, pattern_of
 from tests.support import example_flows as examples
 from tests.support.harness import Harness, make_harness, scripted_engine, watch_commits

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from app.domain.contract.messages import Message, Origin, TracedMessage
-from app.domain.failures import Code, RequestFailure
-from app.domain.journal.outcomes import Prepared
-from app.domain.journal.step_key import PREPARE_KEY, RETRIEVAL_KEY
-from app.domain.lifecycle import State
-from app.domain.tools import SideEffects
-from app.orchestration.execution.execution import Execution
-from app.orchestration.runtime.fork import ForkRequest, fork_execution, inherited_steps
-from app.ports.journal import ExecutionHistory
+from portico.domain.contract.messages import Message, Origin, TracedMessage
+from portico.domain.failures import Code, RequestFailure
+from portico.domain.journal.outcomes import Prepared
+from portico.domain.journal.step_key import PREPARE_KEY, RETRIEVAL_KEY
+from portico.domain.lifecycle import State
+from portico.domain.tools import SideEffects
+from portico.orchestration.execution.execution import Execution
+from portico.orchestration.runtime.fork import ForkRequest, fork_execution, inherited_steps
+from portico.ports.journal import ExecutionHistory
 from tests.support.harness import Harness, chat_request, make_harness, replay_offline, response_of, scripted_engine
 from tests.support.memory import FixedMemory
 from tests.support.send_tool import SEND, sending

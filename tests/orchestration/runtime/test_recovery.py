@@ -5,16 +5,16 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from app.bootstrap.service import PATTERNS
-from app.domain.failures import Code, StorageFailure
-from app.domain.journal.events import StoredEvent
-from app.domain.lifecycle import State
-from app.orchestration.runtime.launcher import Launcher
-from app.orchestration.runtime.recovery import Recovery
-from app.orchestration.runtime.resume import status_of
-from app.ports.journal import ExecutionHistory
-from app.ports.runtime import QueueTicket
-from app.ports.storage import RecoveryTicket
+from portico.bootstrap.service import PATTERNS
+from portico.domain.failures import Code, StorageFailure
+from portico.domain.journal.events import StoredEvent
+from portico.domain.lifecycle import State
+from portico.orchestration.runtime.launcher import Launcher
+from portico.orchestration.runtime.recovery import Recovery
+from portico.orchestration.runtime.resume import status_of
+from portico.ports.journal import ExecutionHistory
+from portico.ports.runtime import QueueTicket
+from portico.ports.storage import RecoveryTicket
 from tests.support.harness import Harness, chat_request, make_harness, scripted_engine
 from tests.support.virtual_time import VirtualClock
 

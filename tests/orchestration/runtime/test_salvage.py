@@ -6,23 +6,23 @@ from typing import Any
 import anyio
 import pytest
 
-from app.adapters.tools.builtin import BUILTIN_TOOLS
-from app.bootstrap.service import PATTERNS
-from app.capabilities.tools.definition import tool
-from app.domain.contract.final_answer import FinalAnswer
-from app.domain.contract.response import SystemResponse
-from app.domain.failures import Code, RequestFailure
-from app.domain.journal.events import LifecycleTransition
-from app.domain.journal.step_key import StepKey
-from app.domain.lifecycle import State
-from app.domain.model_call import EngineCall, Reply
-from app.domain.tools import SideEffects
-from app.orchestration.planning.synthesis import CUT_MARK
-from app.orchestration.runtime.fork import inherited_steps
-from app.orchestration.runtime.step_list import step_views
-from app.ports.journal import ExecutionHistory
-from app.ports.model import Progress
-from app.ports.tool import ToolContext
+from portico.adapters.tools.builtin import BUILTIN_TOOLS
+from portico.bootstrap.service import PATTERNS
+from portico.capabilities.tools.definition import tool
+from portico.domain.contract.final_answer import FinalAnswer
+from portico.domain.contract.response import SystemResponse
+from portico.domain.failures import Code, RequestFailure
+from portico.domain.journal.events import LifecycleTransition
+from portico.domain.journal.step_key import StepKey
+from portico.domain.lifecycle import State
+from portico.domain.model_call import EngineCall, Reply
+from portico.domain.tools import SideEffects
+from portico.orchestration.planning.synthesis import CUT_MARK
+from portico.orchestration.runtime.fork import inherited_steps
+from portico.orchestration.runtime.step_list import step_views
+from portico.ports.journal import ExecutionHistory
+from portico.ports.model import Progress
+from portico.ports.tool import ToolContext
 from tests.support.harness import Harness, chat_request, make_harness, replay_offline, response_of, watch_commits
 from tests.support.recovery import TERMINAL_TYPES, cancel_after, is_complete_log, open_starts, open_steps
 from tests.support.salvage import LIMITED, SYNTHESIS, Limited, RespondingEngine, pattern_of, rolls, salvaging_harness

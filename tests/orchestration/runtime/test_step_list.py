@@ -5,10 +5,10 @@ from typing import get_args
 
 import pytest
 
-from app.bootstrap.service import PATTERNS
-from app.domain.journal.outcomes import Outcome
-from app.orchestration.runtime.step_list import OUTCOMES, StepView, step_views
-from app.ports.journal import ExecutionHistory
+from portico.bootstrap.service import PATTERNS
+from portico.domain.journal.outcomes import Outcome
+from portico.orchestration.runtime.step_list import OUTCOMES, StepView, step_views
+from portico.ports.journal import ExecutionHistory
 from tests.support.examples import OUTCOMES as EXAMPLES
 from tests.support.harness import chat_request, make_harness, scripted_engine, watch_commits
 from tests.support.virtual_time import VirtualClock

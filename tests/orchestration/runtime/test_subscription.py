@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from app.adapters.event_bus import EventBus
-from app.domain.journal.events import LiveDelta, StoredEvent
-from app.orchestration.runtime.subscription import MAX_BATCH, CatchUpSubscription
+from portico.adapters.event_bus import EventBus
+from portico.domain.journal.events import LiveDelta, StoredEvent
+from portico.orchestration.runtime.subscription import MAX_BATCH, CatchUpSubscription
 from tests.support.examples import COMPLETED, MOVED, STARTED, live_delta, stored_events
 
 

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.contract.messages import Message, ModelMessage
-from app.domain.failures import Code, RequestFailure
-from app.domain.journal.fork import Fork
-from app.domain.journal.header import ExecutionHeader
-from app.domain.journal.status import ExecutionStatus
-from app.domain.lifecycle import Mode, State
-from app.orchestration.runtime.transcript import joined, require_completed, transcript_of
-from app.ports.storage import StoredExecution
+from portico.domain.contract.messages import Message, ModelMessage
+from portico.domain.failures import Code, RequestFailure
+from portico.domain.journal.fork import Fork
+from portico.domain.journal.header import ExecutionHeader
+from portico.domain.journal.status import ExecutionStatus
+from portico.domain.lifecycle import Mode, State
+from portico.orchestration.runtime.transcript import joined, require_completed, transcript_of
+from portico.ports.storage import StoredExecution
 from tests.support.examples import header, response
 from tests.support.stored_format import MODEL_MESSAGE
 

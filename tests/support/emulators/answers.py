@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from app.domain.model_call import Reply
+from portico.domain.model_call import Reply
 
 JSON = MappingProxyType({"Content-Type": "application/json"})
 EVENTS = MappingProxyType({"Content-Type": "text/event-stream"})

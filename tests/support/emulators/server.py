@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TypeAlias
 
-from app.adapters.engines.dialect import Dialect
-from app.adapters.engines.http.aiohttp_transport import AiohttpTransport, Route, open_session
-from app.adapters.engines.http.engine import Endpoint, HttpEngine
-from app.adapters.engines.http.tls import tls_context
-from app.ports.model import EngineCapabilities, EngineProfile
+from portico.adapters.engines.dialect import Dialect
+from portico.adapters.engines.http.aiohttp_transport import AiohttpTransport, Route, open_session
+from portico.adapters.engines.http.engine import Endpoint, HttpEngine
+from portico.adapters.engines.http.tls import tls_context
+from portico.ports.model import EngineCapabilities, EngineProfile
 from tests.support.emulators.answers import EmulatedAnswer, EmulatedResponse
 from tests.support.upstream import Script, ScriptedUpstream, chunk
 from tests.support.virtual_time import VirtualClock

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.anthropic.dialect import AnthropicDialect
-from app.domain.model_call import AttemptFailureReason
-from app.ports.model import EngineError
+from portico.adapters.engines.anthropic.dialect import AnthropicDialect
+from portico.domain.model_call import AttemptFailureReason
+from portico.ports.model import EngineError
 
 
 def error(kind: str, message: str = "", code: str | None = None) -> dict[str, Any]:

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.anthropic.dialect import AnthropicDialect
-from app.adapters.engines.wire.deltas import Delta
-from app.adapters.engines.wire.usage import TokenCounts
-from app.domain.contract.messages import UNREADABLE_ARGUMENTS, ToolCall
-from app.domain.contract.response import TokenUsage
-from app.domain.model_call import AttemptFailureReason
+from portico.adapters.engines.anthropic.dialect import AnthropicDialect
+from portico.adapters.engines.wire.deltas import Delta
+from portico.adapters.engines.wire.usage import TokenCounts
+from portico.domain.contract.messages import UNREADABLE_ARGUMENTS, ToolCall
+from portico.domain.contract.response import TokenUsage
+from portico.domain.model_call import AttemptFailureReason
 from tests.adapters.engines.engine_calls import DialectReader, encode, fault_reason
 
 DIALECT = AnthropicDialect()

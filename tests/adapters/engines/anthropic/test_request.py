@@ -9,12 +9,12 @@ import pytest
 from anthropic.types.message_create_params import MessageCreateParamsNonStreaming, MessageCreateParamsStreaming
 from pydantic import TypeAdapter
 
-from app.adapters.engines.anthropic.dialect import AnthropicDialect
-from app.domain.contract.messages import Message, TextPart, ToolCall
-from app.domain.contract.request import ExecutionHints, NamedTool
-from app.domain.model_call import EngineCall
-from app.domain.tools import ToolDefinition
-from app.ports.model import EngineProfile
+from portico.adapters.engines.anthropic.dialect import AnthropicDialect
+from portico.domain.contract.messages import Message, TextPart, ToolCall
+from portico.domain.contract.request import ExecutionHints, NamedTool
+from portico.domain.model_call import EngineCall
+from portico.domain.tools import ToolDefinition
+from portico.ports.model import EngineProfile
 from tests.adapters.engines.cases import DICE, HELLO, IMAGE, ROLL, ROLL_SIX, assistant, result, system, thought, user
 from tests.adapters.engines.engine_calls import call, profile
 

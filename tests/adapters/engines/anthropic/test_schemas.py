@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.anthropic.dialect import AnthropicDialect
-from app.adapters.engines.anthropic.schemas import decoder_schema
-from app.domain.contract.request import ExecutionHints
-from app.domain.model_call import EngineCall
+from portico.adapters.engines.anthropic.dialect import AnthropicDialect
+from portico.adapters.engines.anthropic.schemas import decoder_schema
+from portico.domain.contract.request import ExecutionHints
+from portico.domain.model_call import EngineCall
 from tests.adapters.engines.cases import HELLO
 from tests.adapters.engines.engine_calls import profile
 

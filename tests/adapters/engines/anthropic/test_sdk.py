@@ -10,11 +10,11 @@ import pytest
 from anthropic import AsyncAnthropic
 from anthropic.types import Message as TheirMessage
 
-from app.adapters.engines.anthropic.dialect import AnthropicDialect
-from app.domain.contract.messages import Message, ModelMessage, TextPart, ToolCall
-from app.domain.contract.request import ExecutionHints, NamedTool
-from app.domain.model_call import AttemptFailureReason, EngineCall
-from app.ports.model import EngineError
+from portico.adapters.engines.anthropic.dialect import AnthropicDialect
+from portico.domain.contract.messages import Message, ModelMessage, TextPart, ToolCall
+from portico.domain.contract.request import ExecutionHints, NamedTool
+from portico.domain.model_call import AttemptFailureReason, EngineCall
+from portico.ports.model import EngineError
 from tests.adapters.engines.cases import (
     CASES,
     DICE,

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.gemini.dialect import GeminiDialect
-from app.domain.model_call import AttemptFailureReason
+from portico.adapters.engines.gemini.dialect import GeminiDialect
+from portico.domain.model_call import AttemptFailureReason
 
 DIALECT = GeminiDialect()
 EXHAUSTED = "You exceeded your current quota, please check your plan and billing details."

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.gemini.dialect import GeminiDialect
-from app.adapters.engines.gemini.replies import FINISH_REASONS
-from app.adapters.engines.wire.usage import TokenCounts
-from app.domain.contract.messages import UNREADABLE_ARGUMENTS, ToolCall
-from app.domain.contract.response import TokenUsage
-from app.domain.model_call import AttemptFailureReason
+from portico.adapters.engines.gemini.dialect import GeminiDialect
+from portico.adapters.engines.gemini.replies import FINISH_REASONS
+from portico.adapters.engines.wire.usage import TokenCounts
+from portico.domain.contract.messages import UNREADABLE_ARGUMENTS, ToolCall
+from portico.domain.contract.response import TokenUsage
+from portico.domain.model_call import AttemptFailureReason
 from tests.adapters.engines.engine_calls import DialectReader, encode, fault_reason
 
 DIALECT = GeminiDialect()

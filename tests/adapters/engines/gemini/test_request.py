@@ -6,12 +6,12 @@ import orjson
 import pytest
 from google.genai import types
 
-from app.adapters.engines.gemini.dialect import GeminiDialect
-from app.adapters.engines.gemini.request import FROM_ANOTHER_MODEL
-from app.domain.contract.messages import UNREADABLE_ARGUMENTS, ImagePart, Message, ModelMessage, TextPart, ToolCall
-from app.domain.contract.request import ExecutionHints, NamedTool
-from app.domain.model_call import EngineCall
-from app.domain.tools import ToolDefinition
+from portico.adapters.engines.gemini.dialect import GeminiDialect
+from portico.adapters.engines.gemini.request import FROM_ANOTHER_MODEL
+from portico.domain.contract.messages import UNREADABLE_ARGUMENTS, ImagePart, Message, ModelMessage, TextPart, ToolCall
+from portico.domain.contract.request import ExecutionHints, NamedTool
+from portico.domain.model_call import EngineCall
+from portico.domain.tools import ToolDefinition
 from tests.adapters.engines.cases import OpaqueBlocks
 from tests.adapters.engines.engine_calls import call, profile
 from tests.support.emulators.answers import EmulatedAnswer

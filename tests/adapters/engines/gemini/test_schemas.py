@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.adapters.engines.gemini.schemas import MAX_BYTES, MAX_DEPTH, MAX_UNROLLED, sanitize_schema
+from portico.adapters.engines.gemini.schemas import MAX_BYTES, MAX_DEPTH, MAX_UNROLLED, sanitize_schema
 from tests.support.emulators.answers import EmulatedAnswer
 from tests.support.emulators.gemini import respond
 from tests.support.emulators.server import KEY

@@ -16,11 +16,11 @@ from google import genai
 from google.genai import types
 from google.genai.errors import ClientError
 
-from app.adapters.engines.gemini.dialect import GeminiDialect
-from app.domain.contract.messages import Message
-from app.domain.contract.request import ExecutionHints, NamedTool
-from app.domain.model_call import AttemptFailureReason, EngineCall
-from app.ports.model import EngineError
+from portico.adapters.engines.gemini.dialect import GeminiDialect
+from portico.domain.contract.messages import Message
+from portico.domain.contract.request import ExecutionHints, NamedTool
+from portico.domain.model_call import AttemptFailureReason, EngineCall
+from portico.ports.model import EngineError
 from tests.adapters.engines.cases import CASES, DICE, NOW, SCHEMA
 from tests.adapters.engines.dialects import DIALECTS
 from tests.adapters.engines.engine_calls import call, profile

@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from app.adapters.engines.http.aiohttp_transport import (
+from portico.adapters.engines.http.aiohttp_transport import (
     LARGE_BODY_BYTES,
     LINGER_SECONDS,
     AiohttpTransport,
@@ -18,9 +18,9 @@ from app.adapters.engines.http.aiohttp_transport import (
     Route,
     open_session,
 )
-from app.adapters.engines.http.tls import tls_context
-from app.adapters.engines.http.transport import HttpRequest, TransportError
-from app.domain.model_call import AttemptFailureReason
+from portico.adapters.engines.http.tls import tls_context
+from portico.adapters.engines.http.transport import HttpRequest, TransportError
+from portico.domain.model_call import AttemptFailureReason
 from tests.support.upstream import Script, ScriptedUpstream, Step, UpstreamAction, UpstreamPause, chunk, closed_port
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"

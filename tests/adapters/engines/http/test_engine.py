@@ -9,13 +9,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from app.adapters.engines.http.engine import Endpoint, ReplyLimits
-from app.adapters.engines.openai.chat_completions import ChatCompletionsDialect
-from app.adapters.engines.timeouts import Timeouts
-from app.domain.contract.messages import Message
-from app.domain.contract.response import TokenUsage
-from app.domain.model_call import AttemptFailureReason, Reply
-from app.ports.model import EngineError
+from portico.adapters.engines.http.engine import Endpoint, ReplyLimits
+from portico.adapters.engines.openai.chat_completions import ChatCompletionsDialect
+from portico.adapters.engines.timeouts import Timeouts
+from portico.domain.contract.messages import Message
+from portico.domain.contract.response import TokenUsage
+from portico.domain.model_call import AttemptFailureReason, Reply
+from portico.ports.model import EngineError
 from tests.adapters.engines.engine_calls import HI_REPLY, KEY, call, chat_chunk, engine, profile
 from tests.support.emulators.server import http_engine
 from tests.support.engine_calls import RecordedProgress

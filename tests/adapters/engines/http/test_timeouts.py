@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from app.adapters.engines.timeouts import Timeouts
-from app.domain.model_call import AttemptFailureReason
-from app.ports.model import EngineError
+from portico.adapters.engines.timeouts import Timeouts
+from portico.domain.model_call import AttemptFailureReason
+from portico.ports.model import EngineError
 from tests.adapters.engines.engine_calls import HI_REPLY, call, chat_chunk, engine
 from tests.support.engine_calls import RecordedProgress
 from tests.support.upstream import (

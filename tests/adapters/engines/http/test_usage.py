@@ -7,16 +7,16 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from app.adapters.engines.anthropic.dialect import AnthropicDialect
-from app.adapters.engines.dialect import Dialect
-from app.adapters.engines.gemini.dialect import GeminiDialect
-from app.adapters.engines.ollama.dialect import OllamaDialect
-from app.adapters.engines.openai.chat_completions import ChatCompletionsDialect
-from app.adapters.engines.openai.responses import ResponsesDialect
-from app.adapters.engines.wire.usage import NO_BOUNDS, TokenCounts, UsageAccumulator
-from app.domain.contract.response import NO_USAGE, TokenUsage
-from app.domain.model_call import AttemptFailureReason
-from app.ports.model import EngineError
+from portico.adapters.engines.anthropic.dialect import AnthropicDialect
+from portico.adapters.engines.dialect import Dialect
+from portico.adapters.engines.gemini.dialect import GeminiDialect
+from portico.adapters.engines.ollama.dialect import OllamaDialect
+from portico.adapters.engines.openai.chat_completions import ChatCompletionsDialect
+from portico.adapters.engines.openai.responses import ResponsesDialect
+from portico.adapters.engines.wire.usage import NO_BOUNDS, TokenCounts, UsageAccumulator
+from portico.domain.contract.response import NO_USAGE, TokenUsage
+from portico.domain.model_call import AttemptFailureReason
+from portico.ports.model import EngineError
 from tests.adapters.engines.engine_calls import HI_REPLY, call, chat_chunk, engine
 from tests.support.emulators.server import engine_at
 from tests.support.engine_calls import RecordedProgress

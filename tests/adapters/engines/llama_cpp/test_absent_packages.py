@@ -9,11 +9,11 @@ SCRIPT = """
 import sys
 from pathlib import Path
 
-import app.bootstrap.service
-from app.adapters.engines.llama_cpp.engine import LlamaCppEngine
-from app.adapters.engines.timeouts import Timeouts
-from app.domain.failures import ConfigurationFailure
-from app.ports.model import EngineProfile
+import portico.bootstrap.service
+from portico.adapters.engines.llama_cpp.engine import LlamaCppEngine
+from portico.adapters.engines.timeouts import Timeouts
+from portico.domain.failures import ConfigurationFailure
+from portico.ports.model import EngineProfile
 
 profile = EngineProfile("local", sys.argv[1], "llamacpp", 2048, 200, frozenset())
 packages = sys.argv[2:]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.adapters.engines.llama_cpp.constraints import code_point_range
+from portico.adapters.engines.llama_cpp.constraints import code_point_range
 
 
 @settings(deadline=None, max_examples=100, derandomize=True)

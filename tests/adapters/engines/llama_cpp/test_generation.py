@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.adapters.engines.llama_cpp.generation import StopTextFilter
+from portico.adapters.engines.llama_cpp.generation import StopTextFilter
 
 PIECES = st.lists(st.text("ab", max_size=4), max_size=12)
 STOPS = st.lists(st.text("ab", min_size=1, max_size=5), max_size=4)

@@ -1,7 +1,7 @@
 """The turns that a local model's own template writes."""
 
-from app.adapters.engines.llama_cpp.prompt import build_turns
-from app.domain.contract.messages import ImagePart, Message, TextPart, ToolCall
+from portico.adapters.engines.llama_cpp.prompt import build_turns
+from portico.domain.contract.messages import ImagePart, Message, TextPart, ToolCall
 
 HELLO = Message(role="user", content="Hello")
 LOOKUP = ToolCall(id="1", name="lookup", arguments={"word": "é"})

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.ollama.dialect import OllamaDialect
-from app.domain.model_call import AttemptFailureReason
-from app.ports.model import EngineError
+from portico.adapters.engines.ollama.dialect import OllamaDialect
+from portico.domain.model_call import AttemptFailureReason
+from portico.ports.model import EngineError
 
 DIALECT = OllamaDialect()
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.ollama.dialect import OllamaDialect
-from app.domain.contract.messages import UNREADABLE_ARGUMENTS, ToolCall
-from app.domain.contract.response import TokenUsage
-from app.domain.model_call import AttemptFailureReason
+from portico.adapters.engines.ollama.dialect import OllamaDialect
+from portico.domain.contract.messages import UNREADABLE_ARGUMENTS, ToolCall
+from portico.domain.contract.response import TokenUsage
+from portico.domain.model_call import AttemptFailureReason
 from tests.adapters.engines.engine_calls import DialectReader, fault_reason
 
 DIALECT = OllamaDialect()

@@ -8,11 +8,11 @@ from ollama import Options
 from ollama._types import ChatRequest
 from ollama._types import Message as OllamaMessage
 
-from app.adapters.engines.ollama.dialect import OllamaDialect
-from app.domain.contract.messages import UNREADABLE_ARGUMENTS, ImagePart, Message, ModelMessage, TextPart, ToolCall
-from app.domain.contract.request import ExecutionHints, NamedTool
-from app.domain.model_call import EngineCall
-from app.domain.tools import ToolDefinition
+from portico.adapters.engines.ollama.dialect import OllamaDialect
+from portico.domain.contract.messages import UNREADABLE_ARGUMENTS, ImagePart, Message, ModelMessage, TextPart, ToolCall
+from portico.domain.contract.request import ExecutionHints, NamedTool
+from portico.domain.model_call import EngineCall
+from portico.domain.tools import ToolDefinition
 from tests.adapters.engines.engine_calls import call, profile
 from tests.support.emulators.answers import EmulatedAnswer
 from tests.support.emulators.ollama import respond

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.adapters.engines.ollama.schemas import ALL_TYPES, response_format, supported_schema
+from portico.adapters.engines.ollama.schemas import ALL_TYPES, response_format, supported_schema
 
 ANY = {"type": list(ALL_TYPES)}
 TAKEN: list[dict[str, Any]] = [

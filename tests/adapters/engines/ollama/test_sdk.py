@@ -10,12 +10,12 @@ from ollama import AsyncClient, ChatResponse, ResponseError
 from ollama._types import ChatRequest
 from ollama._types import Message as OllamaMessage
 
-from app.adapters.engines.dialect import EncodedRequest
-from app.adapters.engines.ollama.dialect import OllamaDialect
-from app.domain.contract.messages import Message, ModelMessage, ToolCall
-from app.domain.contract.request import ExecutionHints
-from app.domain.model_call import AttemptFailureReason, EngineCall
-from app.ports.model import EngineError
+from portico.adapters.engines.dialect import EncodedRequest
+from portico.adapters.engines.ollama.dialect import OllamaDialect
+from portico.domain.contract.messages import Message, ModelMessage, ToolCall
+from portico.domain.contract.request import ExecutionHints
+from portico.domain.model_call import AttemptFailureReason, EngineCall
+from portico.ports.model import EngineError
 from tests.adapters.engines.cases import CASES, DICE
 from tests.adapters.engines.dialects import DIALECTS
 from tests.adapters.engines.engine_calls import call, profile

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.ollama.dialect import OllamaDialect
-from app.domain.model_call import AttemptFailureReason, Reply
-from app.ports.model import EngineError
+from portico.adapters.engines.ollama.dialect import OllamaDialect
+from portico.domain.model_call import AttemptFailureReason, Reply
+from portico.ports.model import EngineError
 from tests.adapters.engines.engine_calls import call
 from tests.support.emulators.server import engine_at
 from tests.support.engine_calls import RecordedProgress

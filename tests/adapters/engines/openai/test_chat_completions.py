@@ -8,12 +8,12 @@ from openai.types.chat.completion_create_params import (
 )
 from pydantic import TypeAdapter
 
-from app.adapters.engines.openai.chat_completions import ChatCompletionsDialect
-from app.domain.contract.messages import ImagePart, Message, ModelMessage, TextPart, ToolCall
-from app.domain.contract.request import ExecutionHints, NamedTool
-from app.domain.model_call import EngineCall
-from app.domain.tools import ToolDefinition
-from app.ports.model import EngineCapabilities, EngineProfile
+from portico.adapters.engines.openai.chat_completions import ChatCompletionsDialect
+from portico.domain.contract.messages import ImagePart, Message, ModelMessage, TextPart, ToolCall
+from portico.domain.contract.request import ExecutionHints, NamedTool
+from portico.domain.model_call import EngineCall
+from portico.domain.tools import ToolDefinition
+from portico.ports.model import EngineCapabilities, EngineProfile
 from tests.adapters.engines.cases import GRAMMAR, OPEN_SCHEMA, SCHEMA
 from tests.adapters.engines.engine_calls import HELLO, call, profile
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.adapters.engines.openai.chat_completions import ChatCompletionsDialect
-from app.adapters.engines.wire.deltas import Delta
-from app.adapters.engines.wire.usage import TokenCounts
-from app.domain.contract.messages import UNREADABLE_ARGUMENTS, ToolCall
-from app.domain.contract.response import TokenUsage
-from app.domain.model_call import AttemptFailureReason
-from app.ports.model import EngineError
+from portico.adapters.engines.openai.chat_completions import ChatCompletionsDialect
+from portico.adapters.engines.wire.deltas import Delta
+from portico.adapters.engines.wire.usage import TokenCounts
+from portico.domain.contract.messages import UNREADABLE_ARGUMENTS, ToolCall
+from portico.domain.contract.response import TokenUsage
+from portico.domain.model_call import AttemptFailureReason
+from portico.ports.model import EngineError
 from tests.adapters.engines.engine_calls import DialectReader, call, chat_chunk, fault_reason, profile
 
 DIALECT = ChatCompletionsDialect()

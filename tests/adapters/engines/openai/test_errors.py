@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.openai.chat_completions import ChatCompletionsDialect
-from app.adapters.engines.openai.errors import status_of
-from app.adapters.engines.openai.responses import ResponsesDialect
-from app.domain.model_call import AttemptFailureReason
+from portico.adapters.engines.openai.chat_completions import ChatCompletionsDialect
+from portico.adapters.engines.openai.errors import status_of
+from portico.adapters.engines.openai.responses import ResponsesDialect
+from portico.domain.model_call import AttemptFailureReason
 
 CONTENT, MISSING = AttemptFailureReason.CONTENT_FILTERED, AttemptFailureReason.MODEL_MISSING
 

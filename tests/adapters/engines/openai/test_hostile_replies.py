@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.adapters.engines.dialect import Dialect
-from app.adapters.engines.openai.chat_completions import ChatCompletionsDialect
-from app.adapters.engines.openai.responses import ResponsesDialect
-from app.adapters.engines.wire.event_stream import EventStreamParser
-from app.adapters.engines.wire.reply_builder import ReplyBuilder
-from app.ports.model import EngineError
+from portico.adapters.engines.dialect import Dialect
+from portico.adapters.engines.openai.chat_completions import ChatCompletionsDialect
+from portico.adapters.engines.openai.responses import ResponsesDialect
+from portico.adapters.engines.wire.event_stream import EventStreamParser
+from portico.adapters.engines.wire.reply_builder import ReplyBuilder
+from portico.ports.model import EngineError
 from tests.adapters.engines.engine_calls import call, profile
 from tests.support.emulators import openai_chat, openai_responses
 from tests.support.emulators.answers import ANSWERS

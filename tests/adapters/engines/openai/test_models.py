@@ -6,7 +6,12 @@ import pytest
 from openai.types.shared.chat_model import ChatModel
 from openai.types.shared.responses_model import ResponsesModel
 
-from app.adapters.engines.openai.models import is_openai_model, may_reason, requires_responses_api, supports_sampling
+from portico.adapters.engines.openai.models import (
+    is_openai_model,
+    may_reason,
+    requires_responses_api,
+    supports_sampling,
+)
 
 CHAT = set(get_args(ChatModel))
 RESPONSES_ALONE = set(get_args(get_args(ResponsesModel)[2]))

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from app.adapters.engines.openai.responses import ResponsesDialect
-from app.domain.contract.messages import UNREADABLE_ARGUMENTS, ToolCall
-from app.domain.contract.response import TokenUsage
-from app.domain.model_call import AttemptFailureReason
-from app.ports.model import EngineError
+from portico.adapters.engines.openai.responses import ResponsesDialect
+from portico.domain.contract.messages import UNREADABLE_ARGUMENTS, ToolCall
+from portico.domain.contract.response import TokenUsage
+from portico.domain.model_call import AttemptFailureReason
+from portico.ports.model import EngineError
 from tests.adapters.engines.engine_calls import DialectReader, encode, fault_reason
 
 DIALECT = ResponsesDialect()

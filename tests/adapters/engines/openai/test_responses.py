@@ -10,10 +10,10 @@ from openai.types.responses.response_create_params import (
 )
 from pydantic import TypeAdapter
 
-from app.adapters.engines.openai.responses import ResponsesDialect
-from app.domain.contract.messages import Message, ModelMessage, ToolCall
-from app.domain.contract.request import ExecutionHints, NamedTool
-from app.domain.model_call import EngineCall
+from portico.adapters.engines.openai.responses import ResponsesDialect
+from portico.domain.contract.messages import Message, ModelMessage, ToolCall
+from portico.domain.contract.request import ExecutionHints, NamedTool
+from portico.domain.model_call import EngineCall
 from tests.adapters.engines.cases import DICE, IMAGE, OPEN_SCHEMA, PARALLEL, SCHEMA
 from tests.adapters.engines.engine_calls import HELLO, call, profile
 

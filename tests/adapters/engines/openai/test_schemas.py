@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.adapters.engines.openai.schemas import fits_strict, named_schema
+from portico.adapters.engines.openai.schemas import fits_strict, named_schema
 from tests.support.emulators.openai_requests import OpenAiRefusedError, check_json_schema
 
 CITY = {

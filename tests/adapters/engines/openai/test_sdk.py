@@ -12,10 +12,10 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from app.domain.contract.messages import Message, ModelMessage
-from app.domain.contract.request import ExecutionHints
-from app.domain.model_call import AttemptFailureReason, EngineCall
-from app.ports.model import EngineError
+from portico.domain.contract.messages import Message, ModelMessage
+from portico.domain.contract.request import ExecutionHints
+from portico.domain.model_call import AttemptFailureReason, EngineCall
+from portico.ports.model import EngineError
 from tests.adapters.engines.cases import CASES, DICE, NOW, SCHEMA
 from tests.adapters.engines.dialects import DIALECTS
 from tests.adapters.engines.engine_calls import call

@@ -6,16 +6,16 @@ from typing import Any
 import anyio
 import pytest
 
-from app.adapters.engines.rehearsal.engine import RehearsalEngine
-from app.adapters.tools.builtin import BUILTIN_TOOLS
-from app.capabilities.prompting.definition import PromptId
-from app.capabilities.prompting.prompt_call import PromptCall
-from app.capabilities.prompting.prompts.assessment import AnswerJudgementInput, AnswerJudgementOutput
-from app.capabilities.prompting.prompts.output_format import StructuredViolationsInput
-from app.capabilities.prompting.registry import default_registry
-from app.domain.contract.messages import Message, TextPart, ToolCall
-from app.domain.model_call import AttemptFailureReason, Reply
-from app.ports.model import EngineError
+from portico.adapters.engines.rehearsal.engine import RehearsalEngine
+from portico.adapters.tools.builtin import BUILTIN_TOOLS
+from portico.capabilities.prompting.definition import PromptId
+from portico.capabilities.prompting.prompt_call import PromptCall
+from portico.capabilities.prompting.prompts.assessment import AnswerJudgementInput, AnswerJudgementOutput
+from portico.capabilities.prompting.prompts.output_format import StructuredViolationsInput
+from portico.capabilities.prompting.registry import default_registry
+from portico.domain.contract.messages import Message, TextPart, ToolCall
+from portico.domain.model_call import AttemptFailureReason, Reply
+from portico.ports.model import EngineError
 from tests.adapters.engines.cases import IMAGE
 from tests.support.engine_calls import RecordedProgress, definition, engine_call, profile, tool_round
 from tests.support.virtual_time import VirtualClock

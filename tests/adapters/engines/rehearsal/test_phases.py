@@ -2,9 +2,9 @@
 
 import pytest
 
-from app.adapters.engines.rehearsal.engine import CAPABILITIES, RehearsalEngine
-from app.adapters.tools.builtin import BUILTIN_TOOLS
-from app.domain.lifecycle import State
+from portico.adapters.engines.rehearsal.engine import CAPABILITIES, RehearsalEngine
+from portico.adapters.tools.builtin import BUILTIN_TOOLS
+from portico.domain.lifecycle import State
 from tests.support.harness import make_harness, profile
 from tests.support.passes import pass_ends, reasoning, run_passes
 from tests.support.virtual_time import VirtualClock

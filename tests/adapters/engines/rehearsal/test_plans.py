@@ -8,26 +8,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.adapters.engines.rehearsal.engine import RehearsalEngine
-from app.adapters.tools.builtin import BUILTIN_TOOLS
-from app.capabilities.models.format_enforcement import apply_enforcement, submitted_reply
-from app.capabilities.prompting.definition import PromptId
-from app.capabilities.prompting.prompt_call import Prompt, PromptCall, violations_of
-from app.capabilities.prompting.prompts.planning import (
+from portico.adapters.engines.rehearsal.engine import RehearsalEngine
+from portico.adapters.tools.builtin import BUILTIN_TOOLS
+from portico.capabilities.models.format_enforcement import apply_enforcement, submitted_reply
+from portico.capabilities.prompting.definition import PromptId
+from portico.capabilities.prompting.prompt_call import Prompt, PromptCall, violations_of
+from portico.capabilities.prompting.prompts.planning import (
     STEP_TYPE_DESCRIPTIONS,
     HistoryMessage,
     PlanGenerationInput,
     PlanGenerationOutput,
     PlannableTool,
 )
-from app.capabilities.prompting.registry import default_registry
-from app.domain.contract.constrained_types import FormatEnforcement
-from app.domain.contract.messages import Message
-from app.domain.contract.request import ExecutionHints
-from app.domain.model_call import EngineCall, Reply
-from app.domain.plan.plan import validate_plan
-from app.domain.plan.policy import EffectivePlanPolicy
-from app.domain.plan.steps import STEP_SPECS
+from portico.capabilities.prompting.registry import default_registry
+from portico.domain.contract.constrained_types import FormatEnforcement
+from portico.domain.contract.messages import Message
+from portico.domain.contract.request import ExecutionHints
+from portico.domain.model_call import EngineCall, Reply
+from portico.domain.plan.plan import validate_plan
+from portico.domain.plan.policy import EffectivePlanPolicy
+from portico.domain.plan.steps import STEP_SPECS
 from tests.support.engine_calls import RecordedProgress, profile
 from tests.support.virtual_time import VirtualClock
 

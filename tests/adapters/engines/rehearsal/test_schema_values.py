@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.adapters.engines.rehearsal.schema_values import MAX_CHARACTERS, MAX_ITEMS, fill
-from app.capabilities.output.schema.compiled import compile_schema
+from portico.adapters.engines.rehearsal.schema_values import MAX_CHARACTERS, MAX_ITEMS, fill
+from portico.capabilities.output.schema.compiled import compile_schema
 from tests.support.hostile_schemas import HOSTILE
 
 Schema = dict[str, Any]

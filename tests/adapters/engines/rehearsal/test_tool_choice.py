@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.adapters.engines.rehearsal.text_values import MAX_CHARACTERS
-from app.adapters.engines.rehearsal.tool_choice import match_forced_tool, match_tool
-from app.adapters.tools.builtin import BUILTIN_TOOLS
+from portico.adapters.engines.rehearsal.text_values import MAX_CHARACTERS
+from portico.adapters.engines.rehearsal.tool_choice import match_forced_tool, match_tool
+from portico.adapters.tools.builtin import BUILTIN_TOOLS
 from tests.support.engine_calls import definition
 
 BUILTIN = [each.definition() for each in BUILTIN_TOOLS]

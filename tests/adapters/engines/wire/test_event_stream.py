@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.adapters.engines.wire.event_stream import EventStreamParser
-from app.domain.model_call import AttemptFailureReason
-from app.ports.model import EngineError
+from portico.adapters.engines.wire.event_stream import EventStreamParser
+from portico.domain.model_call import AttemptFailureReason
+from portico.ports.model import EngineError
 
 ODD = (
     b"\xef\xbb\xbfretry: 10\r\n"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.adapters.engines.wire.faults import parse_retry_after
+from portico.adapters.engines.wire.faults import parse_retry_after
 
 NOW = 1_795_291_740.0
 """Sat, 21 Nov 2026 20:09:00 GMT."""

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.adapters.engines.wire.json_lines import JsonLinesParser
-from app.domain.model_call import AttemptFailureReason
-from app.ports.model import EngineError
+from portico.adapters.engines.wire.json_lines import JsonLinesParser
+from portico.domain.model_call import AttemptFailureReason
+from portico.ports.model import EngineError
 
 ODD = b'{"a":1}\n\n \t\n{"b":"\\n"}\r\n\r\n\xef\xbb\xbf{"c":"caf\xc3\xa9 \xf0\x9f\x8e\xb2"}\r\n{"d":"\r"}\n{"e":2}'
 LINES = [b'{"a":1}', b'{"b":"\\n"}', '\ufeff{"c":"café 🎲"}'.encode(), b'{"d":"\r"}']

@@ -3,8 +3,8 @@
 import pytest
 from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
 
-from app.adapters.telemetry.tracing.sampler import is_sampled
-from app.domain.ids import TraceId
+from portico.adapters.telemetry.tracing.sampler import is_sampled
+from portico.domain.ids import TraceId
 from tests.support.entropy import SeededEntropy
 
 TRACE = TraceId("0af7651916cd43dd8448eb211c80319c")

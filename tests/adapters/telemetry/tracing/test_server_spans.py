@@ -10,12 +10,12 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import StatusCode
 from starlette.types import Message, Scope
 
-from app.adapters.telemetry.tracing.provider import Tracing, TracingConfig
-from app.adapters.telemetry.tracing.server_spans import ServerSpans
-from app.adapters.telemetry.tracing.sink import SpanConfig
-from app.adapters.telemetry.tracing.span_queue import DEFAULT_LIMITS, ExportReports, SpanQueue
-from app.domain.ids import TraceId
-from app.ports.tracing import TRACE_KEY
+from portico.adapters.telemetry.tracing.provider import Tracing, TracingConfig
+from portico.adapters.telemetry.tracing.server_spans import ServerSpans
+from portico.adapters.telemetry.tracing.sink import SpanConfig
+from portico.adapters.telemetry.tracing.span_queue import DEFAULT_LIMITS, ExportReports, SpanQueue
+from portico.domain.ids import TraceId
+from portico.ports.tracing import TRACE_KEY
 from tests.support.virtual_time import VirtualClock
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"

@@ -1,7 +1,7 @@
 """Span drafts."""
 
-from app.adapters.telemetry.tracing.span_draft import SpanDraft, SpanKind
-from app.domain.ids import SpanId
+from portico.adapters.telemetry.tracing.span_draft import SpanDraft, SpanKind
+from portico.domain.ids import SpanId
 
 
 def test_a_span_does_not_end_before_its_start_on_a_clock_that_was_set_back() -> None:

@@ -11,7 +11,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from app.adapters.telemetry.tracing.span_queue import ExportLimits, ExportReports, SpanQueue
+from portico.adapters.telemetry.tracing.span_queue import ExportLimits, ExportReports, SpanQueue
 from tests.support.collector import Collector, http_collector
 from tests.support.portico import JSON_BODY, chat, portico
 

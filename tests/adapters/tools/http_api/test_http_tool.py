@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from app.adapters.tools.external_tool import ExternalToolFacts
-from app.adapters.tools.http_api.http_tool import HttpTool, HttpToolConfig, http_client
-from app.domain.ids import IdempotencyKey, ToolCallId
-from app.domain.json_path import parse
-from app.domain.tools import SideEffects
-from app.ports.tool import ToolContext, ToolError, ToolOutcomeUnknown
+from portico.adapters.tools.external_tool import ExternalToolFacts
+from portico.adapters.tools.http_api.http_tool import HttpTool, HttpToolConfig, http_client
+from portico.domain.ids import IdempotencyKey, ToolCallId
+from portico.domain.json_path import parse
+from portico.domain.tools import SideEffects
+from portico.ports.tool import ToolContext, ToolError, ToolOutcomeUnknown
 from tests.support.entropy import SeededEntropy
 from tests.support.upstream import ScriptedUpstream, UpstreamAction, closed_port, reply
 from tests.support.virtual_time import VirtualClock

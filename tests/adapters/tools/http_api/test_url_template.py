@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from app.adapters.tools.http_api.url_template import UrlTemplate, query_pairs
-from app.capabilities.tools.definition import ToolArgumentError
+from portico.adapters.tools.http_api.url_template import UrlTemplate, query_pairs
+from portico.capabilities.tools.definition import ToolArgumentError
 
 PARAMETERS = {
     "type": "object",

@@ -3,7 +3,7 @@
 import httpx2
 import pytest
 
-from app.adapters.tools.mcp.limited_transport import LimitedTransport
+from portico.adapters.tools.mcp.limited_transport import LimitedTransport
 from tests.support.upstream import ScriptedUpstream, event_stream, reply
 
 

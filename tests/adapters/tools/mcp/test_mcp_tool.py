@@ -3,8 +3,8 @@
 import mcp_types as types
 import pytest
 
-from app.adapters.tools.mcp.mcp_tool import MAX_NAME, result_text, safety, tool_name
-from app.domain.tools import SideEffects
+from portico.adapters.tools.mcp.mcp_tool import MAX_NAME, result_text, safety, tool_name
+from portico.domain.tools import SideEffects
 
 
 @pytest.mark.parametrize(

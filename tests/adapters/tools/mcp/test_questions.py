@@ -6,8 +6,8 @@ import mcp_types as types
 import orjson
 import pytest
 
-from app.adapters.tools.mcp.questions import Questions, answers_of
-from app.ports.tool import ToolContinuation, ToolError
+from portico.adapters.tools.mcp.questions import Questions, answers_of
+from portico.ports.tool import ToolContinuation, ToolError
 
 TEXT: dict[str, Any] = {"type": "object", "properties": {"name": {"type": "string"}}}
 

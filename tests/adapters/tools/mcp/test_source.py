@@ -12,11 +12,11 @@ from typing import Any
 import anyio
 import pytest
 
-from app.adapters.tools.mcp.server_config import McpServerConfig
-from app.adapters.tools.mcp.source import McpSource
-from app.domain.ids import IdempotencyKey, ToolCallId
-from app.domain.tools import SideEffects
-from app.ports.tool import (
+from portico.adapters.tools.mcp.server_config import McpServerConfig
+from portico.adapters.tools.mcp.source import McpSource
+from portico.domain.ids import IdempotencyKey, ToolCallId
+from portico.domain.tools import SideEffects
+from portico.ports.tool import (
     Tool,
     ToolContext,
     ToolContinuation,

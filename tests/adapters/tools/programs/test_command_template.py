@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from app.adapters.tools.programs.command_template import CommandTemplate
-from app.capabilities.tools.definition import ToolArgumentError
+from portico.adapters.tools.programs.command_template import CommandTemplate
+from portico.capabilities.tools.definition import ToolArgumentError
 
 PARAMETERS = {
     "type": "object",

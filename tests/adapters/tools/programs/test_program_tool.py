@@ -11,13 +11,13 @@ from typing import Any
 import anyio
 import pytest
 
-from app.adapters.tools.external_tool import ExternalToolFacts
-from app.adapters.tools.programs.process import SEARCH_PATH, ProcessLimits
-from app.adapters.tools.programs.process_table import MARK, processes_of
-from app.adapters.tools.programs.program_tool import ProgramConfig, ProgramTool
-from app.domain.ids import IdempotencyKey, ToolCallId
-from app.domain.tools import SideEffects
-from app.ports.tool import ToolContext, ToolError
+from portico.adapters.tools.external_tool import ExternalToolFacts
+from portico.adapters.tools.programs.process import SEARCH_PATH, ProcessLimits
+from portico.adapters.tools.programs.process_table import MARK, processes_of
+from portico.adapters.tools.programs.program_tool import ProgramConfig, ProgramTool
+from portico.domain.ids import IdempotencyKey, ToolCallId
+from portico.domain.tools import SideEffects
+from portico.ports.tool import ToolContext, ToolError
 from tests.support.entropy import SeededEntropy
 from tests.support.virtual_time import VirtualClock
 

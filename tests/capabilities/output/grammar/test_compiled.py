@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from app.capabilities.output.grammar import (
+from portico.capabilities.output.grammar import (
     MAX_SHORTEST,
     Grammar,
     GrammarError,
@@ -13,7 +13,7 @@ from app.capabilities.output.grammar import (
     cached_grammar,
     is_grammar_text,
 )
-from app.domain.failures import Code, ConfigurationFailure, Failure
+from portico.domain.failures import Code, ConfigurationFailure, Failure
 from tests.support.grammars import ARITHMETIC, CHESS, GREETING, JSON, LIST, PROGRAM, SAMPLES
 
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from app.capabilities.output.grammar import Grammar, GrammarError
+from portico.capabilities.output.grammar import Grammar, GrammarError
 from tests.support.hostile_grammars import HOSTILE
 
 MAX_MEMORY_BYTES = 50_000_000

@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from app.capabilities.output.grammar import Grammar, GrammarError
+from portico.capabilities.output.grammar import Grammar, GrammarError
 from tests.support import grammars
 from tests.support.grammars import (
     ALPHABET,

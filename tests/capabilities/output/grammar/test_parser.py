@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.capabilities.output.grammar import Grammar, GrammarError
-from app.capabilities.output.grammar.parser import (
+from portico.capabilities.output.grammar import Grammar, GrammarError
+from portico.capabilities.output.grammar.parser import (
     MAX_COPIES,
     MAX_EXPANSION,
     MAX_GRAMMAR_BYTES,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.capabilities.output.grammar import Grammar, GrammarPosition, TooAmbiguousError
+from portico.capabilities.output.grammar import Grammar, GrammarPosition, TooAmbiguousError
 
 SUMS = Grammar('root ::= term ("+" term)*\nterm ::= [0-9]{1,2} | "(" root ")"')
 BRACKETS = Grammar('root ::= "x" | "(" root ")" | "(" root "]"')

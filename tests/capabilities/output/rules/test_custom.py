@@ -5,9 +5,9 @@ from typing import Any
 import orjson
 import pytest
 
-from app.capabilities.answer_contract import AnswerContract
-from app.capabilities.output.rules.custom import MAX_ELEMENTS
-from app.domain.contract.request import OutputContract
+from portico.capabilities.answer_contract import AnswerContract
+from portico.capabilities.output.rules.custom import MAX_ELEMENTS
+from portico.domain.contract.request import OutputContract
 
 
 def violations(rule: Any, text: str) -> list[tuple[str, str]]:

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from app.capabilities.output.rules.rule_set import (
+from portico.capabilities.output.rules.rule_set import (
     MAX_VIOLATIONS_PER_RULE,
     AnswerContent,
     RuleRegistry,
     RuleReport,
     RuleViolation,
 )
-from app.domain.contract.rules import Rule
-from app.domain.failures import Code, RequestFailure, ValidationFailure
+from portico.domain.contract.rules import Rule
+from portico.domain.failures import Code, RequestFailure, ValidationFailure
 
 RULE: TypeAdapter[Rule] = TypeAdapter(Rule)
 ORDER = {"lines": [{"n": 1, "sku": "a-1"}, {"n": 5, "sku": "b"}], "total": 6, "limit": 10, "note": " ", "paid": True}

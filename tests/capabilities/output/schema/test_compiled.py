@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.capabilities.output.schema import compiled as schemas
-from app.capabilities.output.schema.compiled import compile_schema
-from app.domain.failures import Category, Code, ConfigurationFailure
+from portico.capabilities.output.schema import compiled as schemas
+from portico.capabilities.output.schema.compiled import compile_schema
+from portico.domain.failures import Category, Code, ConfigurationFailure
 from tests.support.hostile_schemas import tree
 from tests.support.seeds import randomised
 

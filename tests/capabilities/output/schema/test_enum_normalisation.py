@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from app.capabilities.output.repair import Repair, RepairAction
-from app.capabilities.output.schema import enum_normalisation
-from app.capabilities.output.schema.compiled import compile_schema
-from app.capabilities.output.schema.enum_normalisation import MAX_REPORTED_CHANGES, MAX_VISITS
+from portico.capabilities.output.repair import Repair, RepairAction
+from portico.capabilities.output.schema import enum_normalisation
+from portico.capabilities.output.schema.compiled import compile_schema
+from portico.capabilities.output.schema.enum_normalisation import MAX_REPORTED_CHANGES, MAX_VISITS
 
 STATUS = {"enum": ["open", "Closed", "on hold"]}
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.capabilities.output.schema.finite_instances import endless_subschema
-from app.capabilities.output.schema.outline import SchemaOutlineError, outline_schema
+from portico.capabilities.output.schema.finite_instances import endless_subschema
+from portico.capabilities.output.schema.outline import SchemaOutlineError, outline_schema
 from tests.support.seeds import randomised
 
 SELF = {"$ref": "#"}

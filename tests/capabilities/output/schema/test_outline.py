@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.capabilities.output.schema.outline import SchemaOutlineError, outline_schema
+from portico.capabilities.output.schema.outline import SchemaOutlineError, outline_schema
 
 
 def test_the_patterns_of_a_schema_are_found_wherever_they_stand() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.capabilities.output.schema.validators import LinearPattern, compile_validator, is_linear
+from portico.capabilities.output.schema.validators import LinearPattern, compile_validator, is_linear
 
 
 @pytest.mark.parametrize(

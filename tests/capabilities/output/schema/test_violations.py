@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from app.capabilities.output.schema.compiled import compile_schema
-from app.capabilities.output.schema.violations import MAX_MESSAGE_CHARACTERS, MAX_VIOLATIONS
+from portico.capabilities.output.schema.compiled import compile_schema
+from portico.capabilities.output.schema.violations import MAX_MESSAGE_CHARACTERS, MAX_VIOLATIONS
 
 CIRCLE = {"type": "object", "properties": {"kind": {"const": "circle"}, "r": {"type": "number"}}, "required": ["r"]}
 SQUARE = {"type": "object", "properties": {"kind": {"const": "square"}, "a": {"type": "number"}}, "required": ["a"]}

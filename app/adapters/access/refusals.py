@@ -1,8 +1,0 @@
-"""Refusals of credentials. Their messages never quote the credentials."""
-
-from app.domain.failures import AccessFailure, Code
-
-
-def unauthenticated(reason: str) -> AccessFailure:
-    """Return the refusal of a request without valid credentials."""
-    return AccessFailure(Code.ACCESS_UNAUTHENTICATED, reason)

@@ -1,5 +1,0 @@
-"""The command line."""
-
-from app.entrypoints.cli.commands import Wiring, main
-
-__all__ = ["Wiring", "main"]

@@ -1,0 +1,116 @@
+"""Requests to Anthropic's Messages API, except for the conversation itself.
+
+`max_tokens` is obligatory: without a hint it is the engine's response reserve, and a thinking budget on top, since
+thinking counts against it. A parameter that the model refuses beside another one is left out: a seed always, sampling
+beside thinking or where the model samples by itself, `top_p` beside a temperature, thinking where a call is forced or
+where it continues an answer that began without a thought. A value out of range is sent, so that the API refuses it in
+its own words.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, Final
+
+from portico.adapters.engines.anthropic.schemas import decoder_schema
+from portico.adapters.engines.anthropic.turns import Turn, answer_began_with_thinking, build_turns
+from portico.adapters.engines.unsupported import translated_hints
+from portico.domain.contract.request import ExecutionHints, NamedTool
+from portico.domain.model_call import EngineCall
+from portico.domain.tools import ToolDefinition
+from portico.ports.model import EngineProfile
+
+PARAMETER_NAMES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "max_tokens": "max_tokens",
+        "temperature": "temperature",
+        "top_p": "top_p",
+        "stop": "stop_sequences",
+        "tool_choice": "tool_choice",
+    }
+)
+TOOL_CHOICES: Final[Mapping[str, str]] = MappingProxyType({"auto": "auto", "none": "none", "required": "any"})
+FORCED_CHOICES: Final = ("any", "tool")
+MODELS_WITHOUT_SAMPLING = re.compile(r"claude-(opus-4-[7-9]|[a-z]+-[5-9])")
+"""Models that refuse temperature and top_p."""
+MODELS_WITH_ONE_SAMPLING = re.compile(r"claude-(opus-4-1|[a-z]+-4-[56])")
+"""Models that refuse both at once."""
+MIN_THINKING_TOP_P: Final = 0.95
+MIN_RESERVE: Final = 4096
+
+
+def build_request(call: EngineCall, profile: EngineProfile) -> dict[str, Any]:
+    """Return the body of a request, without its `stream`."""
+    hints = call.hints
+    body: dict[str, Any] = {key: value for key, value in hints.options.items() if key in profile.options}
+    system, turns = build_turns(call.messages, profile.model)
+    body |= {"model": profile.model, "messages": turns}
+    if system:
+        body["system"] = system
+    if call.tools:
+        body["tools"] = [_tool(tool) for tool in call.tools]
+        body |= _choice(hints)
+    if call.schema is not None:
+        body["output_config"] = _output_config(body.get("output_config"), call.schema)
+    if "thinking" in body and not _may_think(body["thinking"], body.get("tool_choice"), turns):
+        del body["thinking"]
+    thinking = body.get("thinking")
+    body |= _sampling(hints, profile.model, thinks=_thinks(thinking))
+    body["max_tokens"] = hints.max_tokens or (profile.response_reserve or MIN_RESERVE) + _budget(thinking)
+    return body
+
+
+def _choice(hints: ExecutionHints) -> dict[str, Any]:
+    choice = hints.tool_choice
+    if isinstance(choice, NamedTool):
+        return {"tool_choice": {"type": "tool", "name": choice.name}}
+    return {"tool_choice": {"type": TOOL_CHOICES[choice]}} if choice else {}
+
+
+@lru_cache(maxsize=1024)
+def _tool(tool: ToolDefinition) -> Mapping[str, Any]:
+    return {"name": tool.name, "description": tool.description, "input_schema": {"type": "object", **tool.parameters}}
+
+
+def _output_config(option: Any, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the output configuration: the schema, and an option's other members, such as the effort."""
+    format_ = {"type": "json_schema", "schema": decoder_schema(schema)}
+    return {**option, "format": format_} if isinstance(option, dict) else {"format": format_}
+
+
+def _thinks(thinking: Any) -> bool:
+    return isinstance(thinking, dict) and thinking.get("type") != "disabled"
+
+
+def _may_think(thinking: Any, choice: Any, turns: list[Turn]) -> bool:
+    """Tell whether the API takes the option here. It refuses, or does not think, where a call is forced."""
+    if not _thinks(thinking):
+        return True
+    forced = isinstance(choice, dict) and choice.get("type") in FORCED_CHOICES
+    return not forced and (thinking.get("type") != "enabled" or answer_began_with_thinking(turns))
+
+
+def _budget(thinking: Any) -> int:
+    budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
+    return budget if isinstance(budget, int) and budget > 0 else 0
+
+
+def _sampling(hints: ExecutionHints, model: str, *, thinks: bool) -> dict[str, Any]:
+    stops = [hints.stop] if isinstance(hints.stop, str) else hints.stop or ()
+    sampling = translated_hints(hints, PARAMETER_NAMES) | {
+        "stop_sequences": [stop for stop in stops if stop.strip()] or None
+    }
+    if MODELS_WITHOUT_SAMPLING.search(model) or thinks:
+        sampling["temperature"] = None
+    if _refuses_top_p(hints, model, thinks=thinks):
+        sampling["top_p"] = None
+    return {key: value for key, value in sampling.items() if value is not None}
+
+
+def _refuses_top_p(hints: ExecutionHints, model: str, *, thinks: bool) -> bool:
+    if MODELS_WITHOUT_SAMPLING.search(model):
+        return True
+    if thinks:
+        return hints.top_p is not None and hints.top_p < MIN_THINKING_TOP_P
+    return hints.temperature is not None and bool(MODELS_WITH_ONE_SAMPLING.search(model))

@@ -1,0 +1,293 @@
+"""The engine of every provider that is reached over HTTP, for all dialects.
+
+One attempt is one request. Nothing is retried or redirected here, and a compressed reply, which is never asked for, is
+refused.
+
+Four times bound an attempt:
+
+- `connect`: name resolution, connection and TLS together. Nothing was sent, so exceeding it means unreachable.
+- `attempt`: everything.
+- `first_token`, for streams: from the start to the first text, reasoning or call. Comments and empty deltas that keep
+  a connection alive are not tokens.
+- `idle`: between two reads of a body, from the first token of a stream or the first byte of a JSON body on; it may be
+  exceeded by `IDLE_TOLERANCE`. Any byte resets it, since a server that still writes is not idle; one that only keeps
+  the connection alive ends with `attempt`.
+
+A stream is left at its end marker. A connection failure after a terminal marker does not change the reply.
+"""
+
+from asyncio import get_running_loop
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import anyio
+import anyio.to_thread
+import orjson
+
+from portico.adapters.engines.dialect import Dialect, EmbeddingDialect, RetryDelayDialect
+from portico.adapters.engines.http.transport import HttpRequest, HttpResponse, Transport, TransportError
+from portico.adapters.engines.timeouts import Timeouts
+from portico.adapters.engines.wire.deltas import UNKNOWN_FRAME, Delta
+from portico.adapters.engines.wire.error_frames import error_in_event
+from portico.adapters.engines.wire.event_stream import EventStreamParser
+from portico.adapters.engines.wire.faults import BYTE_ORDER_MARK, malformed_reply, parse_retry_after
+from portico.adapters.engines.wire.json_lines import JsonLinesParser
+from portico.adapters.engines.wire.reply_builder import ReplyBuilder
+from portico.adapters.engines.wire.usage import UsageBounds
+from portico.domain.model_call import AttemptFailureReason, EngineCall, Reply
+from portico.ports.memory import Embeddings
+from portico.ports.model import EngineError, EngineProfile, Progress
+from portico.ports.runtime import Clock
+
+ERROR_BYTES: Final = 64 * 2**10
+ERROR_SECONDS: Final = 2.0
+OFF_LOOP_BYTES: Final = 64 * 2**10
+IDLE_TOLERANCE: Final = 0.02
+TOKENS_PER_BYTE: Final = 4
+HIDDEN_INPUT_TOKENS: Final = 100_000
+"""The input that a provider may add, such as prompts of its own and the tokens of images."""
+MOST_OUTPUT_TOKENS: Final = 1_000_000
+"""Also the largest `max_tokens` of a request."""
+PING_STATUSES: Final = frozenset({200, 404})
+STREAM_PARSERS: Final[Mapping[str, Callable[[int], EventStreamParser | JsonLinesParser]]] = {
+    "text/event-stream": EventStreamParser,
+    "application/x-ndjson": JsonLinesParser,
+}
+"""The parser of a streamed body by its media type. A body of any other type is one JSON text."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyLimits:
+    """The largest reply that is read."""
+
+    response_bytes: int = 32 * 2**20
+    line_bytes: int = 4 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """The address of an engine, its credentials and limits. `api_key` is read for every request.
+
+    `headers` are added to each request, and replace those of the same name.
+    """
+
+    base_url: str
+    api_key: Callable[[], str | None]
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    limits: ReplyLimits = field(default_factory=ReplyLimits)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+class HttpEngine:
+    """Implements `Engine`, and `EmbeddingEngine` where the dialect has embeddings."""
+
+    def __init__(
+        self,
+        profile: EngineProfile,
+        dialect: Dialect,
+        *,
+        endpoint: Endpoint,
+        transport: Transport,
+        clock: Clock,
+        on_unknown_frames: Callable[[str, int], None],
+    ) -> None:
+        """Create the engine. `on_unknown_frames` is called after each attempt with its name and their number."""
+        self.profile = profile
+        self._dialect = dialect
+        self._endpoint = endpoint
+        self._transport = transport
+        self._clock = clock
+        self._on_unknown_frames = on_unknown_frames
+
+    async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
+        encoded = self._dialect.encode(call, self.profile, stream=stream)
+        request = self._request("POST", encoded.path, orjson.dumps(encoded.body), call.traceparent)
+        bounds = UsageBounds(TOKENS_PER_BYTE * len(request.body) + HIDDEN_INPUT_TOKENS, MOST_OUTPUT_TOKENS)
+        reader = _ReplyReader(self._dialect, progress, self._endpoint, bounds, streamed=stream)
+        try:
+            await self._exchange(request, reader)
+        except TransportError:
+            if not reader.builder.is_complete:
+                raise
+        finally:
+            reader.report_usage()
+            if reader.unknown_frames:
+                self._on_unknown_frames(self.profile.name, reader.unknown_frames)
+        return replace(reader.reply(self.profile.model), withheld=encoded.withheld)
+
+    async def _exchange(self, request: HttpRequest, reader: "_ReplyReader") -> None:
+        with reader.timeout as timeout:
+            async with self._transport.exchange(request) as response:
+                await self._raise_for_status(response)
+                await reader.read(response)
+        if timeout.cancelled_caught:
+            raise _timed_out()
+
+    async def embed(self, texts: Sequence[str], dimension: int | None) -> Embeddings:
+        dialect = self._dialect
+        if not isinstance(dialect, EmbeddingDialect):
+            raise EngineError(AttemptFailureReason.REFUSED, "the provider has no embeddings")
+        encoded = dialect.encode_embeddings(texts, self.profile, dimension)
+        request = self._request("POST", encoded.path, orjson.dumps(encoded.body))
+        with anyio.move_on_after(self._endpoint.timeouts.attempt_seconds):
+            async with self._transport.exchange(request) as response:
+                await self._raise_for_status(response)
+                body = await self._whole(response)
+            return await anyio.to_thread.run_sync(dialect.decode_embeddings, body, abandon_on_cancel=True)
+        raise _timed_out()
+
+    async def ping(self) -> str:
+        with anyio.move_on_after(self._endpoint.timeouts.idle_seconds):
+            async with self._transport.exchange(self._request("GET", self._dialect.probe_path)) as response:
+                if response.status not in PING_STATUSES:
+                    raise await self._refusal(response)
+                return "answered"
+        raise _timed_out()
+
+    def _request(self, method: str, path: str, body: bytes = b"", traceparent: str | None = None) -> HttpRequest:
+        endpoint = self._endpoint
+        headers = self._dialect.headers(endpoint.api_key())
+        if body:
+            headers = {**headers, "Content-Type": "application/json"}
+        if traceparent is not None:
+            headers = {**headers, "traceparent": traceparent}
+        if endpoint.headers:
+            replaced = {name.lower() for name in endpoint.headers}
+            headers = {name: value for name, value in headers.items() if name.lower() not in replaced}
+            headers.update(endpoint.headers)
+        return HttpRequest(method, endpoint.base_url.rstrip("/") + path, headers, body)
+
+    async def _whole(self, response: HttpResponse) -> bytes:
+        """Return the body of a response that is read at once."""
+        body, limit = bytearray(), self._endpoint.limits.response_bytes
+        while data := await response.read():
+            body += data
+            if len(body) > limit:
+                raise malformed_reply(f"the reply is longer than {limit} bytes")
+        return bytes(body.removeprefix(BYTE_ORDER_MARK))
+
+    async def _raise_for_status(self, response: HttpResponse) -> None:
+        if not 200 <= response.status < 300:
+            raise await self._refusal(response)
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise malformed_reply("the reply is compressed, which was not asked for")
+
+    async def _refusal(self, response: HttpResponse) -> EngineError:
+        """Return the fault that a failure status stands for; it repeats nothing of the body."""
+        body = bytearray()
+        with anyio.move_on_after(ERROR_SECONDS), suppress(TransportError):
+            while len(body) < ERROR_BYTES and (data := await response.read()):
+                body += data
+        content = bytes(body)
+        delay = parse_retry_after(response.headers, self._clock.now())
+        if delay is None and isinstance(self._dialect, RetryDelayDialect):
+            delay = self._dialect.retry_delay(content)
+        reason = self._dialect.failure_reason(response.status, content)
+        return EngineError(reason, f"the provider answered with status {response.status}", delay)
+
+
+class _ReplyReader:
+    """One reply as it arrives: builds it, publishes its deltas, and moves the deadline of the attempt."""
+
+    def __init__(
+        self, dialect: Dialect, progress: Progress, endpoint: Endpoint, usage_bounds: UsageBounds, *, streamed: bool
+    ) -> None:
+        self._dialect = dialect
+        self._progress = progress
+        self._streamed = streamed
+        self._limits = endpoint.limits
+        self._timeouts = endpoint.timeouts
+        self._now = get_running_loop().time
+        now = self._now()
+        self._end = now + endpoint.timeouts.attempt_seconds
+        self.timeout = anyio.CancelScope(
+            deadline=min(self._end, now + endpoint.timeouts.first_token_seconds) if streamed else self._end
+        )
+        self.builder = ReplyBuilder(dialect.finish_reasons, usage_bounds)
+        self.unknown_frames = 0
+        self._idle_until = 0.0
+        self._unpublished: Delta | None = None
+
+    async def read(self, response: HttpResponse) -> None:
+        """Read the body up to its end or its end marker. Raises: EngineError."""
+        media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        parser = STREAM_PARSERS.get(media_type)
+        if parser is not None:
+            await self._read_stream(response, parser(self._limits.line_bytes))
+        else:
+            await self._read_document(response)
+
+    async def _read_stream(self, response: HttpResponse, parser: EventStreamParser | JsonLinesParser) -> None:
+        builder, decode = self.builder, self._dialect.decode_chunk
+        size = 0
+        while True:
+            data = await response.read()
+            size += len(data)
+            self._check_size(size)
+            for event in parser.feed(data):
+                delta = decode(event)
+                if delta is UNKNOWN_FRAME:
+                    self.unknown_frames += 1
+                    continue
+                builder.add(delta)
+                self._publish(delta)
+                if builder.done:
+                    return
+            if parser.error is not None:
+                raise self._dialect.reported_fault(error_in_event(parser.error))
+            if not data:
+                return
+            if builder.has_started:
+                self._restart_idle_timeout()
+
+    async def _read_document(self, response: HttpResponse) -> None:
+        self.timeout.deadline = self._end
+        body = bytearray()
+        while data := await response.read():
+            body += data
+            self._check_size(len(body))
+            self._restart_idle_timeout()
+        delta = await self._decode_document(bytes(body.removeprefix(BYTE_ORDER_MARK)))
+        self.builder.add(delta)
+        self._unpublished = delta if self._streamed else None
+
+    async def _decode_document(self, body: bytes) -> Delta:
+        """Decode a body, a large one on a worker thread, so that it does not block the event loop."""
+        if len(body) <= OFF_LOOP_BYTES:
+            return self._dialect.decode(body)
+        return await anyio.to_thread.run_sync(self._dialect.decode, body, abandon_on_cancel=True)
+
+    def reply(self, model: str) -> Reply:
+        """Return the whole reply. A JSON body in place of a stream is published here, once it is known to be sound."""
+        reply = self.builder.build(model)
+        if self._unpublished is not None:
+            self._publish(self._unpublished)
+        return reply
+
+    def report_usage(self) -> None:
+        """Report the tokens that were used, as far as the provider has named them."""
+        if self.builder.has_usage:
+            self._progress.usage(self.builder.usage)
+
+    def _publish(self, delta: Delta) -> None:
+        if delta.text:
+            self._progress.text(delta.text)
+        if delta.reasoning:
+            self._progress.reasoning(delta.reasoning)
+
+    def _check_size(self, size: int) -> None:
+        if size > self._limits.response_bytes:
+            raise malformed_reply(f"the reply is longer than {self._limits.response_bytes} bytes")
+
+    def _restart_idle_timeout(self) -> None:
+        """Begin the idle time anew. The deadline moves seldom, since moving it costs as much as decoding an event."""
+        idle_until = self._now() + self._timeouts.idle_seconds
+        if self._idle_until < idle_until:
+            self._idle_until = idle_until + self._timeouts.idle_seconds * IDLE_TOLERANCE
+            self.timeout.deadline = min(self._end, self._idle_until)
+
+
+def _timed_out() -> TransportError:
+    return TransportError(AttemptFailureReason.TIMED_OUT, "the provider did not answer in time")

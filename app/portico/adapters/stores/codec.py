@@ -1,0 +1,336 @@
+"""Codec of stored records: JSON bytes that are read back exactly.
+
+Stored data is never code: everything that is read is checked by type, field by field, and unknown fields are refused,
+because a stored record may come from a newer version or from another program. Every record begins with its `FORMAT`.
+
+Stored names are independent of names in the code. An outcome is stored under its tag in `OUTCOME_TAGS`, an event under
+its `type`, and a field under its own name unless `STORED_FIELDS` has another one. So renaming a class or a field here
+changes no stored byte; a test compares every kind with the bytes that were stored before.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from functools import lru_cache
+from itertools import count
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag, TypeAdapter, ValidationError
+
+from portico.domain.contract.messages import Message, ModelMessage, TracedMessage
+from portico.domain.contract.response import STORED, Suspension, SystemResponse
+from portico.domain.failures import Code, StorageFailure
+from portico.domain.ids import RequestId, SessionId, SpanId, TraceId
+from portico.domain.journal.events import CorrelationContext, Event, StoredEvent
+from portico.domain.journal.header import ExecutionHeader
+from portico.domain.journal.outcomes import (
+    AgentCallStarted,
+    AgentStarted,
+    AnswerValidated,
+    AttemptCancelled,
+    AttemptFailed,
+    AttemptSucceeded,
+    CallDecided,
+    CompactionStarted,
+    InferenceSetup,
+    NodeEnded,
+    Outcome,
+    Plan,
+    PlanningInputs,
+    Prepared,
+    RaceDecided,
+    RecordedStep,
+    Refused,
+    Retrieved,
+    StopDecision,
+    SuspensionAnswer,
+    TimerFired,
+    ToolCallSuspended,
+    ToolEnded,
+)
+from portico.domain.journal.step_key import StepKey
+
+T = TypeVar("T")
+FORMAT = 4
+"""Increment for every change that an older release cannot read: a kind, a field or a value.
+
+An older release leaves records of a newer format to others; an unreadable record of a known format counts as damaged.
+Records of every earlier format are read: a field that they lack has a default. A test compares what is stored with the
+listing of this format.
+"""
+MAX_RECORD_BYTES = 128 * 2**20
+"""Larger than any record that the service's limits allow; longer data is refused unread."""
+
+OUTCOME_TAGS: Mapping[type[Outcome], str] = MappingProxyType(
+    {
+        PlanningInputs: "Plannable",
+        Plan: "Planned",
+        Retrieved: "Retrieved",
+        Prepared: "Prepared",
+        CompactionStarted: "CompactionStarted",
+        InferenceSetup: "Offered",
+        AttemptSucceeded: "Replied",
+        AttemptFailed: "AttemptFailed",
+        ToolEnded: "ToolEnded",
+        ToolCallSuspended: "ToolAsked",
+        CallDecided: "CallDecided",
+        NodeEnded: "NodeEnded",
+        AgentStarted: "AgentStarted",
+        AgentCallStarted: "AgentCallStarted",
+        TimerFired: "Slept",
+        SuspensionAnswer: "Answered",
+        Refused: "Refused",
+        AnswerValidated: "AnswerValidated",
+        AttemptCancelled: "CutOff",
+        RaceDecided: "Decided",
+        StopDecision: "Stopped",
+    }
+)
+"""Tag under which each outcome is stored. Stored tags never change; classes may be renamed."""
+STORED_FIELDS: Mapping[type[Outcome], Mapping[str, str]] = MappingProxyType(
+    {
+        PlanningInputs: MappingProxyType({"history": "told"}),
+        Prepared: MappingProxyType({"prior_message_count": "said_before"}),
+        RaceDecided: MappingProxyType({"winners": "counted"}),
+    }
+)
+"""Stored names of outcome fields that were renamed, by class and current name."""
+_RENAMED: Mapping[type[Outcome], Sequence[tuple[str, str]]] = MappingProxyType(
+    {
+        kind: [(stored.get(each.name, each.name), each.name) for each in fields(kind)]
+        for kind, stored in STORED_FIELDS.items()
+    }
+)
+"""Stored and current name of every field, by class, where any was renamed."""
+
+_StoredIds: TypeAlias = tuple[RequestId, SessionId | None, TraceId, SpanId, SpanId | None, str | None, str | None]
+_StoredEventFields: TypeAlias = tuple[str, Annotated[int, Field(ge=0)], str, dict[str, Any]]
+_StoredStep: TypeAlias = tuple[str, str, float, str, dict[str, Any]]
+_Version: TypeAlias = Literal[1, 2, 3, 4]
+
+
+def _exact(kind: Any) -> TypeAdapter[Any]:
+    """Return an adapter for a list with one value of that kind, because a dataclass alone takes no configuration."""
+    return TypeAdapter(tuple[kind], config=ConfigDict(extra="forbid"))
+
+
+def _message_kind(stored: object) -> str:
+    """Return the tag of a stored message."""
+    if not isinstance(stored, dict):
+        return "plain"
+    return "model" if "provider" in stored else "traced" if "origin" in stored else "plain"
+
+
+_LEADING_FORMAT = re.compile(rb"\[([0-9]{1,9}),")
+_HEADER = _exact(tuple[_Version, ExecutionHeader, list[_StoredStep]])
+_RESPONSE = _exact(tuple[_Version, SystemResponse])
+_AnyMessage: TypeAlias = Annotated[
+    Annotated[ModelMessage, Tag("model")] | Annotated[TracedMessage, Tag("traced")] | Annotated[Message, Tag("plain")],
+    Discriminator(_message_kind),
+]
+_MESSAGES = _exact(list[tuple[_Version, _AnyMessage]])
+_SUSPENSION = _exact(tuple[_Version, Suspension])
+_VALUE = _exact(tuple[_Version, JsonValue])
+_TAGGED_OUTCOME = _exact(tuple[_Version, str, dict[str, Any]])
+_EVENT_LOG = _exact(tuple[_Version, int, list[_StoredIds], list[tuple[float, list[_StoredEventFields]]]])
+_OUTCOME_KINDS: Mapping[str, type[Outcome]] = MappingProxyType({tag: kind for kind, tag in OUTCOME_TAGS.items()})
+_OUTCOMES: Mapping[str, TypeAdapter[Any]] = MappingProxyType({tag: _exact(kind) for kind, tag in OUTCOME_TAGS.items()})
+_EVENTS: Mapping[str, TypeAdapter[Any]] = MappingProxyType({kind.type: _exact(kind) for kind in get_args(Event)})
+
+
+def is_newer_format(data: object) -> bool:
+    """Return whether the data claims to be written by a later version."""
+    leading = _LEADING_FORMAT.match(data) if isinstance(data, bytes) else None
+    return leading is not None and int(leading[1]) > FORMAT
+
+
+def encode_header(header: ExecutionHeader, steps: Sequence[RecordedStep] = ()) -> bytes:
+    """Encode a header together with the steps that were recorded before anything was stored."""
+    stored = [
+        (step.key, step.fingerprint, step.at, OUTCOME_TAGS[type(step.outcome)], _stored_fields(step.outcome))
+        for step in steps
+    ]
+    return _dump([FORMAT, header, stored])
+
+
+def decode_header(data: bytes) -> tuple[ExecutionHeader, list[RecordedStep]]:
+    """Decode a header and its steps.
+
+    Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID), as every decoding function here.
+    """
+    _, header, steps = _read(_HEADER, data, "header")
+    return header, [
+        RecordedStep(StepKey(key), fingerprint, _outcome(tag, stored), at)
+        for key, fingerprint, at, tag, stored in steps
+    ]
+
+
+def without_steps(header: bytes | None) -> bytes:
+    """Return an encoded header without its steps and in its own format; nothing if it cannot be read."""
+    try:
+        format_, stored, _ = orjson.loads(header or b"")
+    except (TypeError, ValueError):
+        return b""
+    return orjson.dumps([format_, stored, []])
+
+
+def encode_outcome(outcome: Outcome) -> bytes:
+    return _dump([FORMAT, OUTCOME_TAGS[type(outcome)], _stored_fields(outcome)])
+
+
+def decode_outcome(data: bytes) -> Outcome:
+    _, tag, stored = _read(_TAGGED_OUTCOME, data, "outcome")
+    return _outcome(tag, stored)
+
+
+def encode_response(response: SystemResponse) -> bytes:
+    return _dump([FORMAT, response])
+
+
+def decode_response(data: bytes) -> SystemResponse:
+    response: SystemResponse = _read(_RESPONSE, data, "response")[1]
+    return response
+
+
+def encode_message(message: Message) -> bytes:
+    return _dump([FORMAT, message])
+
+
+def decode_messages(each: Sequence[bytes]) -> list[Message]:
+    """Decode a history in one pass, because it is read before every turn."""
+    whole = b"".join((b"[", b",".join(each), b"]"))
+    if max(map(len, each), default=0) > MAX_RECORD_BYTES:
+        raise _invalid("message")
+    found = _checked(lambda: _MESSAGES.validate_python((orjson.loads(whole),))[0], "message")
+    if len(found) != len(each):
+        raise _invalid("message")
+    return [message for _, message in found]
+
+
+def encode_suspension(suspension: Suspension) -> bytes:
+    return _dump([FORMAT, suspension])
+
+
+def decode_suspension(data: bytes) -> Suspension:
+    suspension: Suspension = _read(_SUSPENSION, data, "suspension")[1]
+    return suspension
+
+
+def encode_value(value: JsonValue) -> bytes:
+    return _dump([FORMAT, value])
+
+
+def decode_value(data: bytes) -> JsonValue:
+    value: JsonValue = _read(_VALUE, data, "value")[1]
+    return value
+
+
+def encode_end(events: Sequence[StoredEvent], response: SystemResponse) -> tuple[bytes, bytes]:
+    """Encode events, and the response that the last of them carries, which is written once for both."""
+    written = _fragment(response)
+    return (
+        encode_events(events, lambda value: written if value is response else _fragment(value)),
+        _dump([FORMAT, written]),
+    )
+
+
+def encode_events(events: Sequence[StoredEvent], write: Callable[[object], orjson.Fragment] | None = None) -> bytes:
+    """Encode events that are numbered without gaps, at least one; `write` encodes the models in them.
+
+    Consecutive events of the same time share it, and each correlation is stored once.
+    """
+    indexes: dict[CorrelationContext, int] = {}
+    groups: list[tuple[float, list[tuple[str, int, str, Event]]]] = []
+    group_at, previous, index = None, None, 0
+    for _, at, anchor, correlation, event in events:
+        if at != group_at:
+            group_at = at
+            groups.append((at, []))
+        if correlation is not previous:
+            previous = correlation
+            index = indexes.setdefault(correlation, len(indexes))
+        groups[-1][1].append((anchor, index, event.type, event))
+    log = [FORMAT, events[0].sequence_number, [_ids(each) for each in indexes], groups]
+    return orjson.dumps(log, default=write or _fragment)
+
+
+def decode_events(data: bytes) -> list[StoredEvent]:
+    """Decode the events of one commit. Logs have tens of thousands of events, so nothing is computed twice."""
+    _, first, ids, groups = _read(_EVENT_LOG, data, "events")
+    numbers = count(first)
+    try:
+        correlations = [_correlation(each) for each in ids]
+        return [
+            StoredEvent(next(numbers), at, anchor, correlations[index], _EVENTS[tag].validate_python((stored,))[0])
+            for at, group in groups
+            for anchor, index, tag, stored in group
+        ]
+    except (ValidationError, LookupError):
+        raise _invalid("events") from None
+
+
+@lru_cache(maxsize=256)
+def _correlation(ids: _StoredIds) -> CorrelationContext:
+    """Return the same object for the same ids, so that a reader of many events formats them once."""
+    return CorrelationContext(*ids)
+
+
+def _ids(correlation: CorrelationContext) -> _StoredIds:
+    return (
+        correlation.request_id,
+        correlation.session_id,
+        correlation.trace_id,
+        correlation.span_id,
+        correlation.parent_span_id,
+        correlation.caused_by,
+        correlation.step_name,
+    )
+
+
+def _stored_fields(outcome: Outcome) -> object:
+    """Return the outcome with its fields under their stored names and in their order."""
+    renamed = _RENAMED.get(type(outcome))
+    return outcome if renamed is None else {stored: getattr(outcome, name) for stored, name in renamed}
+
+
+def _outcome(tag: str, stored: dict[str, Any]) -> Outcome:
+    adapter = _OUTCOMES.get(tag)
+    if adapter is None:
+        raise _invalid("outcome")
+    for name, stored_name in STORED_FIELDS.get(_OUTCOME_KINDS[tag], {}).items():
+        if name in stored:
+            raise _invalid("outcome")
+        if stored_name in stored:
+            stored[name] = stored.pop(stored_name)
+    outcome: Outcome = _checked(lambda: adapter.validate_python((stored,))[0], "outcome")
+    return outcome
+
+
+def _dump(value: object) -> bytes:
+    return orjson.dumps(value, default=_fragment)
+
+
+def _fragment(value: object) -> orjson.Fragment:
+    if isinstance(value, BaseModel):
+        return orjson.Fragment(value.__pydantic_serializer__.to_json(value, by_alias=True, context=STORED))
+    raise TypeError(f"{type(value).__name__} is not JSON data")
+
+
+def _read(adapter: TypeAdapter[Any], data: object, kind: str) -> Any:
+    if not isinstance(data, bytes) or len(data) > MAX_RECORD_BYTES:
+        raise _invalid(kind)
+    return _checked(lambda: adapter.validate_python((orjson.loads(data),))[0], kind)
+
+
+def _checked(read: Callable[[], T], kind: str) -> T:
+    try:
+        return read()
+    except (ValidationError, orjson.JSONDecodeError, RecursionError):
+        # Not from the cause, whose message quotes the stored data.
+        raise _invalid(kind) from None
+
+
+def _invalid(kind: str) -> StorageFailure:
+    return StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, f"a stored {kind} cannot be read by this version")

@@ -1,0 +1,230 @@
+"""Store of executions: finds, lists, reads, answers and claims them."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from portico.adapters.stores import codec
+from portico.adapters.stores.database import (
+    Database,
+    ResultRow,
+    ResultRows,
+    Statement,
+    Transaction,
+    execute,
+    execute_each,
+)
+from portico.adapters.stores.executions import queries
+from portico.adapters.stores.executions.lease import claim_execution, end_unreadable, unreadable_events
+from portico.adapters.stores.history import decode_sized, encoded_size, history_of_rows, load_history
+from portico.adapters.stores.journal.group_commit import INSERT_COMMIT
+from portico.adapters.stores.journal.rows import (
+    empty_commit_row,
+    event_columns,
+    metadata_entry,
+    number_events,
+    step_columns,
+)
+from portico.domain.access.principal import AccessScope
+from portico.domain.contract.response import Suspension
+from portico.domain.failures import Code, RequestFailure, StorageFailure
+from portico.domain.ids import ExecutionId, ReplicaId, RequestId, SuspensionId, TenantId
+from portico.domain.journal.events import StoredEvent, UnnumberedEvent
+from portico.domain.journal.outcomes import RecordedStep
+from portico.domain.journal.status import ExecutionStatus
+from portico.domain.lifecycle import Mode, State
+from portico.ports.events import EventSink
+from portico.ports.journal import ExecutionHistory
+from portico.ports.runtime import Clock
+from portico.ports.storage import (
+    AnswerReceipt,
+    ExecutionFilter,
+    RecoveryTicket,
+    ResultPage,
+    StoredExecution,
+)
+
+_AFTER_ALL_IDS = "\U0010ffff"
+"""Text that sorts after every id."""
+
+
+class DatabaseExecutionStore:
+    """Implementation of the `ExecutionStore` port.
+
+    `owner` is the name of this replica, `sink` gets the events that it commits, and `on_cancel` is called for
+    executions that another replica is to cancel.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        owner: ReplicaId,
+        sink: EventSink,
+        on_cancel: Callable[[ExecutionId], None] = lambda _: None,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._owner = owner
+        self._sink = sink
+        self._on_cancel = on_cancel
+
+    async def find(self, scope: AccessScope, request_id: RequestId) -> StoredExecution | None:
+        which = {"the_tenant": scope.tenant, "the_user_id": scope.user, "the_request_id": request_id}
+        found = await self._read(queries.BY_REQUEST_ID, which)
+        return _execution(found[0]) if found else None
+
+    async def executions(
+        self, scope: AccessScope, selection: ExecutionFilter, *, after: str | None = None, limit: int
+    ) -> ResultPage[StoredExecution]:
+        filters = {f"the_{name}": getattr(selection, name) for name in (*queries.FILTERS, "model")}
+        period = {"since": selection.since, "until": selection.until}
+        pairs = {f"entry_{number}": metadata_entry(*pair) for number, pair in enumerate(selection.metadata)}
+        start = "" if selection.oldest_first else _AFTER_ALL_IDS
+        owner = {"the_tenant": scope.tenant} | ({} if scope.user is None else {"the_user_id": scope.user})
+        position = {**owner, "position": after or start, "at_most": limit + 1}
+        statement = queries.page(len(pairs), oldest_first=selection.oldest_first, of_user=scope.user is not None)
+        rows = await self._read(statement, filters | period | pairs | position)
+        items = [_execution(row) for row in rows[:limit]]
+        return ResultPage(items, items[-1].execution_id if len(rows) > limit else None)
+
+    async def load(self, tenant: TenantId, execution_id: ExecutionId) -> ExecutionHistory | None:
+        return await load_history(self._database, tenant, execution_id)
+
+    async def events(
+        self, tenant: TenantId, execution_id: ExecutionId, *, after: int = 0, limit: int
+    ) -> Sequence[StoredEvent] | None:
+        values = {"the_tenant": tenant, "the_execution_id": execution_id, "after": after, "up_to": after + limit}
+        rows = await self._read(queries.EVENTS_BETWEEN, values)
+        if not rows:
+            return None
+        encoded = [row[0] for row in rows if row[0] is not None]
+        return await decode_sized(lambda: _events(encoded, after, after + limit), sum(map(len, encoded)))
+
+    async def suspensions_of(self, tenant: TenantId, execution_id: ExecutionId) -> Sequence[Suspension]:
+        which = {"the_tenant": tenant, "the_execution_id": execution_id}
+        return [codec.decode_suspension(row[0]) for row in await self._read(queries.SUSPENSIONS_OF, which)]
+
+    async def answer(
+        self,
+        tenant: TenantId,
+        execution_id: ExecutionId,
+        suspension_id: SuspensionId,
+        row: RecordedStep,
+        events: Sequence[UnnumberedEvent] = (),
+        *,
+        claim: bool = False,
+    ) -> AnswerReceipt:
+        which = {"the_tenant": tenant, "the_execution_id": execution_id, "the_suspension_id": suspension_id}
+        now, owner = self._clock.now(), self._owner if claim else None
+        receipt = await self._database.write(lambda: _answer(which, row, events, now=now, owner=owner))
+        if receipt.events:
+            self._sink.publish(execution_id, receipt.events)
+        return receipt
+
+    async def claim(self, execution_id: ExecutionId, epoch: int, *, cancel: bool = False) -> ExecutionHistory | None:
+        cancelled_at = self._clock.now() if cancel else None
+        claimed = await self._database.write(lambda: claim_execution(execution_id, epoch, self._owner, cancelled_at))
+        if claimed is None:
+            return None
+        try:
+            history = await decode_sized(lambda: history_of_rows(claimed.rows), encoded_size(claimed.rows))
+        except StorageFailure as unreadable:
+            numbered = unreadable_events(claimed, unreadable, self._clock.now())
+        else:
+            return replace(history, cancel_requested=claimed.cancel_requested)
+        if await self._database.write(lambda: end_unreadable(claimed, numbered)):
+            self._sink.publish(execution_id, numbered)
+        return None
+
+    async def release(self, execution_id: ExecutionId, epoch: int) -> None:
+        which = {"the_execution_id": execution_id, "the_epoch": epoch}
+        await self._database.write(lambda: execute(queries.RELEASE, which))
+
+    async def request_cancel(self, tenant: TenantId, execution_id: ExecutionId) -> None:
+        asked = {"the_tenant": tenant, "the_execution_id": execution_id, "asked_at": self._clock.now()}
+        await self._database.write(lambda: execute(queries.REQUEST_CANCEL, asked), idempotent=True)
+        self._on_cancel(execution_id)
+
+    async def cancel_requested(self) -> Sequence[RecoveryTicket]:
+        return [RecoveryTicket(*row) for row in await self._read(queries.CANCEL_REQUESTED, {"the_owner": self._owner})]
+
+    async def orphaned(self, alive: Collection[str]) -> Sequence[RecoveryTicket]:
+        found = [RecoveryTicket(*row) for row in await self._read(queries.ORPHANED, {})]
+        return [each for each in found if each.owner not in alive]
+
+    async def expired(self) -> Sequence[RecoveryTicket]:
+        return [RecoveryTicket(*row) for row in await self._read(queries.EXPIRED, {"now": self._clock.now()})]
+
+    async def _read(self, statement: Statement, values: Mapping[str, Any]) -> ResultRows:
+        return await self._database.read(lambda: execute(statement, values))
+
+
+def _execution(row: ResultRow) -> StoredExecution:
+    execution_id, tenant, request_id, session_id, mode, created_at, owner, epoch, events, agent, *rest, user = row
+    try:
+        status, known_mode = _status(rest), Mode(mode)
+    except ValueError:
+        raise StorageFailure(
+            Code.STORAGE_SNAPSHOT_INVALID, "a stored execution was written by a later version"
+        ) from None
+    return StoredExecution(
+        execution_id, tenant, request_id, session_id, known_mode, created_at, status, owner, epoch, events, user, agent
+    )
+
+
+def _status(cells: Sequence[Any]) -> ExecutionStatus:
+    entered_at, state, attempt, total_steps, last_step, last_error, *engine, fork_points, response = cells
+    error = None if last_error is None else Code(last_error)
+    answered = None
+    if response is not None:
+        try:
+            answered = codec.decode_response(response)
+        except StorageFailure as unreadable:
+            error = unreadable.code
+    started_at, provider, model = engine
+    return ExecutionStatus(
+        entered_at,
+        State(state),
+        attempt,
+        total_steps,
+        last_step,
+        last_error=error,
+        response=answered,
+        started_at=started_at,
+        provider=provider,
+        model=model,
+        fork_points=fork_points,
+    )
+
+
+def _events(encoded: Sequence[bytes], after: int, up_to: int) -> list[StoredEvent]:
+    events = (event for each in encoded for event in codec.decode_events(each))
+    return [event for event in events if after < event.sequence_number <= up_to]
+
+
+def _answer(
+    which: Mapping[str, Any], row: RecordedStep, events: Sequence[UnnumberedEvent], *, now: float, owner: str | None
+) -> Transaction[AnswerReceipt]:
+    """Record the answer; the `owner`, if there is one, claims the execution with the last answer."""
+    grown = {"grown_by": len(events)}
+    moved = yield from execute(queries.ADVANCE_SUSPENDED, {**which, **grown})
+    if not moved:
+        raise RequestFailure(
+            Code.REQUEST_RESUME_UNEXPECTED, "the execution is not suspended, or is about to be cancelled"
+        )
+    answered = yield from execute(queries.ANSWER, {**which, "now": now})
+    if not answered:
+        raise RequestFailure(Code.REQUEST_RESUME_MISMATCH, "this question is not open")
+    epoch, number, last_event = moved[0]
+    stored = empty_commit_row(which["the_execution_id"], number=number, epoch=epoch) | step_columns(row)
+    numbered = number_events(events, last_event - len(events) + 1, now)
+    if numbered:
+        stored |= event_columns(numbered)
+    yield from execute_each(INSERT_COMMIT, [stored])
+    left = yield from execute(queries.COUNT_OPEN_SUSPENSIONS, which)
+    open_suspensions = left[0][0]
+    if owner is not None and open_suspensions == 0:
+        claimed = {"the_execution_id": which["the_execution_id"], "the_epoch": epoch, "owner": owner}
+        epoch = (yield from execute(queries.CLAIM, claimed))[0][-1]
+    return AnswerReceipt(open_suspensions, epoch, number, numbered)

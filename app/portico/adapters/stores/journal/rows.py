@@ -1,0 +1,285 @@
+"""Encoding of commits as rows of the database."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from portico.adapters.stores import codec
+from portico.adapters.stores.journal.group_commit import ExecutionAdvance, SessionTurnEnd
+from portico.adapters.stores.journal.insert_execution import NewExecution
+from portico.domain.access.principal import LOCAL
+from portico.domain.contract.messages import Message
+from portico.domain.contract.response import Suspension
+from portico.domain.fingerprints import digest
+from portico.domain.ids import ExecutionId, ReplicaId, UserId
+from portico.domain.journal.events import ExecutionSuspended, InheritedEvent, StoredEvent, UnnumberedEvent
+from portico.domain.journal.fork import Fork
+from portico.domain.journal.header import ExecutionHeader
+from portico.domain.journal.outcomes import RecordedStep
+from portico.domain.journal.status import ExecutionStatus
+from portico.domain.journal.suspensions import ABOUT_CALLS
+from portico.ports.journal import IdempotencyClaim
+
+Values: TypeAlias = dict[str, Any]
+
+
+class JournalCommit(NamedTuple):
+    """One commit of an execution, numbered; `last_event` is the number of its last event so far."""
+
+    number: int
+    last_event: int
+    row: RecordedStep | None
+    events: Sequence[StoredEvent]
+    turn: Sequence[Message]
+    at: float
+
+
+def number_events(
+    events: Sequence[UnnumberedEvent], first: int, at: float, fork: Fork | None = None
+) -> list[StoredEvent]:
+    """Return the events of one commit with consecutive numbers; those of steps that the `fork` inherits are marked."""
+    numbered = enumerate(events, first)
+    if fork is None:
+        # Made as `_make` makes them, without a Python call for each: most of what a chat puts here are events.
+        return [tuple.__new__(StoredEvent, (number, at, *event)) for number, event in numbered]
+    return [
+        (InheritedEvent if fork.inherits(event[0]) else StoredEvent)(number, at, *event) for number, event in numbered
+    ]
+
+
+def new_execution(
+    header: ExecutionHeader, owner: ReplicaId | None, claim: IdempotencyClaim | None = None
+) -> NewExecution:
+    """Return the rows of a new execution, with the key and the turn that it requests."""
+    row = _execution_row(header, ExecutionStatus(header.created_at), owner, events=0)
+    stored = empty_commit_row(header.execution_id, number=0, epoch=1) | {"outcome": codec.encode_header(header)}
+    key = None if claim is None else idempotency_key(header, claim)
+    may_wait = header.request.if_session_busy == "enqueue"
+    return NewExecution(
+        row,
+        stored,
+        key,
+        _session_row(header),
+        may_wait=may_wait,
+        metadata=_metadata_rows(header),
+        ancestors=_ancestor_rows(header),
+    )
+
+
+def execution_advance(
+    header: ExecutionHeader, commit: JournalCommit, status: ExecutionStatus, *, epoch: int, owner: ReplicaId
+) -> ExecutionAdvance:
+    """Return the rows of one commit; `status` is the status of the execution after it."""
+    execution_id = header.execution_id
+    stored = empty_commit_row(execution_id, number=commit.number, epoch=epoch)
+    if commit.row is not None:
+        stored |= step_columns(commit.row)
+    log, response = _encoded_end(commit.events, status)
+    owner_after = _owner_after(owner, status, commit.events)
+    return ExecutionAdvance(
+        execution_id,
+        stored | log,
+        _status_columns(status, owner_after, commits=commit.number, events=commit.last_event, response=response),
+        _suspension_rows(header, commit.events),
+        _turn_end(header, commit) if status.ended else None,
+    )
+
+
+def whole_execution(
+    header: ExecutionHeader,
+    rows: Sequence[RecordedStep],
+    events: Sequence[StoredEvent],
+    after: ExecutionStatus,
+    *,
+    owner: ReplicaId | None,
+) -> NewExecution:
+    """Return an execution with several commits as one: one from memory, or one that begins with inherited steps."""
+    suspensions = () if after.ended else _suspension_rows(header, events)
+    owner = _owner_after(owner, after, events)
+    stored = empty_commit_row(header.execution_id, number=0, epoch=1)
+    stored["outcome"] = codec.encode_header(header, rows)
+    log, response = _encoded_end(events, after)
+    stored |= log
+    row = _execution_row(header, after, owner, events=len(events), response=response)
+    return NewExecution(
+        row,
+        stored,
+        session=_session_row(header),
+        suspensions=suspensions,
+        metadata=_metadata_rows(header),
+        ancestors=_ancestor_rows(header),
+    )
+
+
+def step_columns(row: RecordedStep) -> Values:
+    """Return the columns of a recorded step."""
+    outcome = codec.encode_outcome(row.outcome)
+    return {"key": row.key, "fingerprint": row.fingerprint, "at": row.at, "outcome": outcome}
+
+
+def event_columns(events: Sequence[StoredEvent]) -> Values:
+    """Return the columns of a commit's events, at least one."""
+    return _numbered(events, codec.encode_events(events))
+
+
+def encoded_size(work: NewExecution | ExecutionAdvance) -> int:
+    """Return the approximate size in bytes."""
+    row, stored = work.row, work.commit
+    messages = work.turn.messages if isinstance(work, ExecutionAdvance) and work.turn else ()
+    parts = (stored["outcome"], stored["events"], row["response"], *messages)
+    return 1_024 + sum(map(len, filter(None, parts)))
+
+
+def empty_commit_row(execution_id: ExecutionId, *, number: int, epoch: int) -> Values:
+    """Return the columns of a commit without step and events."""
+    return {
+        "execution_id": execution_id,
+        "number": number,
+        "epoch": epoch,
+        "first_event": None,
+        "last_event": None,
+        "key": None,
+        "fingerprint": None,
+        "at": None,
+        "outcome": None,
+        "events": None,
+    }
+
+
+def _numbered(events: Sequence[StoredEvent], encoded: bytes) -> Values:
+    return {"first_event": events[0].sequence_number, "last_event": events[-1].sequence_number, "events": encoded}
+
+
+def _encoded_end(events: Sequence[StoredEvent], after: ExecutionStatus) -> tuple[Values, bytes | None]:
+    """Return the columns of these events and the response that the execution has after them, which is encoded once."""
+    if not events:
+        return {}, None if after.response is None else codec.encode_response(after.response)
+    if after.response is None:
+        return event_columns(events), None
+    encoded, response = codec.encode_end(events, after.response)
+    return _numbered(events, encoded), response
+
+
+def _execution_row(
+    header: ExecutionHeader,
+    status: ExecutionStatus,
+    owner: ReplicaId | None,
+    *,
+    events: int,
+    response: bytes | None = None,
+) -> Values:
+    row = _status_columns(status, owner, commits=0, events=events, response=response)
+    row["execution_id"] = header.execution_id
+    row["tenant"] = header.tenant
+    row["request_id"] = header.request_id
+    row["session_id"] = header.request.session_id
+    row["mode"] = header.mode
+    row["created_at"] = header.created_at
+    row["epoch"] = 1
+    row["agent"] = header.request.agent
+    row["erase_at_end"] = 0 if header.request.store else 1
+    row["user_id"] = header.user
+    row["key_id"] = header.key_id
+    return row
+
+
+def _owner_after(owner: ReplicaId | None, status: ExecutionStatus, events: Sequence[StoredEvent]) -> ReplicaId | None:
+    """Return the owner after these events: None if the execution has ended or they suspended it.
+
+    An execution that was suspended before was claimed again and still has its owner.
+    """
+    at_rest = status.ended or (bool(events) and isinstance(events[-1].event, ExecutionSuspended))
+    return None if at_rest else owner
+
+
+def _status_columns(
+    status: ExecutionStatus, owner: ReplicaId | None, *, commits: int, events: int, response: bytes | None
+) -> Values:
+    return {
+        "state": status.state,
+        "entered_at": status.entered_at,
+        "attempt": status.attempt,
+        "total_steps": status.total_steps,
+        "last_step": status.last_step,
+        "last_error": status.last_error,
+        "response": response,
+        "commits": commits,
+        "events": events,
+        "owner": owner,
+        "started_at": status.started_at,
+        "provider": status.provider,
+        "model": status.model,
+        "fork_points": status.fork_points,
+    }
+
+
+def _ancestor_rows(header: ExecutionHeader) -> Sequence[Values]:
+    own = {"tenant": header.tenant, "execution_id": header.execution_id}
+    return [own | {"ancestor_id": each} for each in header.ancestors]
+
+
+def _metadata_rows(header: ExecutionHeader) -> Sequence[Values]:
+    given = header.request.metadata
+    if not given:
+        return ()
+    execution = {"tenant": header.tenant, "execution_id": header.execution_id}
+    return [execution | {"entry": metadata_entry(name, value)} for name, value in given.items()]
+
+
+def metadata_entry(name: str, value: str) -> str:
+    """Return the digest of a pair of metadata, because the pair may be long and contain any character."""
+    return digest("metadata", name, value)
+
+
+def _suspension_rows(header: ExecutionHeader, events: Sequence[StoredEvent]) -> list[Values]:
+    suspensions: list[Suspension] = []
+    for event in events:
+        if isinstance(event.event, ExecutionSuspended):
+            suspensions += event.event.suspensions
+    if not suspensions:
+        return []
+    return [
+        {
+            "tenant": header.tenant,
+            "execution_id": header.execution_id,
+            "suspension_id": each.suspension_id,
+            "expires_at": each.expires_at.timestamp(),
+            "answered_at": None,
+            "suspension": codec.encode_suspension(each),
+            "kind": each.kind,
+            "tool": suspended_tool(each),
+            "asked_at": None if each.asked_at is None else each.asked_at.timestamp(),
+        }
+        for each in suspensions
+    ]
+
+
+def suspended_tool(suspension: Suspension) -> str:
+    """Return the tool whose call is suspended, else the name that a resume uses."""
+    value = suspension.value
+    tool = value.get("tool") if isinstance(value, dict) and suspension.kind in ABOUT_CALLS else None
+    return tool if isinstance(tool, str) else suspension.tool_id
+
+
+def _turn_end(header: ExecutionHeader, commit: JournalCommit) -> SessionTurnEnd | None:
+    session_id = header.request.session_id
+    if session_id is None:
+        return None
+    return SessionTurnEnd(header.tenant, session_id, commit.at, [codec.encode_message(each) for each in commit.turn])
+
+
+def _session_row(header: ExecutionHeader) -> Values | None:
+    session_id, at = header.request.session_id, header.created_at
+    if session_id is None:
+        return None
+    names = {"tenant": header.tenant, "session_id": session_id, "holder": header.execution_id}
+    return names | {"created_at": at, "updated_at": at, "user_id": header.user}
+
+
+def idempotency_key(header: ExecutionHeader, claim: IdempotencyClaim) -> Values:
+    names = {"tenant": header.tenant, "execution_id": header.execution_id, "created_at": header.created_at}
+    return names | {"key": _key_of_user(header.user, claim.key), "body_digest": claim.body_digest}
+
+
+def _key_of_user(user: UserId, key: str) -> str:
+    """Return the key with its user, whose name has no space; `local`, the user of earlier releases, has none."""
+    return key if user == LOCAL.user else f"{user} {key}"

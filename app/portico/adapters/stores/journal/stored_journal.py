@@ -1,0 +1,339 @@
+"""Stored journal: executions that are stored commit by commit, and those that stay in memory until they end.
+
+An execution in memory costs no transaction while it runs. Before an unsafe call and at a suspension it has to survive
+the process: then everything so far is queued for the writer as one commit. Its events were published before, except
+the suspension itself, because it may be answered as soon as it is published. An execution that ends in memory is
+written later, if there is room.
+
+Deltas are not stored, but pass through the writer: it publishes them after the events that were put before them, so
+every subscription sees deltas and stored events in one order.
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
+from typing import NoReturn
+
+import anyio
+
+from portico.adapters.stores.database import Database
+from portico.adapters.stores.history import load_history
+from portico.adapters.stores.journal.insert_execution import IDEMPOTENCY_KEY_TTL_S, NewExecution, holder_of_key
+from portico.adapters.stores.journal.request_ids import RequestIds
+from portico.adapters.stores.journal.rows import (
+    JournalCommit,
+    encoded_size,
+    execution_advance,
+    idempotency_key,
+    new_execution,
+    number_events,
+    whole_execution,
+)
+from portico.adapters.stores.journal.writer import (
+    EndedExecution,
+    GroupWriter,
+    QueuedCommit,
+    WriterCallbacks,
+    WriterLimits,
+    WriteStream,
+)
+from portico.domain.contract.messages import Message
+from portico.domain.failures import Code, Failure, StorageFailure
+from portico.domain.ids import ExecutionId, ReplicaId, RequestId, TenantId
+from portico.domain.journal.events import (
+    MAX_TOOL_CONTENT,
+    TERMINAL_EVENTS,
+    CorrelationContext,
+    ExecutionSuspended,
+    InferenceDelta,
+    LiveDelta,
+    LiveEvent,
+    UnnumberedEvent,
+)
+from portico.domain.journal.header import ExecutionHeader
+from portico.domain.journal.outcomes import RecordedStep
+from portico.domain.journal.status import ExecutionStatus
+from portico.ports.events import EventSink
+from portico.ports.journal import ExecutionHistory, IdempotencyClaim, IdempotencyHit, JournalObserver
+from portico.ports.runtime import Clock, Timeline
+
+_DELTA_BYTES = 256
+"""Size of a delta in the writer's queue, apart from its text."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalConfig:
+    """Configuration of a journal.
+
+    `owner` is the name of this replica. The request ids of the last `remembered_request_ids` executions that ended in
+    memory are refused. The `observer`, if there is one, sees what is recorded.
+    """
+
+    owner: ReplicaId
+    remembered_request_ids: int
+    limits: WriterLimits = field(default_factory=WriterLimits)
+    closing_seconds: float = 5.0
+    observer: JournalObserver | None = None
+
+
+@dataclass(slots=True)
+class _OpenExecution:
+    """An open execution. `in_memory` are its commits while it is in memory, and None once it is stored.
+
+    Nothing of it stays stored beyond its end unless it `stays`.
+    """
+
+    header: ExecutionHeader
+    stream: WriteStream
+    status: ExecutionStatus
+    timeline: Timeline
+    in_memory: list[JournalCommit] | None = None
+    stays: bool = True
+    epoch: int = 1
+    commits: int = 0
+    events: int = 0
+    keys: set[str] = field(default_factory=set)
+
+    def next_commit(
+        self, step: RecordedStep | None, events: Sequence[UnnumberedEvent], messages: Sequence[Message], at: float
+    ) -> JournalCommit:
+        """Return the numbered commit. Raises: RuntimeError if the step is recorded already."""
+        if step is not None and step.key in self.keys:
+            raise RuntimeError(f"step {step.key} of {self.header.execution_id} is recorded already")
+        numbered = number_events(events, self.events + 1, at, self.header.fork)
+        return JournalCommit(self.commits + 1, self.events + len(numbered), step, numbered, messages, at)
+
+    def count(self, commit: JournalCommit) -> None:
+        """Count the commit as put."""
+        self.commits, self.events = commit.number, commit.last_event
+        if commit.row is not None:
+            self.keys.add(commit.row.key)
+
+    def encode(self, commit: JournalCommit, owner: ReplicaId) -> QueuedCommit:
+        """Encode the commit for the writer and update the status."""
+        status = self.status.apply([commit.row] if commit.row else (), commit.events)
+        work = execution_advance(self.header, commit, status, epoch=self.epoch, owner=owner)
+        self.status = status
+        return QueuedCommit(self.stream, work, encoded_size(work), commit.events)
+
+    def encode_inherited(self, steps: Sequence[RecordedStep], owner: ReplicaId | None) -> NewExecution:
+        """Encode an execution that begins with the steps of another one."""
+        self.status = self.status.apply(steps, ())
+        self.keys.update(step.key for step in steps)
+        return whole_execution(self.header, steps, (), self.status, owner=owner)
+
+    def encode_whole(self, owner: ReplicaId) -> NewExecution:
+        """Encode everything in memory as one commit; its events are published already."""
+        commits = self.in_memory or ()
+        steps = [each.row for each in commits if each.row]
+        events = [event for each in commits for event in each.events]
+        self.status, self.commits = self.status.apply(steps, events), 0
+        whole = whole_execution(self.header, steps, events, self.status, owner=owner)
+        return whole if self.stays else whole.with_row({"erase_at_end": 1})
+
+
+@asynccontextmanager
+async def open_journal(
+    database: Database, sink: EventSink, clock: Clock, config: JournalConfig, callbacks: WriterCallbacks
+) -> AsyncIterator["StoredJournal"]:
+    """Open a journal with its writer; at the end of the context, the writer gets `closing_seconds` to finish."""
+    writer = GroupWriter(database, sink, limits=config.limits, callbacks=callbacks)
+    async with anyio.create_task_group() as group:
+        group.start_soon(writer.run)
+        try:
+            yield StoredJournal(database, writer, sink, clock, config)
+        finally:
+            with anyio.move_on_after(config.closing_seconds, shield=True):
+                await writer.close()
+            group.cancel_scope.cancel()
+
+
+class StoredJournal:
+    """Implementation of the `Journal` port on a database.
+
+    Misuse is a bug: it raises RuntimeError and changes nothing.
+    """
+
+    def __init__(
+        self, database: Database, writer: GroupWriter, sink: EventSink, clock: Clock, config: JournalConfig
+    ) -> None:
+        self._database = database
+        self._writer = writer
+        self._sink = sink
+        self._clock = clock
+        self.owner = config.owner
+        self._observer = config.observer
+        self._open: dict[ExecutionId, _OpenExecution] = {}
+        self._request_ids = RequestIds(config.remembered_request_ids)
+
+    async def open(
+        self,
+        header: ExecutionHeader,
+        claim: IdempotencyClaim | None = None,
+        *,
+        steps: Sequence[RecordedStep] = (),
+        queued: bool = False,
+    ) -> IdempotencyHit | None:
+        if header.durability == "memory":
+            if steps:
+                raise RuntimeError("an execution that begins with steps must be journaled")
+            self._register(header, self._request_ids.reserve).in_memory = []
+            self._observe(ExecutionHistory(header, {}, ()))
+            return None
+        execution = self._register(header, self._request_ids.share)
+        try:
+            owner = None if queued else self.owner
+            work = execution.encode_inherited(steps, owner) if steps else new_execution(header, owner, claim)
+            self._writer.put(QueuedCommit(execution.stream, work, encoded_size(work)))
+            await self._writer.flush(execution.stream)
+        except BaseException:
+            execution.stream.end = _abandoned()
+            self.close(header.execution_id)
+            raise
+        refusal = execution.stream.end
+        if refusal is None and not queued:
+            self._observe(ExecutionHistory(header, {step.key: step for step in steps}, ()))
+            return None
+        self.close(header.execution_id)
+        if isinstance(refusal, Failure):
+            raise refusal
+        return refusal
+
+    async def holder_of_key(self, header: ExecutionHeader, claim: IdempotencyClaim) -> IdempotencyHit | None:
+        key = idempotency_key(header, claim)
+        expired_before = self._clock.now() - IDEMPOTENCY_KEY_TTL_S
+        return await self._database.read(lambda: holder_of_key(key, expired_before))
+
+    def attach(self, record: ExecutionHistory) -> None:
+        """Continue an execution that `ExecutionStore.claim` returned, with its epoch and number of commits."""
+        execution = self._register(record.header, self._request_ids.share)
+        execution.status = execution.status.apply(list(record.steps.values()), record.events)
+        execution.epoch, execution.commits, execution.events = record.epoch, record.commit_count, len(record.events)
+        execution.keys.update(record.steps)
+        self._observe(record)
+
+    def put(
+        self,
+        execution_id: ExecutionId,
+        row: RecordedStep | None,
+        events: Sequence[UnnumberedEvent],
+        new_messages: Sequence[Message] = (),
+    ) -> None:
+        execution = self._open.get(execution_id) or self._not_open(execution_id)
+        if execution.in_memory is not None and events and isinstance(events[-1][2], ExecutionSuspended):
+            self._promote(execution)
+        commit = execution.next_commit(row, events, new_messages, execution.timeline.now())
+        if self._observer is not None and row is not None:
+            self._observer.recorded(execution_id, row)
+        if execution.in_memory is None:
+            self._writer.put(execution.encode(commit, self.owner))
+            execution.count(commit)
+            return
+        execution.count(commit)
+        execution.in_memory.append(commit)
+        if commit.events:
+            self._sink.publish(execution_id, commit.events)
+
+    def publish_delta(self, execution_id: ExecutionId, correlation: CorrelationContext, delta: LiveEvent) -> None:
+        execution = self._open.get(execution_id) or self._not_open(execution_id)
+        live = LiveDelta(execution.timeline.now(), correlation, delta)
+        self._writer.publish_delta(execution.stream, live, _DELTA_BYTES + _size(delta))
+
+    async def durable(self, execution_id: ExecutionId) -> None:
+        execution = self._open.get(execution_id) or self._not_open(execution_id)
+        if execution.in_memory is not None:
+            if _has_ended(execution.in_memory):
+                return
+            self._promote(execution)
+        await self._flush(execution.stream)
+
+    async def flush(self, execution_id: ExecutionId) -> None:
+        execution = self._open.get(execution_id) or self._not_open(execution_id)
+        if execution.in_memory is None:
+            await self._flush(execution.stream)
+
+    async def load(self, execution_id: ExecutionId) -> ExecutionHistory | None:
+        execution = self._open.get(execution_id)
+        if execution is None:
+            return None
+        if execution.in_memory is None:
+            return await load_history(self._database, execution.header.tenant, execution_id)
+        steps = {each.row.key: each.row for each in execution.in_memory if each.row}
+        events = tuple(event for each in execution.in_memory for event in each.events)
+        return ExecutionHistory(execution.header, MappingProxyType(steps), events, execution.commits)
+
+    async def flushed(self) -> None:
+        await self._writer.flush_ended()
+
+    def close(self, execution_id: ExecutionId) -> None:
+        """Close an execution, and queue it for writing if it ended in memory. Closing twice is allowed."""
+        execution = self._open.pop(execution_id, None)
+        if execution is None:
+            return
+        if self._observer is not None:
+            self._observer.closed(execution_id)
+        self._request_ids.release(execution.header)
+        if not execution.stays:
+            self._request_ids.forget(execution.header.tenant, execution.header.request_id)
+        elif execution.in_memory is not None and _has_ended(execution.in_memory):
+            self._writer.write_ended(partial(self._encode_ended, execution))
+
+    def discard(self, execution_id: ExecutionId) -> bool:
+        execution = self._open.get(execution_id)
+        if execution is None or execution.in_memory is None:
+            return False
+        execution.stays = False
+        return True
+
+    def forget(self, tenant: TenantId, request_id: RequestId) -> None:
+        self._request_ids.forget(tenant, request_id)
+
+    def _observe(self, history: ExecutionHistory) -> None:
+        if self._observer is not None:
+            self._observer.opened(history)
+
+    async def _flush(self, stream: WriteStream) -> None:
+        await self._writer.flush(stream)
+        if isinstance(stream.end, Failure):
+            raise stream.end
+
+    def _register(self, header: ExecutionHeader, reserve: Callable[[ExecutionHeader], None]) -> _OpenExecution:
+        if header.execution_id in self._open:
+            raise RuntimeError(f"execution {header.execution_id} is open already")
+        reserve(header)
+        status, timeline, stays = ExecutionStatus(header.created_at), Timeline(self._clock), header.request.store
+        execution = _OpenExecution(header, WriteStream(header.execution_id), status, timeline, stays=stays)
+        self._open[header.execution_id] = execution
+        return execution
+
+    def _not_open(self, execution_id: ExecutionId) -> NoReturn:
+        raise RuntimeError(f"execution {execution_id} is not open")
+
+    def _promote(self, execution: _OpenExecution) -> None:
+        """Store an execution that was in memory."""
+        work = execution.encode_whole(self.owner)
+        execution.in_memory = None
+        self._request_ids.promote(execution.header)
+        self._writer.put(QueuedCommit(execution.stream, work, encoded_size(work)))
+
+    def _encode_ended(self, execution: _OpenExecution) -> EndedExecution:
+        whole = execution.encode_whole(self.owner)
+        return EndedExecution(whole, encoded_size(whole))
+
+
+def _has_ended(commits: Sequence[JournalCommit]) -> bool:
+    last = commits[-1].events[-1].event if commits and commits[-1].events else None
+    return type(last) in TERMINAL_EVENTS
+
+
+def _abandoned() -> StorageFailure:
+    return StorageFailure(Code.STORAGE_UNAVAILABLE, "the request was cancelled before its execution was stored")
+
+
+def _size(event: LiveEvent) -> int:
+    """Return about how many characters the content of a live event has."""
+    if isinstance(event, InferenceDelta):
+        return len(event.text or event.reasoning or "")
+    return MAX_TOOL_CONTENT if event.arguments is not None else len(event.result or "")

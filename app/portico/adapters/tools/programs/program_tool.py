@@ -1,0 +1,104 @@
+"""A configured program as a tool."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import which
+from typing import Any, Final
+
+from portico.adapters.tools.external_tool import ExternalTool, ExternalToolFacts
+from portico.adapters.tools.programs.command_template import CommandTemplate
+from portico.adapters.tools.programs.process import (
+    SEARCH_PATH,
+    ProcessEnd,
+    ProcessLimits,
+    containment,
+    missing_programs,
+    run_process,
+)
+from portico.adapters.tools.programs.process_table import is_readable
+from portico.domain.fingerprints import digest
+from portico.domain.tools import Availability
+from portico.ports.tool import ToolContext, ToolError
+
+_ISOLATION: Final = "it requires isolation, which this version does not have"
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramConfig:
+    """Configuration of one program tool.
+
+    `command` is the program and its words with places for arguments, `environment` is that of the program.
+    """
+
+    facts: ExternalToolFacts
+    command: tuple[str, ...]
+    directory: Path
+    limits: ProcessLimits
+    environment: Mapping[str, str]
+    ok_exit_codes: frozenset[int] = frozenset({0})
+    require_isolation: bool = False
+
+
+class ProgramTool(ExternalTool):
+    """A program as a tool: each call is one process, ended with everything that it started.
+
+    Raises: ValueError, from the constructor, for a command whose places do not fit the parameters.
+    """
+
+    def __init__(self, config: ProgramConfig) -> None:
+        self._config = config
+        self._template = CommandTemplate(config.command, config.facts.parameters)
+        identity = digest(config.command, str(config.directory))
+        super().__init__(config.facts, "cli", identity=identity, containment=containment())
+
+    def available(self) -> Availability:
+        """Return whether the program can be started here, and why not."""
+        config, missing = self._config, missing_programs()
+        reason = ""
+        if config.require_isolation:
+            reason = _ISOLATION
+        elif missing or not is_readable():
+            reason = f"programs cannot be contained here: {', '.join(missing) or 'the process table'} is missing"
+        elif self._path() is None:
+            reason = f"{self._template.program} is not installed"
+        elif not config.directory.is_dir():
+            reason = "its working directory does not exist"
+        return Availability(available=not reason, reason=reason)
+
+    async def execute(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
+        """Run the program and return its output.
+
+        Raises: ToolArgumentError for arguments that it cannot take; ToolError if it cannot be started, exits with
+        another code than the accepted ones, or exceeds a limit.
+        """
+        words = self._template.fill(arguments)
+        path = self._path()
+        if path is None:
+            raise ToolError(f"{self._template.program} is not installed")
+        try:
+            end = await run_process(
+                [path, *words],
+                run=context.idempotency_key,
+                directory=self._config.directory,
+                environment=self._config.environment,
+                limits=self._config.limits,
+            )
+        except OSError as cause:
+            raise ToolError(f"the program could not be started: {os.strerror(cause.errno or 0)}") from cause
+        return self._result(end)
+
+    def _path(self) -> str | None:
+        """Return the path of the program, which is looked up anew for each call; a relative one starts here."""
+        program = self._template.program
+        path = str(self._config.directory / program) if "/" in program else program
+        return which(path, path=self._config.environment.get("PATH", SEARCH_PATH))
+
+    def _result(self, end: ProcessEnd) -> str:
+        if end.exceeded is not None:
+            raise ToolError(f"the program was ended: {end.exceeded}")
+        if end.exit_code in self._config.ok_exit_codes:
+            return end.output
+        how = f"exited with {end.exit_code}" if end.exit_code >= 0 else f"was ended by signal {-end.exit_code}"
+        raise ToolError(f"the program {how}; its output:\n{end.output}" if end.output else f"the program {how}")

@@ -1,0 +1,85 @@
+"""Composition of authentication: the authenticator of the configured mode, its background work, and the stored keys."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+from anyio.abc import TaskGroup
+
+from portico.adapters.access.api_keys import REFRESH_INTERVAL_S, ApiKeys
+from portico.adapters.access.authenticators import BearerAuthenticator, NoAuthentication, TenantAuthenticator
+from portico.adapters.access.bootstrap_key import BootstrapKey
+from portico.adapters.access.key_administration import KeyAdministration, KeyGrant, generate_key
+from portico.adapters.runners.maintenance import run_maintenance
+from portico.adapters.stores.access.api_keys import DatabaseKeys
+from portico.adapters.stores.database import Database
+from portico.adapters.stores.factory import open_beside
+from portico.adapters.system import SystemClock, SystemEntropy
+from portico.adapters.telemetry.logs import LogSink
+from portico.domain.access.api_key import ApiKey
+from portico.domain.ids import TenantId, UserId
+from portico.ports.access import Authenticator
+from portico.ports.runtime import Clock
+from portico.settings import AuthSettings, Settings
+
+__all__ = ["KeyAdministration", "KeyGrant", "new_key", "open_authenticator", "open_keys"]
+
+
+@asynccontextmanager
+async def open_authenticator(
+    settings: Settings, database: Database, clock: Clock, logs: LogSink, group: TaskGroup
+) -> AsyncIterator[Authenticator]:
+    """Yield the authenticator of the configured mode, with the rights of tenants. Raises: ConfigurationFailure."""
+    tenants = {name: tenant.rights for name, tenant in settings.tenants.items()}
+    async with _open_callers(settings, database, clock, logs, group) as callers:
+        yield TenantAuthenticator(callers, tenants) if any(tenants.values()) else callers
+
+
+@asynccontextmanager
+async def _open_callers(
+    settings: Settings, database: Database, clock: Clock, logs: LogSink, group: TaskGroup
+) -> AsyncIterator[Authenticator]:
+    """Yield the authenticator of the configured mode; its background work runs in the group, until that is cancelled.
+
+    Neither start nor readiness waits for the issuer of tokens. Raises: ConfigurationFailure.
+    """
+    auth = settings.auth
+    if auth.mode == "none":
+        yield NoAuthentication()
+        return
+    api_keys = ApiKeys(DatabaseKeys(database), clock, _bootstrap_key(auth, clock))
+    on_error = partial(logs.log_fault, place="storage")
+    group.start_soon(run_maintenance, clock, (api_keys.refresh,), on_error, REFRESH_INTERVAL_S)
+    if auth.mode == "keys":
+        yield BearerAuthenticator(clock, api_keys)
+        return
+    # Importing the cryptography and the HTTP client takes 0.2 s, so only mode jwt does.
+    from portico.bootstrap.tokens import open_tokens  # noqa: PLC0415 - see above
+
+    async with open_tokens(settings, clock, logs.log_issuer_failure, group) as tokens:
+        yield BearerAuthenticator(clock, api_keys, tokens)
+
+
+def _bootstrap_key(auth: AuthSettings, clock: Clock) -> BootstrapKey | None:
+    if auth.bootstrap_key_file is None:
+        return None
+    path = Path(auth.bootstrap_key_file)
+    return BootstrapKey(path, TenantId(auth.bootstrap_tenant), UserId(auth.bootstrap_user), clock)
+
+
+@asynccontextmanager
+async def open_keys(settings: Settings) -> AsyncIterator[KeyAdministration]:
+    """Open the keys in the database of the settings, also while servers run on it.
+
+    Raises: ConfigurationFailure (CONFIG_INVALID), StorageFailure.
+    """
+    clock = SystemClock()
+    entropy = SystemEntropy(clock)
+    async with open_beside(settings.storage.url, clock, entropy) as database:
+        yield KeyAdministration(DatabaseKeys(database), clock, entropy)
+
+
+def new_key() -> ApiKey:
+    """Return a new key that is stored nowhere, for a bootstrap key file."""
+    return generate_key(SystemEntropy(SystemClock()))

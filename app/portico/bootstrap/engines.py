@@ -1,0 +1,230 @@
+"""Table of engine schemes and the engines they build."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from ssl import SSLContext
+from types import MappingProxyType
+
+from portico.adapters.engines import scripted
+from portico.adapters.engines.anthropic import dialect as anthropic
+from portico.adapters.engines.dialect import Dialect
+from portico.adapters.engines.gemini import dialect as gemini
+from portico.adapters.engines.http.aiohttp_transport import AiohttpTransport, HttpSession, Route
+from portico.adapters.engines.http.engine import Endpoint, HttpEngine, ReplyLimits
+from portico.adapters.engines.http.tls import tls_context
+from portico.adapters.engines.llama_cpp import engine as llama_cpp
+from portico.adapters.engines.ollama import dialect as ollama
+from portico.adapters.engines.openai import models
+from portico.adapters.engines.openai.chat_completions import ChatCompletionsDialect
+from portico.adapters.engines.openai.responses import ResponsesDialect
+from portico.adapters.engines.rehearsal import engine as rehearsal
+from portico.adapters.engines.timeouts import Timeouts
+from portico.adapters.telemetry.genai import ModelName
+from portico.domain.failures import Code, ConfigurationFailure
+from portico.domain.token_prices import TokenPrices
+from portico.ports.model import Engine, EngineCapabilities, EngineProfile
+from portico.ports.runtime import Clock
+from portico.settings import EngineSettings, Price, Settings, known_model
+
+
+@dataclass(frozen=True, slots=True)
+class EngineResources:
+    """Everything that the engines of a service share.
+
+    Resources that an engine opens are closed with the `stack`. `on_unknown_frames` counts the frames of an engine's
+    streams that its dialect does not know.
+    """
+
+    clock: Clock
+    session: HttpSession
+    stack: AsyncExitStack
+    on_unknown_frames: Callable[[str, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineBuild:
+    """Everything that an engine is built from."""
+
+    engine: EngineSettings
+    profile: EngineProfile
+    settings: Settings
+    resources: EngineResources
+
+    @property
+    def timeouts(self) -> Timeouts:
+        """Return the timeouts of its attempts."""
+        failover = self.settings.failover
+        return Timeouts(
+            connect_seconds=failover.connect_timeout,
+            attempt_seconds=failover.attempt_timeout,
+            first_token_seconds=failover.first_token_timeout,
+            idle_seconds=failover.idle_timeout,
+        )
+
+
+def _http(spec: EngineBuild, dialect: Dialect) -> Engine:
+    base_url = server_url(spec.engine) or dialect.base_url
+    limits = ReplyLimits(spec.settings.limits.upstream_bytes, spec.settings.limits.upstream_line_bytes)
+    headers = {name: value.read() or "" for name, value in spec.engine.headers.items()}
+    endpoint = Endpoint(base_url, spec.engine.api_key.read, spec.timeouts, limits, headers)
+    proxy = spec.settings.proxy_for(spec.engine, base_url)
+    route = Route(_tls(spec), spec.timeouts.connect_seconds, proxy)
+    transport = AiohttpTransport(spec.resources.session, route)
+    return HttpEngine(
+        spec.profile,
+        dialect,
+        endpoint=endpoint,
+        transport=transport,
+        clock=spec.resources.clock,
+        on_unknown_frames=spec.resources.on_unknown_frames,
+    )
+
+
+def _tls(spec: EngineBuild) -> SSLContext:
+    try:
+        return tls_context(spec.engine.ca_file)
+    except OSError as error:
+        raise ConfigurationFailure(
+            Code.CONFIG_INVALID, f"engines.{spec.profile.name}.ca_file: must be a file of certificates in PEM format"
+        ) from error
+
+
+def _openai(spec: EngineBuild) -> Engine:
+    """Build an engine for one of the two APIs of OpenAI; compatible providers have the older one."""
+    api = spec.engine.api or ("responses" if models.requires_responses_api(spec.profile.model) else "chat_completions")
+    return _http(spec, ResponsesDialect() if api == "responses" else ChatCompletionsDialect())
+
+
+def _anthropic(spec: EngineBuild) -> Engine:
+    return _http(spec, anthropic.AnthropicDialect())
+
+
+def _gemini(spec: EngineBuild) -> Engine:
+    return _http(spec, gemini.GeminiDialect())
+
+
+def _ollama(spec: EngineBuild) -> Engine:
+    return _http(spec, ollama.OllamaDialect())
+
+
+def _llamacpp(spec: EngineBuild) -> Engine:
+    engine = llama_cpp.LlamaCppEngine(spec.profile, spec.timeouts)
+    spec.resources.stack.push_async_exit(engine)
+    return engine
+
+
+def _scripted(spec: EngineBuild) -> Engine:
+    return scripted.ScriptedEngine.from_file(spec.profile, Path(spec.engine.model.model), spec.resources.clock)
+
+
+def _rehearsal(spec: EngineBuild) -> Engine:
+    return rehearsal.RehearsalEngine(spec.profile, spec.resources.clock)
+
+
+def _nothing_known(_model: str) -> Mapping[str, bool]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class EngineScheme:
+    """Builder of the engines of one scheme, their default capabilities, those known of a model by its name, and the URL
+    of their server if none is configured.
+
+    A local one runs in this process.
+    """
+
+    build: Callable[[EngineBuild], Engine]
+    capabilities: EngineCapabilities
+    known_capabilities: Callable[[str], Mapping[str, bool]] = _nothing_known
+    is_local: bool = False
+    base_url: str | None = None
+
+
+ENGINES: Mapping[str, EngineScheme] = MappingProxyType(
+    {
+        "openai": EngineScheme(
+            _openai, models.CAPABILITIES, models.known_capabilities, base_url=ChatCompletionsDialect.base_url
+        ),
+        "anthropic": EngineScheme(_anthropic, anthropic.CAPABILITIES, base_url=anthropic.AnthropicDialect.base_url),
+        "gemini": EngineScheme(_gemini, gemini.CAPABILITIES, base_url=gemini.GeminiDialect.base_url),
+        "ollama": EngineScheme(_ollama, ollama.CAPABILITIES, base_url=ollama.OllamaDialect.base_url),
+        "llamacpp": EngineScheme(_llamacpp, llama_cpp.CAPABILITIES, is_local=True),
+        "scripted": EngineScheme(_scripted, scripted.CAPABILITIES, is_local=True),
+        "rehearsal": EngineScheme(_rehearsal, rehearsal.CAPABILITIES, is_local=True),
+    }
+)
+"""The engines by the scheme of a model URL."""
+
+
+def build_engine(name: str, settings: Settings, resources: EngineResources) -> Engine:
+    """Build a configured engine. Raises: ConfigurationFailure (CONFIG_INVALID)."""
+    return ENGINES[settings.engines[name].model.scheme].build(
+        EngineBuild(settings.engines[name], engine_profile(name, settings), settings, resources)
+    )
+
+
+def server_url(engine: EngineSettings) -> str | None:
+    """Return the URL of the server that the engine asks; None if it asks none."""
+    address = engine.model.address
+    return engine.base_url or (f"http://{address}" if address else ENGINES[engine.model.scheme].base_url)
+
+
+def model_names(settings: Settings) -> Mapping[str, ModelName]:
+    """Return the names of the configured models in telemetry, by engine."""
+    urls = {name: engine.model for name, engine in settings.engines.items()}
+    return {name: ModelName.of(url.scheme, url.model) for name, url in urls.items()}
+
+
+def engine_profile(name: str, settings: Settings) -> EngineProfile:
+    """Return the facts about an engine: what is configured, then what is known of the model, then defaults."""
+    engine = settings.engines[name]
+    scheme, model = ENGINES[engine.model.scheme], engine.model.model
+    known_prices = _known_prices(engine, settings.telemetry.currency)
+    known_capabilities = {
+        capability: value
+        for capability, value in scheme.known_capabilities(model).items()
+        if capability not in engine.capabilities
+    }
+    known = {
+        "context_window": "context_window" not in engine.model_fields_set and known_model(engine.model.scheme, model),
+        "price": engine.price is None and known_prices,
+        "price.cached": engine.price is not None and engine.price.cached is None and known_prices,
+        "price.cache_write": engine.price is not None and engine.price.cache_write is None and known_prices,
+        **{f"capabilities.{capability}": True for capability in known_capabilities},
+    }
+    return EngineProfile(
+        name=name,
+        model=model,
+        scheme=engine.model.scheme,
+        context_window=engine.context_window,
+        response_reserve=engine.response_reserve,
+        options=frozenset(engine.options),
+        price=_prices(engine.price, known_prices),
+        capabilities=replace(scheme.capabilities, **known_capabilities, **engine.capabilities),
+        known=tuple(fact for fact, is_known in known.items() if is_known),
+        max_connections=engine.max_connections,
+        propagates_trace=settings.telemetry.propagate and not scheme.is_local,
+    )
+
+
+def _known_prices(engine: EngineSettings, currency: str) -> TokenPrices | None:
+    """Return the known prices of the model. They are in US dollars, and hold up to its known context window."""
+    known = known_model(engine.model.scheme, engine.model.model)
+    if known is None or currency != "USD" or engine.context_window > known.context_window:
+        return None
+    return known.prices
+
+
+def _prices(price: Price | None, known: TokenPrices | None) -> TokenPrices | None:
+    """Return the configured prices, and for those that are absent the known ones, else the price of other input."""
+    if price is None:
+        return known
+    others = known or TokenPrices.without_cache(price.input, price.output)
+    return TokenPrices(
+        price.input,
+        price.output,
+        others.cached if price.cached is None else price.cached,
+        others.cache_write if price.cache_write is None else price.cache_write,
+    )

@@ -1,0 +1,579 @@
+"""Composition root: opens resources, chooses adapters, and yields one Service.
+
+Only this package names both a port and its adapter. `engines.py` has the table of engines, `replicas.py` the parts that
+depend on the database: one replica on SQLite, several on PostgreSQL.
+"""
+
+import gc
+import sys
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal, Self
+
+import anyio
+from anyio.abc import TaskGroup
+from pydantic import BaseModel, Field
+
+from portico.adapters.engines.http.aiohttp_transport import HttpSession, open_session
+from portico.adapters.event_bus import EventBus
+from portico.adapters.grammar_directory import read_grammars
+from portico.adapters.prompt_directory import read_prompts
+from portico.adapters.runners.dbos import DbosRunner
+from portico.adapters.runners.local import LocalRunner
+from portico.adapters.runners.log_tailer import LogTailer
+from portico.adapters.runners.task_pool import TaskPool, open_task_pool
+from portico.adapters.stores.database import Database
+from portico.adapters.stores.erasure import DatabaseRecords
+from portico.adapters.stores.executions.retention import RetentionLimits, purge
+from portico.adapters.stores.executions.statistics import StorageStatistics
+from portico.adapters.stores.executions.store import DatabaseExecutionStore
+from portico.adapters.stores.factory import check_database, open_database, open_read_only
+from portico.adapters.stores.health import StorageHealth
+from portico.adapters.stores.journal.stored_journal import JournalConfig, open_journal
+from portico.adapters.stores.journal.writer import WriterCallbacks
+from portico.adapters.stores.postgres import PostgresDatabase
+from portico.adapters.stores.sessions import DatabaseSessions
+from portico.adapters.stores.sqlite import SqliteDatabase
+from portico.adapters.system import SystemClock, SystemEntropy, map_large_blocks
+from portico.adapters.telemetry.logs import LogSink, open_logger, route_standard_logging
+from portico.adapters.telemetry.loop_lag import watch_loop_lag
+from portico.adapters.telemetry.metrics.sink import MetricsSink
+from portico.adapters.thread_pool import WorkerThread
+from portico.adapters.tools.threads import DaemonThreads
+from portico.adapters.validation.worker_pool import WorkerLimits, open_worker_pool
+from portico.bootstrap.access import open_authenticator
+from portico.bootstrap.agents import agent_source, check_agents, configured_agents
+from portico.bootstrap.engines import EngineResources, build_engine, model_names
+from portico.bootstrap.flows import (
+    LoadedFlow,
+    check_flows,
+    load_flows,
+    open_flows,
+    served_flows,
+    tools_of_flows,
+    with_agents,
+)
+from portico.bootstrap.guards import configured_guards
+from portico.bootstrap.limits import LimitAccounts, LimitReports, open_limits
+from portico.bootstrap.memory import MemoryResources, check_embedder, start_memory
+from portico.bootstrap.modules import PlanModules, load_plan_modules, load_rules
+from portico.bootstrap.replicas import MaintenanceJobs, queue_limits, replica_for
+from portico.bootstrap.skills import SkillReload, open_skills
+from portico.bootstrap.tools import open_mcp, open_registry, tool_sources
+from portico.bootstrap.tracing import observed, open_server_spans, open_traces
+from portico.capabilities.guards.catalogue import NO_GUARDS, GuardCatalogue
+from portico.capabilities.memory.embedder import EmbeddingAccounts
+from portico.capabilities.models.breaker import BreakerState, CircuitBreaker, FailoverPolicy, ProviderHealth
+from portico.capabilities.models.catalogue import EngineCatalogue
+from portico.capabilities.output.rules.custom import BUILT_IN_RULES
+from portico.capabilities.output.rules.rule_set import RuleRegistry
+from portico.capabilities.prompting.registry import PromptRegistry, default_registry
+from portico.capabilities.tools.agents import AgentCatalogue
+from portico.capabilities.tools.arguments import plan_violations
+from portico.capabilities.tools.executor import ToolExecutor
+from portico.capabilities.tools.planner_function import PlannerFunction
+from portico.capabilities.tools.policy import ToolPolicy
+from portico.capabilities.tools.registry import ToolRegistry
+from portico.domain.contract.request import PlanStep
+from portico.domain.failures import Code, ConfigurationFailure, Failure
+from portico.domain.ids import ExecutionId, ReplicaId
+from portico.domain.lifecycle import Mode
+from portico.orchestration.admission import ConfiguredLimits
+from portico.orchestration.execution.environment import Environment
+from portico.orchestration.execution.pattern import Pattern
+from portico.orchestration.facade import Facade, FacadeConfig, FacadeStores, never_sampled
+from portico.orchestration.flow.flow_loop import flow_pattern
+from portico.orchestration.flow.served_flow import ServedFlow
+from portico.orchestration.patterns import agent_loop, redundant_loop, specialized_loop
+from portico.orchestration.planning import plan_mode
+from portico.orchestration.planning.plan_check import refusal_of
+from portico.orchestration.runtime.handle import LocalExecutions
+from portico.orchestration.runtime.launcher import Launcher
+from portico.orchestration.runtime.recovery import Recovery
+from portico.orchestration.runtime.replay import HistoryReader
+from portico.ports.access import Authenticator
+from portico.ports.events import EventFeed, EventSink
+from portico.ports.journal import Journal
+from portico.ports.memory import MemorySearch
+from portico.ports.model import Engine
+from portico.ports.runtime import Clock
+from portico.ports.storage import SessionStore
+from portico.ports.validation import AnswerValidator
+from portico.settings import Settings
+
+if TYPE_CHECKING:
+    from portico.adapters.telemetry.tracing.provider import Tracing
+    from portico.adapters.telemetry.tracing.server_spans import ServerSpans
+    from portico.adapters.tools.mcp.source import McpSource
+
+SUBSCRIPTION_CAPACITY = 4_096
+"""Events that may be queued for one live subscription."""
+REMEMBERED_IDS = 10_000
+"""Number of ended executions whose request_id is still refused."""
+PURGE_BATCH = 500
+_DAY_S = 86_400.0
+LAG_WARNING_S = 0.5
+_GC_THRESHOLDS = (10_000, 3, 100)
+"""Measured: after the start-up objects are frozen, 1.37 times the requests and a quarter of the p99.
+
+All but the rarest collections look at 40,000 objects at most, since everything waits for the end of one.
+"""
+_SWITCH_INTERVAL_S = 0.001
+"""Seconds after which the worker thread hands the interpreter over to the event loop; 5 ms by default [measured: half
+the latency of other clients beside a long computation].
+"""
+
+PATTERNS: Mapping[Mode, Pattern] = MappingProxyType(
+    {
+        Mode.CHAT: agent_loop.PATTERN,
+        Mode.STRUCTURED: specialized_loop.PATTERN,
+        Mode.REDUNDANT: redundant_loop.PATTERN,
+        Mode.PLAN: plan_mode.PATTERN,
+        Mode.FLOW: flow_pattern({}),
+    }
+)
+
+
+class Readiness(BaseModel):
+    """Readiness of this replica for new work."""
+
+    ready: bool = Field(description="True if new work is accepted.")
+    reason: str | None = Field(None, description="Reason why it is not.")
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Service of one process, as entry points see it."""
+
+    facade: Facade
+    settings: Settings
+    telemetry: MetricsSink
+    logs: LogSink
+    runner: LocalRunner | DbosRunner
+    local: LocalExecutions
+    health: StorageHealth
+    authenticator: Authenticator
+    tracing: "Tracing | None" = None
+    """What makes spans; None without a collector."""
+    server_spans: "ServerSpans | None" = None
+    """What makes the spans of HTTP requests; None without a collector."""
+    skill_reload: SkillReload | None = None
+    """The reload of the skills; None without a directory of them."""
+
+    def metrics(self) -> tuple[bytes, str]:
+        """Return the Prometheus exposition and its content type."""
+        return self.telemetry.render()
+
+    def record_refusal(self, failure: Failure, **request: str | None) -> None:
+        """Count and log a request that did not become an execution; `request` describes it without its contents."""
+        self.telemetry.count_refused(failure.code)
+        self.logs.log_refusal(failure, request)
+
+    def link_request(self, gateway_request_id: str, **request: str) -> None:
+        """Log under which id a gateway knows a request, which has these ids."""
+        self.logs.log_link(gateway_request_id, request)
+
+    def readiness(self) -> Readiness:
+        """Return not ready while the process drains, and while the database does not answer."""
+        if self.runner.is_draining:
+            return Readiness(ready=False, reason="draining")
+        return Readiness(ready=False, reason="storage") if self.health.failure else Readiness(ready=True)
+
+    async def drain(self) -> None:
+        """Accept no new work, and return when the running executions have ended.
+
+        Subscriptions to executions that do not run here are ended first. After `drain_seconds`, executions in memory
+        are cancelled, and journaled ones are left to the next owner.
+        """
+        self.local.disconnect_idle()
+        if self.tracing is not None:
+            self.tracing.queue.flush()
+        await self.runner.drain(self.local.shut_down)
+
+
+@asynccontextmanager
+async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PATTERNS) -> AsyncIterator[Service]:
+    """Open the service until the context ends. Raises: ConfigurationFailure, StorageFailure."""
+    base = Foundation.of(settings)
+    clock, metrics, storage, owner = base.clock, base.metrics, settings.storage, ReplicaId(base.entropy.uuid7())
+    patterns = _with_planner(patterns, settings, base)
+    callbacks = base.writer_callbacks(lambda *lost: launcher.local.fail_unsaved(*lost))  # noqa: PLW0108 - made below
+    async with (
+        open_traces(settings, owner, metrics, base.logs) as tracing,
+        AsyncExitStack() as stack,
+        open_session() as http,
+        open_flows(base.flows, settings.flows, base.logs.log_node_error) as flows,
+        open_database(storage.url, clock, base.entropy, statement_timeout=storage.statement_timeout) as database,
+    ):
+        replica = replica_for(database, clock, owner, storage)
+        event_bus, journal_config = base.event_bus(replica.sinks, tracing), _journal_config(owner, tracing)
+        async with (
+            open_journal(database, event_bus, clock, journal_config, callbacks) as journal,
+            open_limits(database, clock, replica.owner, settings, base.limit_reports()) as accounts,
+            anyio.create_task_group() as group,
+            open_worker_pool(WorkerLimits(rule_modules=settings.rules.modules)) as validator,
+            base.open_task_pool() as task_pool,
+            open_authenticator(settings, database, clock, base.logs, group) as callers,
+        ):
+            await base.start_background_tasks(group)
+            store = DatabaseExecutionStore(database, clock, replica.owner, event_bus, replica.cancel)
+            runner = replica.runner(task_pool, queue_limits(settings), base.on_storage_error)
+            engines = base.engines(http, stack)
+            memory = start_memory(database, settings, engines, base.memory_resources(accounts), group)
+            sessions, stores = DatabaseSessions(database), FacadeStores(store, DatabaseRecords(database), memory)
+            environment = base.environment(journal, event_bus, sessions, engines, validator, accounts, memory.search)
+            launcher = Launcher(observed(environment, tracing), runner, _with_flows(patterns, flows))
+            recovery, tailer, local = Recovery(store, launcher), LogTailer(store, event_bus), launcher.local
+            config, purge = base.facade_config(flows, tracing), partial(_purge, database, clock, settings)
+            facade = Facade(environment, stores, config, launcher=launcher, recovery=recovery, event_tailer=tailer)
+            measure = base.observe_gauges(runner, environment.health, database).measure
+            jobs = MaintenanceJobs(recovery, tailer, purge, database.check, measure, base.on_storage_error)
+            async with runner.serving(recovery.run_ticket), replica.maintenance(group, jobs):
+                _tune_interpreter()
+                parts = (base.logs, runner, local, database.health, callers, tracing)
+                yield Service(facade, settings, metrics, *parts, open_server_spans(tracing, base.entropy), base.skills)
+                await runner.drain(local.shut_down)
+            group.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def open_history_reader(settings: Settings) -> AsyncIterator[HistoryReader]:
+    """Open the stored histories for reading only, next to a running service.
+
+    Raises: ConfigurationFailure, StorageFailure.
+    """
+    base = Foundation.of(settings, is_offline=True)
+    flows = served_flows(base.flows, settings.flows, base.logs.log_node_error)
+    patterns = _with_flows(_with_planner(PATTERNS, settings), flows)
+    async with open_read_only(settings.storage.url, base.clock, base.entropy) as database:
+        store = DatabaseExecutionStore(database, base.clock, ReplicaId(base.entropy.uuid7()), base.logs)
+        yield HistoryReader(store, patterns)
+
+
+async def check_storage(settings: Settings) -> str:
+    """Return in a few words what the service would find at `storage.url`. Raises: as `open_service`."""
+    clock = SystemClock()
+    return await check_database(settings.storage.url, clock, SystemEntropy(clock))
+
+
+@dataclass(frozen=True, slots=True)
+class Foundation:
+    """Parts of the service that need not be opened, and that all others are built from."""
+
+    settings: Settings
+    clock: SystemClock
+    entropy: SystemEntropy
+    flows: Mapping[str, LoadedFlow]
+    grammars: Mapping[str, str]
+    prompts: PromptRegistry
+    agents: AgentCatalogue
+    guards: GuardCatalogue
+    skills: SkillReload | None
+    rules: RuleRegistry
+    plan_modules: PlanModules
+    tools: ToolRegistry
+    tool_threads: DaemonThreads
+    mcp: "McpSource | None"
+    logs: LogSink
+    metrics: MetricsSink
+
+    @classmethod
+    def of(cls, settings: Settings, *, is_offline: bool = False) -> Self:
+        """Create the parts; from then on, logs of libraries are written by the service's logger, too.
+
+        An offline replay calls no function, asks no model and reads what rules and planners of modules found, so none
+        of those that are configured has to be there. Raises: ConfigurationFailure for what cannot be used.
+        """
+        flows = load_flows(settings.flows, settings.directory)
+        grammars = {} if settings.grammars.directory is None else read_grammars(Path(settings.grammars.directory))
+        directory = None if is_offline else settings.prompts.directory
+        prompts = default_registry() if directory is None else read_prompts(Path(directory))
+        rules = BUILT_IN_RULES if is_offline else load_rules(settings.rules.modules, settings.directory)
+        plan = PlanModules() if is_offline else load_plan_modules(settings.plan.modules, settings.directory)
+        clock, threads = SystemClock(), DaemonThreads(settings.tools.threads)
+        logs = _log_sink(settings, clock)
+        mcp = None if is_offline else open_mcp(settings, logs)
+        sources = [] if is_offline else tool_sources(settings, tools_of_flows(flows), mcp)
+        check_embedder(settings)
+        agents = configured_agents(settings, grammars)
+        if not is_offline:
+            check_agents(agents, sources, rules, settings.tools.mcp)
+        flows = with_agents(flows, agents)
+        policy, types = ToolPolicy(settings.policy.rules()), plan.step_types
+        tools = open_registry([*sources, agent_source(agents, sources)], clock, threads, policy, tuple(types.values()))
+        metrics = _metrics_sink(settings, tools, types)
+        for warning in settings.warnings:
+            logs.log_warning(warning)
+        return cls(
+            settings=settings,
+            clock=clock,
+            entropy=SystemEntropy(clock),
+            flows=flows,
+            grammars=grammars,
+            prompts=prompts,
+            agents=agents,
+            guards=NO_GUARDS if is_offline else configured_guards(settings, rules),
+            skills=None if is_offline else open_skills(settings, agents, logs.log_warning),
+            rules=rules,
+            plan_modules=plan,
+            tools=tools,
+            tool_threads=threads,
+            mcp=mcp,
+            logs=logs,
+            metrics=metrics,
+        )
+
+    def engines(self, http: HttpSession, stack: AsyncExitStack) -> dict[str, Engine]:
+        """Return the configured engines by name. Raises: ConfigurationFailure."""
+        resources = EngineResources(self.clock, http, stack, self.metrics.count_unknown_frames)
+        return {name: build_engine(name, self.settings, resources) for name in self.settings.engines}
+
+    def event_bus(self, sinks: Sequence[EventSink], tracing: "Tracing | None") -> EventBus:
+        """Return the bus that publishes events to metrics, logs, traces and these sinks."""
+        return EventBus(
+            [self.metrics, self.logs, *([] if tracing is None else [tracing.sink]), *sinks],
+            capacity=SUBSCRIPTION_CAPACITY,
+            on_fault=partial(self._on_error, "sink"),
+            on_drop=self.metrics.count_dropped_reader,
+        )
+
+    def writer_callbacks(self, fail_unsaved: Callable[[ExecutionId, Failure], None]) -> WriterCallbacks:
+        """Return the callbacks of the journal's writer."""
+        return WriterCallbacks(fail_unsaved, self.metrics.count_dropped_record, partial(self._on_error, "writer"))
+
+    def open_task_pool(self) -> AbstractAsyncContextManager[TaskPool]:
+        """Return the pool of the tasks that run executions."""
+        server = self.settings.server
+        return open_task_pool(
+            max_in_flight=server.max_in_flight, drain_seconds=server.drain_seconds, on_bug=self._on_bug
+        )
+
+    def observe_gauges(
+        self,
+        runner: LocalRunner | DbosRunner,
+        providers: ProviderHealth,
+        database: SqliteDatabase | PostgresDatabase,
+    ) -> StorageStatistics:
+        """Let the metrics read the numbers that no event has, and return those of the database, to be measured."""
+        observe, statistics = self.metrics.observe_gauge, StorageStatistics(database)
+        observe("portico_executions_in_flight", lambda: runner.in_flight)
+        observe("portico_executions_waiting", lambda: statistics.waiting)
+        observe("portico_tool_threads_abandoned", lambda: self.tool_threads.abandoned)
+        observe("portico_storage_bytes", lambda: statistics.size_bytes)
+        observe("portico_storage_up", lambda: database.health.failure is None)
+        for provider, breaker in providers.breakers.items():
+            for state in BreakerState:
+                observe("portico_breaker_state", partial(_is_in_state, breaker, state), provider, state)
+        return statistics
+
+    async def start_background_tasks(self, group: TaskGroup) -> None:
+        """Start to measure the lag of the event loop, and connect the MCP servers; those get a moment to answer."""
+        observe, log = self.metrics.observe_lag, self.logs.log_lag
+        group.start_soon(partial(watch_loop_lag, self.clock, observe, log, threshold=LAG_WARNING_S))
+        if self.mcp is not None:
+            group.start_soon(self.mcp.run)
+            await self.mcp.wait_for_servers()
+
+    def environment(
+        self,
+        journal: Journal,
+        event_feed: EventFeed,
+        sessions: SessionStore,
+        engines: Mapping[str, Engine],
+        answer_validator: AnswerValidator,
+        accounts: LimitAccounts,
+        memory: MemorySearch,
+    ) -> Environment:
+        """Return everything that executions act through.
+
+        Raises: ConfigurationFailure (CONFIG_FLOW_INVALID) if an agent of a flow has an unknown model or tool.
+        """
+        settings, clock, entropy = self.settings, self.clock, self.entropy
+        routes = settings.routes.items()
+        rerouting = [name for name, route in routes if route.on_content_failure == "next"]
+        catalogue = EngineCatalogue(engines, {name: route.engines for name, route in routes}, rerouting=rerouting)
+        check_flows(self.flows, catalogue, self.tools)
+        return Environment(
+            journal=journal,
+            clock=clock,
+            entropy=entropy,
+            event_feed=event_feed,
+            catalogue=catalogue,
+            tool_registry=self.tools,
+            tool_executor=ToolExecutor(self.tools, clock, entropy, settings.limits.tool_result_bytes),
+            health=ProviderHealth(_failover_policy(settings), clock, list(engines)),
+            token_estimator=accounts.estimator,
+            thread_pool=WorkerThread(),
+            answer_validator=answer_validator,
+            conversations=sessions,
+            concurrent_inferences=settings.limits.concurrent_inferences,
+            compacts_sessions=settings.sessions.compact,
+            suspension_seconds=settings.limits.suspension_seconds,
+            prompts=self.prompts,
+            agents=self.agents,
+            guards=self.guards,
+            skills=None if self.skills is None else self.skills.library,
+            stream_tool_content=settings.telemetry.stream_tool_content,
+            quotas=accounts.quotas,
+            usage=accounts.usage,
+            memory=memory,
+        )
+
+    def facade_config(self, flows: Mapping[str, ServedFlow], tracing: "Tracing | None") -> FacadeConfig:
+        """Return the configuration of the facade, which serves these flows."""
+        settings = self.settings
+        return FacadeConfig(
+            _limits(settings),
+            settings.telemetry.currency,
+            self.grammars,
+            flows,
+            self_approval=settings.policy.self_approval,
+            embedder=settings.memory.embedder,
+            sampler=never_sampled if tracing is None else tracing.is_sampled,
+        )
+
+    def limit_reports(self) -> LimitReports:
+        """Return where limits report what they find."""
+        return LimitReports(self.metrics, self.on_storage_error)
+
+    def memory_resources(self, accounts: LimitAccounts) -> MemoryResources:
+        """Return what the memory shares with the rest of the service."""
+        charged = EmbeddingAccounts(accounts.quotas, accounts.usage, self.clock)
+        return MemoryResources(self.clock, self.entropy, charged, self.on_storage_error)
+
+    def on_storage_error(self, error: Exception) -> None:
+        """Log that the database does not answer."""
+        self.logs.log_fault(error, "storage")
+
+    def _on_bug(self, execution_id: ExecutionId, bug: Exception) -> None:
+        self.logs.log_bug(execution_id, bug)
+        self.metrics.count_bug("execution")
+
+    def _on_error(self, place: Literal["sink", "writer"], error: Exception) -> None:
+        self.logs.log_fault(error, place)
+        self.metrics.count_bug(place)
+
+
+def _metrics_sink(settings: Settings, tools: ToolRegistry, step_types: Collection[str]) -> MetricsSink:
+    """Return the metrics, which know the names of this configuration."""
+    models, currency = model_names(settings), settings.telemetry.currency
+    return MetricsSink(models=models, tools=tools, step_types=step_types, currency=currency, guards=settings.guardrails)
+
+
+def _journal_config(owner: ReplicaId, tracing: "Tracing | None") -> JournalConfig:
+    return JournalConfig(owner, REMEMBERED_IDS, observer=None if tracing is None else tracing.sink)
+
+
+def _log_sink(settings: Settings, clock: Clock) -> LogSink:
+    """Return the sink of the service's logger, which from then on writes the logs of libraries, too."""
+    telemetry = settings.telemetry
+    logger = open_logger(telemetry.log_level, clock, log_format=telemetry.log_format)
+    route_standard_logging(logger, telemetry.log_level)
+    return LogSink(logger)
+
+
+def _is_in_state(breaker: CircuitBreaker, state: BreakerState) -> bool:
+    return breaker.state is state
+
+
+def _tune_interpreter() -> None:
+    """Freeze the start-up objects, collect garbage less often, switch threads sooner, and give back large blocks."""
+    map_large_blocks()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+
+
+async def _purge(database: Database, clock: Clock, settings: Settings) -> None:
+    """Delete histories, executions and sessions that are older than their retention, in batches."""
+    deleted, now, storage = PURGE_BATCH, clock.now(), settings.storage
+    limits = RetentionLimits(now - storage.event_retention_days * _DAY_S, now - storage.answer_retention_days * _DAY_S)
+    while deleted == PURGE_BATCH:
+        deleted = await purge(database, limits, limit=PURGE_BATCH, now=now)
+
+
+def _with_planner(
+    patterns: Mapping[Mode, Pattern], settings: Settings, base: Foundation | None = None
+) -> Mapping[Mode, Pattern]:
+    """Return the patterns with the configured planner, or with the static plan if there is one.
+
+    Its tools, rules and step types must be there. Without the foundation nothing runs, so they need not be.
+
+    Raises: ConfigurationFailure (CONFIG_INVALID).
+    """
+    static = settings.planner.steps if settings.planner.kind == "static" else None
+    if static is not None:
+        _check_static_plan(static, settings, base)
+    planner = None if base is None else _planner(settings.planner.name, base.plan_modules)
+    return {
+        mode: pattern if pattern.plan is None else replace(pattern, static_plan=static, planner=planner)
+        for mode, pattern in patterns.items()
+    }
+
+
+def _planner(name: str | None, modules: PlanModules) -> PlannerFunction | None:
+    """Return the planner of that name. Raises: ConfigurationFailure (CONFIG_INVALID) if no module defines it."""
+    planner = None if name is None else modules.planners.get(name)
+    if planner is None and name is not None:
+        known = ", ".join(modules.planners) or "none"
+        message = f"planner.name: no module of plan.modules defines the planner {name!a:.80}; there is {known}"
+        raise ConfigurationFailure(Code.CONFIG_INVALID, message)
+    return planner
+
+
+def _check_static_plan(steps: Sequence[PlanStep], settings: Settings, base: Foundation | None) -> None:
+    """Raise ConfigurationFailure (CONFIG_INVALID) if the configured plan cannot run."""
+    if base is None:
+        refusal = refusal_of(steps, settings.plan_policy(), plain_only=True)
+    else:
+        policy = settings.plan_policy(base.tools.names(), base.plan_modules.step_types)
+        refusal = refusal_of(steps, policy, rules=base.rules)
+    violations = [] if refusal is None else [(each["path"], each["message"]) for each in refusal.details["violations"]]
+    if base is not None and not violations:
+        violations += plan_violations(steps, base.tools)
+    if violations:
+        errors = (f"planner.{path}: {message}" for path, message in violations)
+        raise ConfigurationFailure(Code.CONFIG_INVALID, "; ".join(errors))
+
+
+def _with_flows(patterns: Mapping[Mode, Pattern], flows: Mapping[str, ServedFlow]) -> Mapping[Mode, Pattern]:
+    """Return the patterns with these flows in mode flow."""
+    return {mode: flow_pattern(flows) if mode is Mode.FLOW else pattern for mode, pattern in patterns.items()}
+
+
+def _limits(settings: Settings) -> ConfiguredLimits:
+    limits = settings.limits
+    return ConfiguredLimits(
+        messages=limits.messages,
+        tools=limits.tools,
+        tool_rounds=limits.tool_rounds,
+        tool_calls=limits.tool_calls,
+        calls_per_reply=limits.calls_per_reply,
+        timeout=limits.timeout,
+        max_retries=settings.failover.max_retries,
+        attempts=limits.attempts,
+        replicas=limits.replicas,
+        plan_steps=limits.plan_steps,
+        passes=limits.passes,
+        history_messages=limits.history_messages,
+        history_tokens=limits.history_tokens,
+        flow_steps=limits.flow_steps,
+    )
+
+
+def _failover_policy(settings: Settings) -> FailoverPolicy:
+    failover = settings.failover
+    return FailoverPolicy(
+        max_retries=failover.max_retries,
+        retry_after_cap=failover.retry_after_cap,
+        breaker_failures=failover.breaker_failures,
+        breaker_window=failover.breaker_window,
+        breaker_cooldown=failover.breaker_cooldown,
+        retry_budget=failover.retry_budget,
+        retry_floor=failover.retry_floor,
+    )

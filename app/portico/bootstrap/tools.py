@@ -1,0 +1,151 @@
+"""Tools of the configuration: their sources in the order in which they are offered."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from portico.adapters.telemetry.logs import LogSink
+from portico.adapters.tools.builtin import BUILTIN_TOOLS
+from portico.adapters.tools.external_tool import ExternalToolFacts
+from portico.adapters.tools.http_api.http_tool import HttpTool, HttpToolConfig, http_client
+from portico.adapters.tools.mcp.server_config import McpServerConfig
+from portico.adapters.tools.programs.process import ProcessLimits
+from portico.adapters.tools.programs.program_tool import ProgramConfig, ProgramTool
+from portico.adapters.tools.threads import DaemonThreads
+from portico.bootstrap.modules import load_tools
+from portico.capabilities.tools.availability import AvailabilityProbes
+from portico.capabilities.tools.policy import NO_POLICY, ToolPolicy
+from portico.capabilities.tools.registry import MODULES, ToolList, ToolRegistry
+from portico.capabilities.tools.step_function import StepFunction
+from portico.domain.failures import Code, ConfigurationFailure
+from portico.ports.runtime import Clock
+from portico.ports.tool import Tool, ToolSource
+from portico.settings import Settings
+from portico.settings.tables.tool_sources import (
+    ExternalToolSettings,
+    HttpToolSettings,
+    McpServerSettings,
+    ProgramSettings,
+)
+
+if TYPE_CHECKING:
+    import httpx2
+
+    from portico.adapters.tools.mcp.source import McpSource
+
+_PROBES_AT_ONCE = 32
+
+
+def open_registry(
+    sources: Sequence[ToolSource],
+    clock: Clock,
+    threads: DaemonThreads,
+    policy: ToolPolicy = NO_POLICY,
+    step_functions: Sequence[StepFunction] = (),
+) -> ToolRegistry:
+    """Return the registry of the built-in tools, of these sources, and of the functions of step types.
+
+    Raises: ConfigurationFailure (CONFIG_INVALID) for two tools of one name, and for a tool that cannot be used.
+    """
+    probes = AvailabilityProbes(clock, DaemonThreads(_PROBES_AT_ONCE))
+    return ToolRegistry(
+        *BUILTIN_TOOLS, sources=sources, probes=probes, threads=threads, policy=policy, step_functions=step_functions
+    )
+
+
+def tool_sources(settings: Settings, flow_tools: Collection[Tool], mcp: ToolSource | None = None) -> list[ToolSource]:
+    """Return the sources after the built-in tools, in the order in which they are offered: a line for each.
+
+    `flow_tools` are those that agents of flows hold, `mcp` are those of MCP servers. Raises: ConfigurationFailure
+    (CONFIG_INVALID) for a source that cannot be used.
+    """
+    modules = load_tools(settings.tools.modules, settings.directory)
+    known = {id(tool) for tool in (*BUILTIN_TOOLS, *modules)}
+    return [
+        ToolList(MODULES, modules),
+        ToolList("flows", [tool for tool in flow_tools if id(tool) not in known]),
+        ToolList("cli", [_program(name, table, settings) for name, table in settings.tools.cli.items()]),
+        ToolList("http", _http_tools(settings.tools.http)),
+        *([] if mcp is None else [mcp]),
+    ]
+
+
+def open_mcp(settings: Settings, logs: LogSink) -> "McpSource | None":
+    """Return the MCP servers of the configuration; only then is the protocol's library loaded."""
+    if not settings.tools.mcp:
+        return None
+    from portico.adapters.tools.mcp.source import McpSource  # noqa: PLC0415 - see above
+
+    return McpSource([_mcp_server(name, table, settings) for name, table in settings.tools.mcp.items()], logs)
+
+
+def _mcp_server(name: str, table: McpServerSettings, settings: Settings) -> McpServerConfig:
+    headers = _no_headers if table.headers_file is None else table.headers_file.read
+    return McpServerConfig(
+        name=name,
+        command=table.command,
+        url=table.url,
+        environment=table.environment(settings.child_environment),
+        directory=table.directory(settings.directory),
+        headers=headers,
+        secrets=tuple(filter(None, (*table.secrets().values(), *headers().values()))),
+        trusted=table.trusted,
+        allow=None if table.allow is None else frozenset(table.allow),
+        timeout=table.timeout,
+    )
+
+
+def _program(name: str, table: ProgramSettings, settings: Settings) -> ProgramTool:
+    """Return a program as a tool. Raises: ConfigurationFailure (CONFIG_INVALID) if no call could fill its command."""
+    limits = ProcessLimits(
+        output=table.output_limit,
+        memory=table.memory,
+        processes=table.processes,
+        open_files=table.open_files,
+        file_bytes=table.file_bytes,
+        cpu_seconds=table.cpu_seconds or table.timeout,
+    )
+    config = ProgramConfig(
+        facts=_facts(name, table),
+        command=table.command,
+        directory=table.directory(settings.directory),
+        limits=limits,
+        environment=table.environment(settings.child_environment),
+        ok_exit_codes=frozenset(table.ok_exit_codes),
+        require_isolation=table.require_isolation,
+    )
+    try:
+        return ProgramTool(config)
+    except ValueError as error:
+        raise ConfigurationFailure(Code.CONFIG_INVALID, f"tools.cli.{name}.command: {error}") from None
+
+
+def _http_tools(tables: Mapping[str, HttpToolSettings]) -> list[HttpTool]:
+    client = http_client() if tables else None
+    return [] if client is None else [_http_tool(name, table, client) for name, table in tables.items()]
+
+
+def _http_tool(name: str, table: HttpToolSettings, client: "httpx2.AsyncClient") -> HttpTool:
+    """Return an HTTP API as a tool. Raises: ConfigurationFailure (CONFIG_INVALID) if no call could fill its URL."""
+    config = HttpToolConfig(
+        facts=_facts(name, table),
+        method=table.method,
+        url=table.url,
+        max_bytes=table.max_bytes,
+        headers=_no_headers if table.headers_file is None else table.headers_file.read,
+        select=table.selected,
+        allow_private=table.allow_private,
+    )
+    try:
+        return HttpTool(config, client)
+    except ValueError as error:
+        raise ConfigurationFailure(Code.CONFIG_INVALID, f"tools.http.{name}.url: {error}") from None
+
+
+def _facts(name: str, table: ExternalToolSettings) -> ExternalToolFacts:
+    return ExternalToolFacts(
+        name, table.description, table.parameters, table.side_effects, table.idempotent, table.timeout
+    )
+
+
+def _no_headers() -> Mapping[str, str]:
+    return {}

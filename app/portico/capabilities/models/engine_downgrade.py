@@ -1,0 +1,136 @@
+"""Downgrade of a call to the features of one engine.
+
+A conversation is independent of providers. Blocks that only their provider can read stay with that provider; features
+that an engine lacks are expressed in another way if there is one, otherwise left out and named. All of it depends only
+on the call and the engine's profile, so a failover to the next engine starts from the same call.
+
+    system messages, without the role        → before the first text of the user
+    several calls of one answer              → one answer and result each, if only one is read at a time
+    calls and results, without tools         → as text
+    images, tools, a forced call             → left out
+    signed or encrypted thoughts of others   → left out
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, islice
+
+import orjson
+
+from portico.domain.contract.messages import ImagePart, Message, ModelMessage, Part, TextPart
+from portico.domain.model_call import EngineCall
+from portico.ports.model import EngineProfile
+
+IMAGE_PLACEHOLDER = "[an image that this model cannot see]"
+
+
+def downgrade(call: EngineCall, profile: EngineProfile) -> EngineCall:
+    """Return the call as this engine can be sent it."""
+    supported = profile.capabilities
+    messages: Sequence[Message] = call.messages
+    others = _other_providers(messages, profile)
+    if others:
+        messages = [
+            _without_provider_blocks(message)
+            if isinstance(message, ModelMessage) and message.provider in others
+            else message
+            for message in messages
+        ]
+    if not supported.images and any(message.images for message in messages):
+        messages = [_without_images(message) for message in messages]
+    if not supported.tools:
+        messages = [_as_text(message) for message in messages]
+    elif not supported.parallel_tools:
+        messages = list(_one_call_each(messages))
+    if not supported.system_role:
+        messages = _without_system(messages)
+    hints = call.hints
+    if not _supports_forced_calls(profile) and hints.demands_call:
+        hints = hints.model_copy(update={"tool_choice": None})
+    tools = call.tools if supported.tools else ()
+    if messages is call.messages and tools is call.tools and hints is call.hints:
+        return call
+    return replace(call, messages=messages, tools=tools, hints=hints)
+
+
+def unsupported_parts(call: EngineCall, profile: EngineProfile) -> tuple[str, ...]:
+    """Return the parts of the call that this engine does not support, by dotted name.
+
+    The reply names what its dialect could not send besides.
+    """
+    supported, others = profile.capabilities, _other_providers(call.messages, profile)
+    return (
+        *(["hints.tool_choice"] if not _supports_forced_calls(profile) and call.hints.demands_call else ()),
+        *(["messages.images"] if not supported.images and any(message.images for message in call.messages) else ()),
+        *[f"messages.kept.{provider}" for provider in others],
+        *(["tools"] if call.tools and not supported.tools else ()),
+    )
+
+
+def _other_providers(messages: Sequence[Message], profile: EngineProfile) -> Sequence[str]:
+    """Return the other providers that wrote messages which only they can read, in order."""
+    authors = dict.fromkeys([message.provider for message in messages if isinstance(message, ModelMessage)])
+    return [provider for provider in authors if provider != profile.name] if authors else ()
+
+
+def _without_provider_blocks(message: Message) -> Message:
+    return Message(**{name: getattr(message, name) for name in Message.model_fields})
+
+
+def _supports_forced_calls(profile: EngineProfile) -> bool:
+    return profile.capabilities.tools and profile.capabilities.forced_calls
+
+
+def _without_images(message: Message) -> Message:
+    if isinstance(message.content, str):
+        return message
+    parts: list[Part] = [
+        TextPart(type="text", text=IMAGE_PLACEHOLDER) if isinstance(part, ImagePart) else part
+        for part in message.content
+    ]
+    return message.model_copy(update={"content": parts})
+
+
+def _as_text(message: Message) -> Message:
+    if message.role == "tool":
+        return Message(role="user", content=f"[{message.name or 'tool'} answered] {message.text}")
+    if not message.tool_calls:
+        return message
+    calls = (f"[{call.name} was called with {orjson.dumps(call.arguments).decode()}]" for call in message.tool_calls)
+    return Message(role="assistant", content="\n".join(filter(None, chain([message.text], calls))))
+
+
+def _one_call_each(messages: Sequence[Message]) -> Iterator[Message]:
+    following = iter(messages)
+    for message in following:
+        calls = message.tool_calls or ()
+        if len(calls) < 2:
+            yield message
+            continue
+        results = {each.tool_call_id: each for each in islice(following, len(calls))}
+        for number, call in enumerate(calls):
+            answer = message if number == 0 else Message(role="assistant", content="")
+            yield answer.model_copy(update={"tool_calls": [call]})
+            yield results[call.id]
+
+
+def _without_system(messages: Sequence[Message]) -> list[Message]:
+    """Put all system text before the first text of the user; later system messages become the user's."""
+    result: list[Message] = []
+    waiting: list[Message] = []
+    for message in messages:
+        if message.role == "system":
+            waiting.append(message)
+        elif waiting and message.role == "user":
+            result.append(_prefixed(waiting, message))
+            waiting = []
+        else:
+            result.append(message)
+    return result + [Message(role="user", content=message.content) for message in waiting]
+
+
+def _prefixed(system: Sequence[Message], message: Message) -> Message:
+    text = "\n\n".join(each.text for each in system)
+    if isinstance(message.content, str):
+        return message.model_copy(update={"content": f"{text}\n\n{message.content}"})
+    return message.model_copy(update={"content": [TextPart(type="text", text=text), *message.content]})

@@ -1,0 +1,203 @@
+"""Execution of one attempt at one tool call."""
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import orjson
+from pydantic_core import to_jsonable_python
+
+from portico.capabilities.tools.definition import ToolArgumentError
+from portico.capabilities.tools.registry import ToolRegistry
+from portico.domain.contract.messages import UNREADABLE_ARGUMENTS, ToolCall
+from portico.domain.failures import Code
+from portico.domain.ids import IdempotencyKey
+from portico.domain.journal.outcomes import ToolCallSuspended, ToolEnded
+from portico.domain.tools import ArgumentViolation
+from portico.ports.runtime import Clock, Entropy
+from portico.ports.tool import Tool, ToolContext, ToolContinuation, ToolError, ToolOutcomeUnknown, ToolSuspended
+
+MAX_STATE_BYTES = 64 * 1024
+_CUT_MARK = "\n[cut: the result was longer]"
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    content: str
+    code: Code | None = None
+    is_repeatable: bool = False
+    """True if the same call might succeed a second time."""
+    has_run: bool = True
+    question: ToolSuspended | None = None
+    violations: tuple[ArgumentViolation, ...] = ()
+
+
+class ToolExecutor:
+    """The only place where tools run.
+
+    Every attempt ends as a `ToolEnded`, or as a `ToolAsked` if the tool has a question, within the smaller of the
+    tool's own timeout and the time left, with a text of at most `result_bytes` UTF-8 bytes. A cancellation is never
+    swallowed. A second attempt is granted once, to an idempotent tool, if it may help: after a timeout only if the time
+    for a whole second attempt is left.
+    """
+
+    def __init__(self, registry: ToolRegistry, clock: Clock, entropy: Entropy, result_bytes: int) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._entropy = entropy
+        self.result_bytes = result_bytes
+
+    async def attempt(
+        self,
+        call: ToolCall,
+        *,
+        key: IdempotencyKey,
+        attempt: int,
+        seconds_left: float,
+        digest: str = "",
+        continuation: ToolContinuation | None = None,
+    ) -> ToolEnded | ToolCallSuspended:
+        """Run one attempt at a tool that was offered; `attempt` counts from 0, `key` is the call's idempotency key.
+
+        A tool whose source or definition is no longer that of the `digest` is not available. A `continuation` goes on
+        with a call that asked a question.
+        """
+        began = self._clock.monotonic()
+        status = await self._registry.availability(call.name)
+        tool = self._registry.get(call.name)
+        if tool is None or not status.available:
+            return self._outcome(_unavailable(status.reason), began)
+        if digest and self._registry.offer_of(call.name)[0].digest != digest:
+            return self._outcome(_unavailable("it has changed since it was offered"), began)
+        attempted = self._refusal(call) or await self._run(tool, call, key, seconds_left, continuation)
+        retry = attempted.is_repeatable and attempt == 0 and tool.info().idempotent
+        return self._outcome(attempted, began, retry=retry)
+
+    def refusal(self, call: ToolCall) -> ToolEnded | None:
+        """Return the end of a call whose arguments do not fit its tool; None if they do."""
+        refused = self._refusal(call)
+        return (
+            None
+            if refused is None
+            else ToolEnded(refused.content, True, refused.code, 0.0, False, False, refused.violations)
+        )
+
+    def _outcome(self, attempted: _Attempt, began: float, *, retry: bool = False) -> ToolEnded | ToolCallSuspended:
+        duration_ms = (self._clock.monotonic() - began) * 1000
+        if attempted.question is not None:
+            return ToolCallSuspended(attempted.question.value, duration_ms, attempted.question.state)
+        content = cut_text(attempted.content, self.result_bytes)
+        code, has_run, violations = attempted.code, attempted.has_run, attempted.violations
+        return ToolEnded(content, code is not None, code, duration_ms, retry, has_run, violations)
+
+    def _refusal(self, call: ToolCall) -> _Attempt | None:
+        if UNREADABLE_ARGUMENTS in call.arguments:
+            return _refused((("arguments", "are no JSON object"),))
+        violations = self._registry.violations(call.name, call.arguments)
+        return _refused(violations) if violations else None
+
+    async def _run(
+        self,
+        tool: Tool,
+        call: ToolCall,
+        key: IdempotencyKey,
+        seconds_left: float,
+        continuation: ToolContinuation | None,
+    ) -> _Attempt:
+        own = tool.info().timeout
+        limit = seconds_left if own is None else min(own, seconds_left)
+        if limit <= 0:
+            return _Attempt("There was no time left for the tool.", Code.TOOL_TIMEOUT)
+        context = ToolContext(call.id, limit, self._clock, self._entropy, key, self._registry.threads, continuation)
+        with anyio.move_on_after(limit):
+            return await _guarded(tool, call.arguments, context)
+        fits_second = seconds_left - limit >= limit
+        return _Attempt(f"The tool did not finish within {limit:g} s.", Code.TOOL_TIMEOUT, is_repeatable=fits_second)
+
+
+async def _guarded(tool: Tool, arguments: Mapping[str, Any], context: ToolContext) -> _Attempt:
+    try:
+        return _returned(await tool.execute(arguments, context))
+    except ToolArgumentError as error:
+        return _refused(error.violations)
+    except ToolSuspended as question:
+        return _asked(question)
+    except ToolError as error:
+        return _failed_or_lost(tool, error)
+    except asyncio.CancelledError as stray:
+        if is_cancelled():
+            raise
+        return _failed(type(stray).__name__)
+    except (Exception, SystemExit) as crash:  # noqa: BLE001 - other people's code: any exception is the tool's result
+        return _failed(type(crash).__name__)
+
+
+def _returned(value: object) -> _Attempt:
+    """Return the end of a call with its text, or with its value as JSON: no number is NaN, no iterator is read."""
+    if isinstance(value, str):
+        return _Attempt(value)
+    if isinstance(value, Iterator):
+        return _failed(f"it returned {type(value).__name__}, which is no JSON")
+    try:
+        return _Attempt(json.dumps(to_jsonable_python(value), ensure_ascii=False, allow_nan=False))
+    except ValueError:
+        return _failed(f"it returned {type(value).__name__}, which is no JSON")
+
+
+def _unavailable(reason: str) -> _Attempt:
+    return _Attempt(f"The tool cannot run right now: {reason}.", Code.TOOL_UNAVAILABLE, has_run=False)
+
+
+def _refused(violations: tuple[ArgumentViolation, ...]) -> _Attempt:
+    errors = "; ".join(f"{path.removeprefix('arguments.')}: {message}" for path, message in violations)
+    text = f"The arguments were refused: {errors}."
+    return _Attempt(text, Code.TOOL_EXECUTION_FAILED, has_run=False, violations=violations)
+
+
+def _failed(why: str) -> _Attempt:
+    return _Attempt(f"The tool failed: {why}", Code.TOOL_EXECUTION_FAILED, is_repeatable=True)
+
+
+def _failed_or_lost(tool: Tool, error: ToolError) -> _Attempt:
+    """Return the end of a call that failed; one whose connection was lost is in doubt if it could act twice."""
+    if isinstance(error, ToolOutcomeUnknown) and tool.info().unsafe:
+        return _Attempt(f"The tool may have acted: {error}", Code.TOOL_OUTCOME_UNKNOWN)
+    return _failed(str(error))
+
+
+def _asked(question: ToolSuspended) -> _Attempt:
+    if not _is_json(question.value):
+        return _failed("what it asks is no JSON")
+    if len((question.state or "").encode(errors="replace")) > MAX_STATE_BYTES:
+        return _failed(f"the state of its question has more than {MAX_STATE_BYTES} bytes")
+    return _Attempt("", question=question)
+
+
+def _is_json(value: object) -> bool:
+    try:
+        orjson.dumps(value)
+    except TypeError:
+        return False
+    return True
+
+
+def is_cancelled() -> bool:
+    """Return True if the own task is being cancelled, rather than a task of the tool that leaked its cancellation."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+def is_cut(text: str) -> bool:
+    """Return True if `cut_text` has cut the text."""
+    return text.endswith(_CUT_MARK)
+
+
+def cut_text(text: str, max_bytes: int) -> str:
+    """Return the text, or its beginning and a mark, in at most that many UTF-8 bytes; lone surrogates become `?`."""
+    data = text.encode("utf-8", "replace")
+    if len(data) > max_bytes:
+        data = data[: max(0, max_bytes - len(_CUT_MARK))] + _CUT_MARK.encode()
+    return data.decode("utf-8", "ignore")

@@ -1,0 +1,78 @@
+"""Policy of tool calls: its rules, its verdicts, and the callers that rules name."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from portico.domain.ids import KeyId, TenantId, UserId
+
+
+class CallVerdict(StrEnum):
+    """Decision about a tool call, from the mildest to the strictest: it runs, waits for a person, or is refused."""
+
+    RUN = "run"
+    ASK = "ask"
+    DENY = "deny"
+
+    @property
+    def strictness(self) -> int:
+        """Return a number that grows with the strictness."""
+        return list(CallVerdict).index(self)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRule:
+    """Rule for calls of `tool`; with `arguments`, a JSON Schema of them, only for those that it accepts.
+
+    The others limit it to an agent, a tenant, a user or a key. A name that ends with `*` stands for all that begin like
+    it. The rule demands every property that `arguments` names.
+    """
+
+    tool: str
+    arguments: Mapping[str, Any] | None = None
+    agent: str | None = None
+    tenant: str | None = None
+    user: str | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRules:
+    """Rules in the order in which they take precedence; `trusted_output` names tools whose results are trusted."""
+
+    deny: tuple[PolicyRule, ...] = ()
+    approve: tuple[PolicyRule, ...] = ()
+    pre_authorise: tuple[PolicyRule, ...] = ()
+    allow: tuple[PolicyRule, ...] = ()
+    trusted_output: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCaller:
+    """Principal and agent for which an execution calls tools."""
+
+    tenant: TenantId
+    user: UserId
+    key_id: KeyId | None = None
+    agent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallCircumstances:
+    """Circumstances of a call besides its arguments.
+
+    `is_untrusted` if untrusted text is in the context, `is_repeated` if the execution has made this call before,
+    `is_replica` if several replicas would make it.
+    """
+
+    is_untrusted: bool = False
+    is_repeated: bool = False
+    is_replica: bool = False
+
+
+def matches_name(pattern: str, name: str | None) -> bool:
+    """Return True if the pattern is the name, or its beginning followed by `*`."""
+    if name is None:
+        return False
+    return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern

@@ -1,0 +1,127 @@
+"""Guards: checks of what clients send, by configuration, before a model reads it."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
+
+from portico.domain.contract.messages import Message
+from portico.domain.contract.request import SystemRequest
+from portico.domain.contract.rules import Rule
+from portico.domain.failures import Code, ValidationFailure
+
+GuardType = Literal["rules", "pii", "injection", "judge"]
+GuardAction = Literal["refuse", "flag"]
+SensitiveKind = Literal["authorization", "token", "password", "secret", "api_key", "email", "card"]
+INPUT_RULES: Final = "input_rules"
+"""Name under which the rules of a request itself are reported."""
+GUARDRAIL_FAILED: Final = "guardrail_failed"
+"""Flag of an answer for which a judge that only flags gave no judgement."""
+RESERVED_NAMES: Final = frozenset({INPUT_RULES, GUARDRAIL_FAILED, "usage_implausible"})
+"""Names that a guard must not have, since they mean something else among the flags of an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredGuard:
+    """A guard: the check that it makes, its consequence, and the routes and agents that it is limited to.
+
+    Without `routes` and `agents` it checks every request, otherwise those for any of them. `kinds` belong to type pii,
+    `rules` to rules, `patterns` to injection, `intent` and `model` to judge.
+    """
+
+    name: str
+    type: GuardType
+    action: GuardAction = "refuse"
+    routes: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    rules: tuple[str | Rule, ...] = ()
+    kinds: tuple[SensitiveKind, ...] = ()
+    patterns: tuple[str, ...] = ()
+    intent: str = ""
+    model: str | None = None
+
+    def watches(self, routes: Iterable[str], agents: Iterable[str]) -> bool:
+        """Return True if the guard checks a request that may use these routes and agents."""
+        if not self.routes and not self.agents:
+            return True
+        return not frozenset(self.routes).isdisjoint(routes) or not frozenset(self.agents).isdisjoint(agents)
+
+
+@dataclass(frozen=True)
+class GuardVerdict:
+    """The result of a guard that ran before an execution, or with an answer to its suspension."""
+
+    guard: str
+    action: GuardAction
+    tripped: bool
+
+
+@dataclass(frozen=True)
+class RequestedJudge:
+    """A judge of what an execution is asked, as it was configured at admission."""
+
+    guard: str
+    action: GuardAction
+    intent: str
+    model: str | None = None
+
+
+class InputText(NamedTuple):
+    """A text that a client sent; in a JSON value with the key that it stands under.
+
+    A key is such a text itself, and so is a number, which may be one of a card; `is_prose` is False for both.
+    """
+
+    text: str
+    key: str | None = None
+    is_prose: bool = True
+
+
+def refused_input(guard: str) -> ValidationFailure:
+    """Return the failure of an input that a guard refused. It names the guard and nothing of the text."""
+    message = f"the guard {guard} of the service refused the input"
+    return ValidationFailure(Code.VALIDATION_INPUT_REFUSED, message, {"guard": guard})
+
+
+def broken_input_rules(violations: Sequence[Mapping[str, Any]]) -> ValidationFailure:
+    """Return the failure of an input that breaks the rules of its own request."""
+    details = {"guard": INPUT_RULES, "violations": list(violations)}
+    return ValidationFailure(Code.VALIDATION_INPUT_REFUSED, "the last user message breaks input.rules", details)
+
+
+def texts_of_request(request: SystemRequest, instructions: str | None) -> Iterator[InputText]:
+    """Yield the texts of a request that models or tools may read, and the instructions of its session."""
+    yield from texts_of_messages(request.messages)
+    if instructions is not None:
+        yield InputText(instructions)
+    if request.plan is not None:
+        for step in request.plan.steps or ():
+            yield from texts_of_value(step.input)
+    if request.flow is not None:
+        yield from texts_of_value(request.flow.input)
+
+
+def texts_of_messages(messages: Iterable[Message]) -> Iterator[InputText]:
+    """Yield the texts of messages: what they say, their authors' names, and names and arguments of their calls."""
+    for message in messages:
+        yield InputText(message.text)
+        if message.name:
+            yield InputText(message.name, is_prose=False)
+        for call in message.tool_calls or ():
+            yield InputText(call.name, is_prose=False)
+            yield from texts_of_value(call.arguments)
+
+
+def texts_of_value(value: object) -> Iterator[InputText]:
+    """Yield the texts of a JSON value: its strings, its keys, and its numbers."""
+    unread: list[tuple[str | None, object]] = [(None, value)]
+    while unread:
+        key, each = unread.pop()
+        if isinstance(each, str):
+            yield InputText(each, key)
+        elif isinstance(each, Mapping):
+            yield from (InputText(name, is_prose=False) for name in each)
+            unread += each.items()
+        elif isinstance(each, list | tuple):
+            unread += ((key, element) for element in each)
+        elif isinstance(each, int | float) and not isinstance(each, bool):
+            yield InputText(str(each), key, is_prose=False)

@@ -1,0 +1,52 @@
+"""Constrained types of contract fields, and the maximum lengths of lists.
+
+Every list has a maximum length, or its validation ends at the first error, since reporting each one takes time.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, Field, StringConstraints
+
+from portico.domain.contract.messages import TOOL_NAME_PATTERN
+from portico.domain.ids import DocumentId, RequestId, SessionId, TraceId
+from portico.domain.tools import tool_of
+
+MAX_MESSAGES: Final = 10_000
+MAX_STEPS: Final = 1_000
+MAX_REPLICAS: Final = 100
+MAX_PASSES: Final = 100
+"""Upper bounds of the configurable limits."""
+MAX_SKILLS: Final = 1_000
+_ID: Final = StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,128}$")
+RequestIdText = Annotated[RequestId, _ID]
+SessionIdText = Annotated[SessionId, _ID]
+DocumentIdText = Annotated[DocumentId, _ID]
+TraceIdText = Annotated[TraceId, StringConstraints(pattern=r"^[0-9a-fA-F]{32}$", to_lower=True)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+NameList = Annotated[list[Name], Field(fail_fast=True)]
+ToolName = Annotated[str, StringConstraints(pattern=TOOL_NAME_PATTERN)]
+ToolReference = Annotated[
+    str, StringConstraints(pattern=r"^(agent:[a-zA-Z0-9_-]{1,57}|[a-zA-Z0-9_-]{1,64})$"), AfterValidator(tool_of)
+]
+"""The name of a tool, or `agent:NAME`, which is read as the name of the tool that the agent is."""
+StopText = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+Intent = Annotated[str, StringConstraints(min_length=1)]
+UnitInterval = Annotated[float, Field(ge=0, le=1)]
+
+
+class ConfidenceSource(StrEnum):
+    """Source of a confidence."""
+
+    VOTING = "voting"
+    VALIDATION = "validation"
+    RETRIEVAL = "retrieval"
+
+
+class FormatEnforcement(StrEnum):
+    """Way in which the format of an answer was enforced: by the engine itself, by a `submit` tool, or by the prompt."""
+
+    SCHEMA = "schema"
+    GRAMMAR = "grammar"
+    SUBMIT = "submit"
+    CONTRACT = "contract"

@@ -1,0 +1,226 @@
+"""Messages, their parts, tool calls and tool results."""
+
+import base64
+import binascii
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import takewhile
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from portico.domain.failures import TAXONOMY, Code, Failure, failure
+from portico.domain.ids import ToolCallId
+from portico.domain.tools import ArgumentViolation
+
+Role = Literal["system", "user", "assistant", "tool"]
+TOOL_NAME_PATTERN = r"^[a-zA-Z0-9_-]{1,64}$"
+"""Names are compared bytewise, so only characters without look-alikes are accepted."""
+UNREADABLE_ARGUMENTS = "_raw"
+"""Name of the only argument if the arguments are not a JSON object; it holds their text. Such a call is not run."""
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TextPart(_Value):
+    """Text next to other parts."""
+
+    type: Literal["text"] = Field(description="Type of the part.")
+    text: str = Field(description="The text.")
+
+
+class ImagePart(_Value):
+    """Image, embedded in the message."""
+
+    type: Literal["image"] = Field(description="Type of the part.")
+    media_type: str = Field(pattern=r"^image/[a-z0-9.+-]{1,40}$", description="The image's media type.")
+    data: str = Field(min_length=1, description="The image's bytes in base64.")
+
+    @field_validator("data")
+    @classmethod
+    def _is_base64(cls, data: str) -> str:
+        try:
+            base64.b64decode(data, validate=True)
+        except (binascii.Error, ValueError):
+            raise ValueError("must be base64") from None
+        return data
+
+
+Part = Annotated[TextPart | ImagePart, Field(discriminator="type")]
+
+
+class ToolCall(_Value):
+    """Tool call that a model asked for."""
+
+    id: ToolCallId = Field(
+        min_length=1, max_length=256, description="Id of the call, generated if the provider gave none."
+    )
+    name: str = Field(min_length=1, max_length=256, description="Name of the tool as the model wrote it.")
+    arguments: dict[str, Any] = Field(description="The arguments by name.")
+
+
+class Message(_Value):
+    """Message of a conversation, independent of any provider's dialect."""
+
+    role: Role = Field(description="Author's role.")
+    content: str | Annotated[list[Part], Field(fail_fast=True)] = Field(
+        description="Text, or a list of text and image parts."
+    )
+    tool_calls: Annotated[list[ToolCall], Field(fail_fast=True)] | None = Field(
+        None, description="Tool calls of an assistant message."
+    )
+    tool_call_id: ToolCallId | None = Field(None, max_length=256, description="Call that a tool message answers.")
+    name: str | None = Field(None, max_length=64, description="Name of the author or tool.")
+
+    @property
+    def text(self) -> str:
+        """Return all text of the message, with parts joined by newlines; images have none."""
+        if isinstance(self.content, str):
+            return self.content
+        return "\n".join(part.text for part in self.content if isinstance(part, TextPart))
+
+    @property
+    def images(self) -> list[ImagePart]:
+        """Return the images among the parts, in order."""
+        return [] if isinstance(self.content, str) else [part for part in self.content if isinstance(part, ImagePart)]
+
+
+class Origin(StrEnum):
+    """Origin of the text of a message.
+
+    `trusted` is a result of a tool, or in earlier records an answer, that followed from no untrusted text; `model` is
+    such an answer. `client` is a client's record of a conversation, `tool` what followed from untrusted results,
+    `retrieved` from documents. A `summary` of turns is an `untrusted_summary` if one of them was untrusted. `skill`
+    is a text of the configuration.
+    """
+
+    TRUSTED = "trusted"
+    MODEL = "model"
+    CLIENT = "client"
+    TOOL = "tool"
+    RETRIEVED = "retrieved"
+    SUMMARY = "summary"
+    UNTRUSTED_SUMMARY = "untrusted_summary"
+    SKILL = "skill"
+
+    @property
+    def is_trusted(self) -> bool:
+        """Return True if the text follows from people, models and the service alone."""
+        return self in _TRUSTED
+
+
+_TRUSTED = frozenset({Origin.TRUSTED, Origin.MODEL, Origin.SUMMARY, Origin.SKILL})
+
+
+class TracedMessage(Message):
+    """Message with its origin, as a session stores those of models and tools."""
+
+    origin: Origin = Field(description="Origin of the text.")
+
+
+class ModelMessage(Message):
+    """Answer of a model with content that only its provider can read, such as signed thoughts.
+
+    `kept` holds blocks in the provider's own format, in their original order. They are omitted for any other provider.
+    """
+
+    provider: str = Field(description="Configured name of the engine that answered.")
+    kept: list[dict[str, Any]] = Field(description="Blocks that the provider needs back unchanged.")
+    origin: Origin | None = Field(None, description="Origin of the text, where a session stores it.")
+
+
+def origin_of(message: Message) -> Origin | None:
+    """Return the origin of a message; None where it is not known."""
+    return message.origin if isinstance(message, TracedMessage | ModelMessage) else None
+
+
+def last_question(messages: Sequence[Message]) -> str:
+    """Return the text of the last user message; empty without one."""
+    return next((message.text for message in reversed(messages) if message.role == "user"), "")
+
+
+def is_untrusted_text(messages: Iterable[Message]) -> bool:
+    """Return True if any of these messages, with which a conversation begins, is not trusted.
+
+    What people ask is theirs; what models and tools said is trusted only where it was stored as such.
+    """
+    return any(
+        origin is None or not origin.is_trusted
+        for message in messages
+        if (origin := origin_of(message)) is not None or message.role in {"assistant", "tool"}
+    )
+
+
+def with_origin(message: Message, origin: Origin) -> Message:
+    """Return the message with its origin."""
+    if isinstance(message, ModelMessage):
+        return message.model_copy(update={"origin": origin})
+    return TracedMessage.model_validate({**dict(message), "origin": origin})
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """Result of one tool call; `content` is the text the model sees. `code` is set if `is_error` is.
+
+    `idempotent` is True if the tool may be called again without harm. `violations` are the reasons why the arguments
+    were refused.
+    """
+
+    call: ToolCall
+    content: str
+    is_error: bool
+    code: Code | None
+    attempts: int
+    duration_ms: float
+    idempotent: bool = False
+    violations: Sequence[ArgumentViolation] = ()
+
+    def failure(self) -> Failure | None:
+        """Return an error as a failure, for callers that need the result; its text is only in the list of calls."""
+        if self.code is None:
+            return None
+        row = TAXONOMY[self.code]
+        condition = "idempotent" if self.idempotent else "not idempotent"
+        known = any(variant.condition == condition for variant in row.variants)
+        details = {"tool": self.call.name, "tool_call_id": self.call.id}
+        return failure(self.code, row.meaning, details=details, condition=condition if known else None)
+
+    def message(self) -> Message:
+        """Return the result as a message for the model."""
+        return Message(role="tool", content=self.content, tool_call_id=self.call.id, name=self.call.name[:64])
+
+
+def system_prompt(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Return the system messages at the beginning of a conversation."""
+    return tuple(takewhile(lambda message: message.role == "system", messages))
+
+
+def conversation_errors(messages: Sequence[Message]) -> list[tuple[str, str]]:
+    """Return the errors in the order of a conversation, as pairs of field path and message.
+
+    Every tool result must follow its call, every call must have exactly one result before the next message of another
+    role, and no call id may occur twice in one message.
+    """
+    errors: list[tuple[str, str]] = []
+    open_calls: dict[str, str] = {}
+    for index, message in enumerate(messages):
+        here = f"messages.{index}"
+        if message.role == "tool":
+            if open_calls.pop(message.tool_call_id or "", None) is None:
+                errors.append((f"{here}.tool_call_id", "must name a call of the assistant message before it"))
+            continue
+        errors.extend((where, "has no result after it") for where in open_calls.values())
+        open_calls = {}
+        if message.tool_call_id is not None:
+            errors.append((f"{here}.tool_call_id", "is for tool messages only"))
+        if message.tool_calls and message.role != "assistant":
+            errors.append((f"{here}.tool_calls", "is for assistant messages only"))
+        for number, call in enumerate(message.tool_calls or ()):
+            if call.id in open_calls:
+                errors.append((f"{here}.tool_calls.{number}.id", "occurs twice in this message"))
+            open_calls[call.id] = f"{here}.tool_calls.{number}"
+    errors.extend((where, "has no result after it") for where in open_calls.values())
+    return errors

@@ -1,0 +1,40 @@
+"""Forks: executions that continue from a step of another one, with other settings."""
+
+from dataclasses import dataclass
+
+from portico.domain.access.principal import ALL, Permissions
+from portico.domain.contract.messages import Message
+from portico.domain.contract.request import ExecutionHints
+from portico.domain.ids import RequestId
+from portico.domain.journal.step_key import StepKey
+
+
+@dataclass(frozen=True)
+class Fork:
+    """Origin of an execution that inherits the top-level steps of another one before `from_step`.
+
+    `origin` is a request id. From that step on, the settings that are not None replace those of the origin, and the
+    messages are added before the next inference. If the origin is a fork itself, `earlier` holds its forks, the
+    earliest first; their settings still apply to the inherited steps and, unless replaced, to those that follow.
+    `permissions` are the rights from that step on, `origin_permissions` those of the first execution of the chain.
+    """
+
+    origin: RequestId
+    from_step: int
+    model: str | None = None
+    hints: ExecutionHints | None = None
+    tools: tuple[str, ...] | None = None
+    messages: tuple[Message, ...] = ()
+    earlier: tuple["Fork", ...] = ()
+    permissions: Permissions = ALL
+    origin_permissions: Permissions = ALL
+
+    @property
+    def chain(self) -> tuple["Fork", ...]:
+        """Return this fork and those that led to it, the earliest first."""
+        return (*self.earlier, self)
+
+    def inherits(self, key: str) -> bool:
+        """Return True if what is recorded under the key, or anchored to it, belongs to the inherited steps."""
+        number = StepKey(key).step_number
+        return number is not None and number < self.from_step

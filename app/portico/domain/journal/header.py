@@ -1,0 +1,163 @@
+"""Header of an execution and its effective limits."""
+
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Final
+
+from portico.domain.access.limits import NO_LIMITS, AccessLimits
+from portico.domain.access.principal import ALL, LOCAL, AccessScope, Permission, Permissions
+from portico.domain.agents import RequestedAgent
+from portico.domain.context.guards import GuardVerdict, RequestedJudge
+from portico.domain.contract.messages import Message, ModelMessage, TracedMessage
+from portico.domain.contract.request import Limits, SystemRequest
+from portico.domain.contract.response import Durability
+from portico.domain.fingerprints import span_id
+from portico.domain.ids import ExecutionId, KeyId, RequestId, SpanId, TenantId, TraceId, UserId
+from portico.domain.journal.fork import Fork
+from portico.domain.lifecycle import Mode
+
+REVISION: Final = 3
+"""Revision of the rules that all patterns share; an execution keeps the one that it began with.
+
+In revision 1 every answer that breaks a rule fails after the last attempt and is shown; `strict_validation` has no
+effect. A plan that a model made may call tools with arguments that do not fit them. Every small schema of such a plan
+is compiled at once, plain or not. Responses have no messages.
+
+Before revision 3, prompts have their shipped texts, which are part of fingerprints, and a model that gave an unusable
+reply to a prompt learns in the same conversation what is wrong. Since then a fingerprint has the prompt's id and its
+input, so that a text can change, and an unusable reply is repaired by a prompt of its own.
+"""
+MAX_RESERVED_SECONDS: Final = 30.0
+RESERVED_SHARE: Final = 0.1
+"""Share of the time that is withheld for a final answer, up to a maximum."""
+
+
+@dataclass(frozen=True)
+class EffectiveLimits:
+    """Limits of one execution: the configured ones, narrowed by the request.
+
+    Times are in seconds, cost in the configured currency. Earlier versions had no limit of `tool_calls`.
+    """
+
+    timeout: float
+    tool_rounds: int
+    calls_per_reply: int
+    max_retries: int
+    attempts: int = 1
+    replicas: int = 16
+    plan_steps: int = 50
+    tokens: int | None = None
+    cost: float | None = None
+    history_messages: int = 50
+    history_tokens: int = 8_000
+    flow_steps: int = 500
+    tools: int = 128
+    tool_calls: int | None = None
+
+    def lowered_to(self, limits: Limits) -> "EffectiveLimits":
+        """Return these limits for an agent that has limits of its own; all else it shares with its caller."""
+        own = (limits.tool_rounds, limits.calls_per_reply, limits.attempts)
+        rounds, calls, attempts = (value if value is not None else inf for value in own)
+        return replace(
+            self,
+            tool_rounds=int(min(self.tool_rounds, rounds)),
+            calls_per_reply=int(min(self.calls_per_reply, calls)),
+            attempts=int(min(self.attempts, attempts)),
+        )
+
+
+@dataclass(frozen=True)
+class SpanLink:
+    """A span of another trace, or of another execution, that led to an execution."""
+
+    trace_id: TraceId
+    span_id: SpanId
+
+
+@dataclass(frozen=True)
+class ExecutionHeader:
+    """Facts about an execution that are recorded before its first step.
+
+    `flow_fingerprint` is that of the graph that it runs, in mode flow.
+
+    `bounds` are its effective limits, `currency` is that of the prices, and `args_key` keys the hashes of tool
+    arguments. `durability` is the initial one: an execution in memory becomes journaled before its first unsafe call.
+    `inherited_messages` are those of an earlier execution with which the conversation begins, and `ancestors` are all
+    executions of which this one holds messages or steps, the latest last. `user` and `key_id` are those of the
+    principal that it was admitted for, `permissions` are the rights under which it runs to its end, and `key_limits`
+    are those of the key. `instructions` are those of its session, which follow the system prompt. `auth_resolve_ms` is
+    the time that AuthResolve took; None in records of earlier releases, which have that stage in PREPARE. If it is
+    `sampled`, its spans are recorded by every replica that runs it; `links` are those of its root span.
+    """
+
+    execution_id: ExecutionId
+    request_id: RequestId
+    tenant: TenantId
+    trace_id: TraceId
+    parent_span_id: SpanId | None
+    mode: Mode
+    pattern_version: int
+    request: SystemRequest
+    bounds: EffectiveLimits
+    currency: str
+    args_key: str
+    created_at: float
+    durability: Durability = "memory"
+    fork: Fork | None = None
+    flow_fingerprint: str | None = None
+    revision: int = 1
+    inherited_messages: tuple[ModelMessage | TracedMessage | Message, ...] = ()
+    ancestors: tuple[ExecutionId, ...] = ()
+    user: UserId = LOCAL.user
+    key_id: KeyId | None = None
+    permissions: Permissions = ALL
+    key_limits: AccessLimits = NO_LIMITS
+    agent: RequestedAgent | None = None
+    instructions: str | None = None
+    auth_resolve_ms: float | None = None
+    sampled: bool = False
+    links: tuple[SpanLink, ...] = ()
+    guards: tuple[GuardVerdict, ...] = ()
+    """What the guards found in the request at its admission."""
+    judges: tuple[RequestedJudge, ...] = ()
+    """The judges that the execution asks about its input."""
+
+    @property
+    def scope(self) -> AccessScope:
+        """The data that it may use: that of its user."""
+        return AccessScope(self.tenant, self.user)
+
+    @property
+    def redacts_inherited(self) -> bool:
+        """True for a fork whose principal may not view what its origin has read."""
+        return self.fork is not None and not self.permissions.allows(Permission.VIEW_FULL_HISTORY)
+
+    @property
+    def salvages(self) -> bool:
+        """True if a reached limit ends the execution with a degraded answer instead of a failure."""
+        return self.request.on_limit == "salvage"
+
+    @property
+    def has_reserve(self) -> bool:
+        """True if a part of the limits is withheld for a final answer."""
+        return self.salvages or (self.request.plan is not None and self.request.plan.passes > 1)
+
+    @property
+    def reserved_seconds(self) -> float:
+        """Return the seconds that the final answer may take, in an execution that salvages."""
+        return min(MAX_RESERVED_SECONDS, self.bounds.timeout * RESERVED_SHARE)
+
+    @property
+    def origin(self) -> RequestId | None:
+        """The execution that this one goes on from, as a fork or after its end; None for one of its own."""
+        return self.request.after if self.fork is None else self.fork.origin
+
+    @property
+    def root_span_id(self) -> SpanId:
+        """Return the id of the span of the whole execution."""
+        return span_id(self.execution_id, "")
+
+    @property
+    def root_span(self) -> SpanLink:
+        """Return the link to the span of the whole execution."""
+        return SpanLink(self.trace_id, self.root_span_id)

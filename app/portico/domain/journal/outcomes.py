@@ -1,0 +1,387 @@
+"""Outcomes of effects, and the steps that record them.
+
+The union is closed: a journal stores each outcome by its kind, and a replay returns it instead of acting again.
+Outcomes and everything in them have no slots, since orjson writes a dataclass that has a dict five times as fast.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from pydantic import JsonValue
+
+from portico.domain.access.tool_policy import CallVerdict
+from portico.domain.context.guards import GuardVerdict
+from portico.domain.context.report import ContextReport, ContextTerms
+from portico.domain.contract.constrained_types import FormatEnforcement
+from portico.domain.contract.messages import Message, ModelMessage, TracedMessage
+from portico.domain.contract.request import ExecutionHints, Limits, NamedTool, OutputContract, PlanStep
+from portico.domain.contract.response import NO_USAGE, TokenUsage, ValidationResult
+from portico.domain.failures import Code, Failure, failure
+from portico.domain.journal.step_key import StepKey
+from portico.domain.lifecycle import Mode
+from portico.domain.memory import EmbeddingCharge, FoundChunk, LegState
+from portico.domain.model_call import AttemptFailureReason, Reply
+from portico.domain.token_prices import TokenPrices
+from portico.domain.tools import ArgumentViolation, OfferedTool
+
+
+@dataclass(frozen=True)
+class StageTrace:
+    """Stage of the pipeline, with its duration and outcome."""
+
+    stage: str
+    duration_ms: float
+    outcome: str = "ok"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Outcome of PREPARE: the initial conversation and the tools that may be offered.
+
+    `prior_message_count` counts all messages of the session, including those that are left out here. `left_out` are the
+    tools that are not offered: those beyond the number that may be, and those that no chosen skill requires. `context`
+    is None in records of earlier releases.
+    """
+
+    messages: tuple[ModelMessage | TracedMessage | Message, ...]
+    tools: tuple[str, ...]
+    truncated_history: bool
+    stages: tuple[StageTrace, ...]
+    prior_message_count: int = 0
+    left_out: tuple[str, ...] = ()
+    context: ContextReport | None = None
+
+    def narrows(self, choice: object) -> bool:
+        """Return True if the chosen skills leave out the tool that the request's `tool_choice` names."""
+        has_skills = self.context is not None and bool(self.context.skills)
+        return has_skills and isinstance(choice, NamedTool) and choice.name in self.left_out
+
+
+@dataclass(frozen=True)
+class Retrieved:
+    """Outcome: the memory was searched for this `query`. `chunks` are those that were found, best first.
+
+    Both legs are `skipped` if nothing was searched, because nothing is asked or the context has no room. `flagged` are
+    the sources of chunks that a guard refused, which were dropped, each with the name of the guard.
+    """
+
+    query: str
+    chunks: tuple[FoundChunk, ...]
+    lexical: LegState
+    vector: LegState
+    duration_ms: float
+    embedding: EmbeddingCharge | None = None
+    flagged: Mapping[str, str] = field(default_factory=dict)
+
+
+MODEL_PLANNERS: Final = frozenset({"model", "subplan"})
+"""The `planner_id` of plans that a model made."""
+PLANNER_IDS: Final = MODEL_PLANNERS | {"authored", "static"}
+"""Every `planner_id` that no planner of a module may have."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Outcome: the plan to run, which planner made it and why."""
+
+    steps: tuple[PlanStep, ...]
+    planner_id: str
+    rationale: str
+
+
+@dataclass(frozen=True)
+class CompactionStarted:
+    """Outcome: turns of the session are to be summed up, as redacted texts, together with the `earlier` summary.
+
+    The new one covers the first `covered` messages of the session, and has at most so many tokens.
+    """
+
+    turns: tuple[str, ...]
+    earlier: str
+    covered: int
+    is_untrusted: bool
+    max_tokens: int
+
+
+@dataclass(frozen=True)
+class PlanningInputs:
+    """Outcome: the inputs of the planner. Each tool has a name, a description and parameters.
+
+    So has each of the `step_types` of modules. `history` is the conversation if it began before the request. `plan` is
+    that of a planner of a module, if one is configured. With `retrieval` a plan may search the memory.
+    """
+
+    tools: tuple[Mapping[str, Any], ...]
+    history: tuple[ModelMessage | TracedMessage | Message, ...] = ()
+    step_types: tuple[Mapping[str, Any], ...] = ()
+    plan: Plan | None = None
+    retrieval: bool = False
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Provider that an inference may try: the engine's configured name and its model.
+
+    `price` is that of a million input and output tokens, `cache_price` that of a million input tokens which were read
+    from a cache, and of those written to one; absent, they cost as much as others. `withheld` names the parts of the
+    request that this provider does not get. `way` is how the response format is enforced, if there is one.
+    """
+
+    provider: str
+    model: str
+    price: tuple[float, float] | None = None
+    withheld: tuple[str, ...] = ()
+    way: FormatEnforcement | None = None
+    cache_price: tuple[float, float] | None = None
+
+    @property
+    def prices(self) -> TokenPrices | None:
+        """Return the prices, if they are known."""
+        if self.price is None:
+            return None
+        return TokenPrices(*self.price, *(self.cache_price or (self.price[0], self.price[0])))
+
+    @property
+    def fingerprint(self) -> str:
+        """Return the fingerprint of an attempt on this candidate."""
+        return f"attempt:{self.provider}:{self.model}"
+
+
+@dataclass(frozen=True)
+class InferenceSetup:
+    """Outcome: the tools that are available now, the candidates in order, and the tool results that were cut to fit.
+
+    `cut` holds indexes into the conversation. `left_out` holds the candidates whose breaker is open; the first of them
+    closes in `closed_for` seconds. `terms` are those of the conversation behind the cut.
+    """
+
+    tools: tuple[OfferedTool, ...]
+    candidates: tuple[Candidate, ...]
+    left_out: tuple[Candidate, ...] = ()
+    closed_for: float = 0.0
+    cut: tuple[int, ...] = ()
+    terms: ContextTerms | None = None
+
+
+@dataclass(frozen=True)
+class AttemptSucceeded:
+    """Outcome: the provider answered."""
+
+    reply: Reply
+    duration_ms: float
+
+
+@dataclass(frozen=True)
+class AttemptFailed:
+    """Outcome: the attempt on the provider failed.
+
+    `retry_after` is what the provider asked for and `wait` what was granted, in seconds; without `wait` the provider is
+    not tried again. `streamed` is True if a delta was published, and `partial` is the text of the deltas, of a very
+    long one its beginning. `details` are facts for programs.
+    """
+
+    reason: AttemptFailureReason
+    message: str
+    wait: float | None
+    retry_after: float | None
+    streamed: bool
+    partial: str
+    usage: TokenUsage
+    duration_ms: float
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ToolEnded:
+    """Outcome: one attempt at a tool call ended.
+
+    `retry` is True if a second attempt was granted, `ran` is False if the call was refused. `violations` say why its
+    arguments were refused.
+    """
+
+    content: str
+    is_error: bool
+    code: Code | None
+    duration_ms: float
+    retry: bool = False
+    ran: bool = True
+    violations: tuple[ArgumentViolation, ...] = ()
+
+
+@dataclass(frozen=True)
+class ToolCallSuspended:
+    """Outcome: the tool asked a question, whose answer becomes the result of the call.
+
+    With a `state` the tool is called again with the answer and the state instead.
+    """
+
+    value: JsonValue
+    duration_ms: float
+    state: str | None = None
+
+
+@dataclass(frozen=True)
+class CallDecided:
+    """Outcome: policy decided about a tool call. `tool_digest` is that of the tool's definition by then."""
+
+    verdict: CallVerdict
+    tool_digest: str
+
+
+@dataclass(frozen=True)
+class NodeEnded:
+    """Outcome: the function of a flow's node returned. `output` is its output in JSON."""
+
+    output: str
+    duration_ms: float
+
+
+@dataclass(frozen=True)
+class AgentStarted:
+    """Outcome: an agent of a flow got its first task; this system prompt and this model hold from then on.
+
+    So do the tools, hints and limits of an agent of the configuration; they are None for any other.
+    """
+
+    preamble: str
+    model: str
+    tools: tuple[str, ...] | None = None
+    hints: ExecutionHints | None = None
+    limits: Limits | None = None
+
+
+@dataclass(frozen=True)
+class AgentCallStarted:
+    """Outcome: a tool call began to run an agent; these settings hold for its run.
+
+    `tools` are those that it may use, `left_out` those of its own that the principal may not. `model` is None if it is
+    that of the caller.
+    `pattern_version` is that of the pattern of its `mode`, `result_bytes` the size of its result.
+    """
+
+    system_prompt: str | None
+    mode: Mode
+    pattern_version: int
+    model: str | None
+    tools: tuple[str, ...]
+    hints: ExecutionHints
+    output: OutputContract
+    limits: Limits
+    result_bytes: int
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TimerFired:
+    """Outcome: the wait is over."""
+
+
+@dataclass(frozen=True)
+class SuspensionAnswer:
+    """Outcome: a suspension was answered; `guards` is what the guards found in the answer."""
+
+    payload: JsonValue
+    guards: tuple[GuardVerdict, ...] = ()
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Outcome: a check refused to act. A replay does not repeat the check."""
+
+    code: Code
+    message: str
+    details: dict[str, Any] = field(default_factory=dict)
+    condition: str | None = None
+    retry_after: float | None = None
+    stages: tuple[StageTrace, ...] = ()
+
+    @classmethod
+    def by(cls, cause: Failure, stages: tuple[StageTrace, ...] = ()) -> "Refused":
+        """Return the failure as an outcome; `stages` are those that ended before PREPARE refused."""
+        return cls(cause.code, cause.message, cause.details, cause.condition, cause.retry_after, stages)
+
+    def failure(self) -> Failure:
+        """Return the original failure."""
+        raised = failure(self.code, self.message, details=self.details, condition=self.condition)
+        raised.retry_after = self.retry_after
+        return raised
+
+
+@dataclass(frozen=True)
+class AnswerValidated:
+    """Outcome: a worker validated the answer of the inference that the step belongs to.
+
+    `failure` says why the answer is invalid.
+    """
+
+    structured_output: JsonValue
+    validation: ValidationResult
+    failure: Refused | None = None
+
+
+@dataclass(frozen=True)
+class AttemptCancelled:
+    """Outcome: the attempt was cancelled, after it had used and streamed this."""
+
+    duration_ms: float
+    usage: TokenUsage = NO_USAGE
+    partial: str = ""
+
+
+def usage_of(outcome: AttemptSucceeded | AttemptFailed | AttemptCancelled) -> TokenUsage:
+    """Return the tokens of an attempt."""
+    return outcome.reply.usage if isinstance(outcome, AttemptSucceeded) else outcome.usage
+
+
+@dataclass(frozen=True)
+class RaceDecided:
+    """Outcome: these branches of a gather are enough. It is recorded before the others are cancelled."""
+
+    winners: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class StopDecision:
+    """Outcome: the execution stops, on a signal or at its deadline. It is recorded before anything is cancelled."""
+
+    code: Code
+    message: str
+
+
+Outcome: TypeAlias = (
+    PlanningInputs
+    | Plan
+    | Retrieved
+    | Prepared
+    | CompactionStarted
+    | InferenceSetup
+    | AttemptSucceeded
+    | AttemptFailed
+    | ToolEnded
+    | ToolCallSuspended
+    | CallDecided
+    | NodeEnded
+    | AgentStarted
+    | AgentCallStarted
+    | TimerFired
+    | SuspensionAnswer
+    | Refused
+    | AnswerValidated
+    | AttemptCancelled
+    | RaceDecided
+    | StopDecision
+)
+
+
+@dataclass(frozen=True)
+class RecordedStep:
+    """Step of an execution with its outcome. `at` is in Unix seconds.
+
+    A replay accepts the outcome only if the fingerprint is that of the effect it asks for.
+    """
+
+    key: StepKey
+    fingerprint: str
+    outcome: Outcome
+    at: float

@@ -1,0 +1,88 @@
+"""Suspensions and their valid answers [flow seed].
+
+question, flow      any JSON: becomes the result
+approval            {"decision": "approve" | "deny", "reason"?}
+unknown_outcome     {"decision": "happened", "result"} | {"decision": "run"} | {"decision": "give_up"}
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Final, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+
+from portico.domain.contract.response import SuspensionKind
+from portico.domain.field_errors import invalid_fields, path_within
+
+
+class _Decision(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Approve(_Decision):
+    """Decision: the call may run."""
+
+    decision: Literal["approve"]
+    reason: str | None = None
+
+
+class Deny(_Decision):
+    """Decision: the call must not run; the model sees the reason."""
+
+    decision: Literal["deny"]
+    reason: str | None = None
+
+
+class Happened(_Decision):
+    """Decision: the call has run, with this result."""
+
+    decision: Literal["happened"]
+    result: JsonValue
+
+
+class RunAgain(_Decision):
+    """Decision: the call has not run and may run now."""
+
+    decision: Literal["run"]
+
+
+class GiveUp(_Decision):
+    """Decision: the outcome stays unknown; the call is not run again."""
+
+    decision: Literal["give_up"]
+
+
+ABOUT_CALLS: Final = frozenset({SuspensionKind.APPROVAL, SuspensionKind.UNKNOWN_OUTCOME})
+"""Kinds that ask about a call: whether it may run, or what has become of it."""
+UNKNOWN_OUTCOME_TEXT = "it is not known whether this call has happened"
+"""The result of a call whose outcome stays unknown."""
+ApprovalDecision = Annotated[Approve | Deny, Field(discriminator="decision")]
+UnknownOutcomeDecision = Annotated[Happened | RunAgain | GiveUp, Field(discriminator="decision")]
+APPROVAL_DECISIONS: TypeAdapter[Approve | Deny] = TypeAdapter(ApprovalDecision)
+UNKNOWN_OUTCOME_DECISIONS: TypeAdapter[Happened | RunAgain | GiveUp] = TypeAdapter(UnknownOutcomeDecision)
+_ADAPTERS: Mapping[SuspensionKind, TypeAdapter[Any]] = MappingProxyType(
+    {SuspensionKind.APPROVAL: APPROVAL_DECISIONS, SuspensionKind.UNKNOWN_OUTCOME: UNKNOWN_OUTCOME_DECISIONS}
+)
+
+
+def payload_errors(kind: SuspensionKind, payload: JsonValue) -> list[tuple[str, str]]:
+    """Return the errors of an answer to a suspension of that kind, as pairs of path and message."""
+    if kind not in _ADAPTERS:
+        return []
+    try:
+        _ADAPTERS[kind].validate_python(payload)
+    except ValidationError as error:
+        fields = invalid_fields(error.errors(include_url=False, include_input=False), path_of=path_within(payload))
+        return [(".".join(("payload", *each.path)), each.message) for each in fields]
+    return []
+
+
+def answer_text(answer: JsonValue) -> str:
+    """Return the answer to a question as the text that the model sees."""
+    return answer if isinstance(answer, str) else orjson.dumps(answer).decode()
+
+
+def denial_text(decision: Deny) -> str:
+    """Return the result of a call that was not approved."""
+    return "not approved" if decision.reason is None else f"not approved: {decision.reason}"

@@ -1,0 +1,27 @@
+"""Result of a pattern."""
+
+from dataclasses import dataclass, replace
+
+from pydantic import JsonValue
+
+from portico.domain.contract.constrained_types import ConfidenceSource
+from portico.domain.contract.final_answer import FinalAnswer
+from portico.domain.contract.response import PlanReport, ValidationResult, VoteReport
+
+
+@dataclass(frozen=True, slots=True)
+class PatternResult:
+    """Part of a response that the pattern provides. `confidence` is between 0 and 1."""
+
+    content: str | None
+    structured_output: JsonValue = None
+    validation: ValidationResult | None = None
+    confidence: float | None = None
+    confidence_source: ConfidenceSource | None = None
+    vote: VoteReport | None = None
+    plan: PlanReport | None = None
+    final_answer: FinalAnswer | None = None
+
+    def without_value(self) -> "PatternResult":
+        """Return the result without the answer."""
+        return replace(self, content=None, structured_output=None)

@@ -1,0 +1,151 @@
+"""HTTP server: the listener, and a shutdown that loses no running work.
+
+Theory of operation
+
+1. The port is bound before the service is opened, and accepts connections once the service is open.
+2. The first SIGTERM or SIGINT starts the drain at once. During the drain connections are served as before: clients
+   learn that the service is not ready, that new work is refused, and how running work ends.
+3. Then uvicorn closes the listener and waits for the remaining connections; the service closes last. All of it takes at
+   most `drain_seconds` + 2: connections that are left shortly before are not waited for.
+4. A second signal ends the process at once.
+5. SIGHUP reads the directory of skills again, if there is one; without one it ends the process, as is usual.
+6. The process raises its limit of open files to the maximum. Connections get at most half of the files, so that each
+   can have one upstream; requests on further connections are refused.
+
+The application's lifespan is entered here, because uvicorn prints a traceback for a failure at start.
+"""
+
+import asyncio
+import os
+import resource
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from types import FrameType
+
+import anyio
+import uvicorn
+from anyio.abc import TaskStatus
+from starlette.applications import Starlette
+
+from portico.domain.failures import Code, ConfigurationFailure
+from portico.settings import ServerSettings
+
+KEEP_ALIVE_SECONDS = 75
+"""Longer than the idle timeout of common load balancers, so that the balancer closes idle connections."""
+_CLOSING_SECONDS = 1.7
+_MAX_FILES = 65_536
+_RESERVED_FILES = 32
+
+
+def bind_listener(host: str, port: int, *, name: str = "server.port") -> socket.socket:
+    """Return the bound listener. Raises: ConfigurationFailure (CONFIG_INVALID), naming the setting of the port.
+
+    Its protocol is given explicitly, because asyncio sets TCP_NODELAY only on connections of explicit TCP sockets.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        reason = (error.strerror or "").lower()
+        raise ConfigurationFailure(
+            Code.CONFIG_INVALID, f"{name}: cannot listen on {host} port {port}: {reason}"
+        ) from None
+    return listener
+
+
+async def serve(
+    application: Starlette,
+    listeners: Sequence[socket.socket],
+    settings: ServerSettings,
+    *,
+    protocol: type[asyncio.Protocol],
+    announce: Callable[[], None],
+) -> None:
+    """Serve until a signal, then drain. `announce` is called once connections are accepted."""
+    config = uvicorn.Config(
+        application,
+        loop="asyncio",
+        http=protocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=_connection_limit(settings.max_in_flight),
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=1,
+    )
+    async with application.router.lifespan_context(application):
+        server = _Server(config, drain=application.state.service.drain, grace=settings.drain_seconds, announce=announce)
+        reload = application.state.service.skill_reload
+        async with anyio.create_task_group() as group:
+            if reload is not None:
+                await group.start(_reload_on_hangup, reload.run)
+            await server.serve(sockets=[*listeners])
+            group.cancel_scope.cancel()
+
+
+async def _reload_on_hangup(reload: Callable[[], Awaitable[None]], *, task_status: TaskStatus[None]) -> None:
+    """Reload on every SIGHUP until cancelled; one that comes during a reload leads to another one."""
+    with anyio.open_signal_receiver(signal.SIGHUP) as signals:
+        task_status.started()
+        async for _ in signals:
+            await reload()
+
+
+def _connection_limit(max_in_flight: int) -> int:
+    """Return the limit of open connections: two per execution, if there are enough files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
+    if soft != resource.RLIM_INFINITY and soft < files:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+    return max(1, min(2 * max_in_flight, (files - _RESERVED_FILES) // 2))
+
+
+class _Server(uvicorn.Server):
+    """uvicorn with the shutdown that the head of this file describes."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        *,
+        drain: Callable[[], Awaitable[None]],
+        grace: float,
+        announce: Callable[[], None],
+    ) -> None:
+        super().__init__(config)
+        self._drain = drain
+        self._grace = grace
+        self._announce = announce
+        self._loop = asyncio.get_running_loop()
+        self._stop_requested = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._announce()
+
+    async def main_loop(self) -> None:
+        """Run uvicorn's loop, which polls for the end ten times a second, and leave it without delay."""
+        async with anyio.create_task_group() as ticking:
+            ticking.start_soon(super().main_loop)
+            await self._stop_requested.wait()
+            ticking.cancel_scope.cancel()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop.call_later(self._grace + _CLOSING_SECONDS, self._stop_waiting)
+        await self._drain()
+        await super().shutdown(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.should_exit:
+            os._exit(128 + sig)
+        self.should_exit = True
+        self._loop.call_soon_threadsafe(self._stop_requested.set)
+
+    def _stop_waiting(self) -> None:
+        self.force_exit = True

@@ -1,0 +1,134 @@
+"""HTTP application: the routes, the middleware around them, and the service that they call."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from fastapi.telemetry import TelemetryConfig
+from starlette.middleware import Middleware
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from portico.bootstrap.service import Service, open_service
+from portico.entrypoints.http.exception_handlers import HANDLERS
+from portico.entrypoints.http.middleware import AdmissionMiddleware, CorrelationMiddleware, Listeners
+from portico.entrypoints.http.openapi import CONTRACT_VERSION, openapi_document
+from portico.entrypoints.http.routes import (
+    docs,
+    execute,
+    executions,
+    introspection,
+    memory,
+    probes,
+    quote,
+    sessions,
+    usage,
+)
+from portico.entrypoints.http.trace_front import TraceFront
+from portico.settings import Settings, is_loopback
+
+ServiceOpener = Callable[[Settings], AbstractAsyncContextManager[Service]]
+
+
+class PorticoApi(FastAPI):
+    """FastAPI with a description that adds what the routes cannot declare, and a page of it that needs no network.
+
+    While traces are exported, requests come in at its `front`.
+    """
+
+    front: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.front is None or scope["type"] != "http":
+            await super().__call__(scope, receive, send)
+        else:
+            scope["app"] = self
+            await self.front(scope, receive, send)
+
+    def openapi(self) -> dict[str, Any]:
+        if not self.openapi_schema:
+            self.openapi_schema = openapi_document(self)
+        return self.openapi_schema
+
+
+def create_app(settings: Settings, opener: ServiceOpener = open_service) -> FastAPI:
+    """Return the application of one service, which its lifespan opens and closes.
+
+    It is made for uvicorn with `http=BoundedProtocol`, and for a server that drains `app.state.service` before it
+    closes its listener.
+    """
+    return PorticoApi(
+        title="Portico",
+        version=CONTRACT_VERSION,
+        routes=_routes(),
+        middleware=[
+            Middleware(CorrelationMiddleware, new_id=_new_id),
+            Middleware(AdmissionMiddleware, new_id=_new_id, listeners=_listeners(settings)),
+        ],
+        exception_handlers=dict(HANDLERS),
+        lifespan=_lifespan(settings, opener),
+        telemetry=_no_telemetry(),
+        redirect_slashes=False,
+        docs_url=None,
+        redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
+    )
+
+
+def _listeners(settings: Settings) -> Listeners:
+    server = settings.server
+    return Listeners(settings.allowed_hosts, server.metrics_port, is_public=not is_loopback(server.metrics_host))
+
+
+def _no_telemetry() -> TelemetryConfig:
+    """Turn off FastAPI's own spans and metrics, because both are made from events."""
+    return {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
+
+
+def _routes() -> list[BaseRoute]:
+    """Return the routes of all routers, and HEAD for every GET.
+
+    `include_router` would match every request twice, once in the application and once in the router.
+    """
+    modules = (execute, quote, executions, sessions, memory, usage, introspection, probes, docs)
+    routes = [route for module in modules for route in module.router.routes]
+    gets = [route for route in routes if isinstance(route, APIRoute) and "GET" in (route.methods or ())]
+    heads = [
+        APIRoute(route.path, route.endpoint, methods=["HEAD"], dependencies=route.dependencies, include_in_schema=False)
+        for route in gets
+    ]
+    return [*routes, *heads]
+
+
+def _lifespan(settings: Settings, opener: ServiceOpener) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with opener(settings) as service:
+            app.state.service = service
+            with _front(app, service):
+                yield
+
+    return lifespan
+
+
+@contextmanager
+def _front(app: FastAPI, service: Service) -> Iterator[None]:
+    """Let requests come in at a front while traces are exported."""
+    spans = service.server_spans
+    if spans is None or not isinstance(app, PorticoApi):
+        yield
+        return
+    plain = app.middleware_stack = app.middleware_stack or app.build_middleware_stack()
+    with spans.instrumented(app) as recorded:
+        app.front = TraceFront(plain, recorded, spans.decide)
+        try:
+            yield
+        finally:
+            app.front = None
+
+
+def _new_id(scope: Scope) -> str:
+    service: Service = scope["app"].state.service
+    return service.facade.new_id()

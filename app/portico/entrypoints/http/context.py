@@ -1,0 +1,179 @@
+"""Request context: the service, the principal, the trace and the ids of one request.
+
+It is made here for every route. Routes of resources depend on `AUTHENTICATED`, so that no request is looked at further
+before its caller is known; probes do not.
+"""
+
+from asyncio import get_running_loop
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import orjson
+from fastapi import Depends, Request
+from fastapi.openapi.models import HTTPBearer
+from fastapi.security.base import SecurityBase
+from pydantic import BaseModel
+from starlette.responses import Response
+from starlette.types import Receive, Scope
+
+from portico.bootstrap.service import Service
+from portico.domain.access.api_key import ApiKey
+from portico.domain.access.principal import Principal
+from portico.domain.failures import Failure, StorageFailure
+from portico.domain.ids import RequestId, SpanId, TraceId
+from portico.entrypoints.http.correlation import Correlation, correlate, request_trace
+from portico.entrypoints.http.errors import JSON, WholeResponse
+from portico.orchestration.facade import Facade
+
+CONTEXT_KEY = "portico.context"
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """One request as its route sees it.
+
+    `received_at` is a time of the event loop's clock, and `authentication_ms` is how long it took to find the caller.
+    `request_id` is the id that the body names, under which a refusal is answered. `body_was_read` tells whether the
+    connection can be used for another request, `shows_limits` whether the response has the caller's limits, and
+    `refusal` is the failure that it was refused with.
+    """
+
+    scope: Scope
+    receive: Receive
+    service: Service
+    received_at: float
+    authentication_ms: float = 0.0
+    request_id: RequestId | None = None
+    body_was_read: bool = False
+    shows_limits: bool = False
+    refusal: Failure | None = None
+    _principal: Principal | None = None
+
+    async def authenticate(self) -> None:
+        """Find out who calls. Raises: AccessFailure; StorageFailure."""
+        if self._principal is None:
+            clock = get_running_loop().time
+            began_at = clock()
+            self._principal = await self.service.authenticator.authenticate(bearer_credentials(self.scope))
+            self.authentication_ms = (clock() - began_at) * 1000
+
+    async def is_still_permitted(self) -> bool:
+        """Return False once the caller's key was revoked, or its key or token has expired."""
+        try:
+            return await self.service.authenticator.is_current(self.principal)
+        except StorageFailure:
+            return True
+
+    @property
+    def principal(self) -> Principal:
+        """The caller. Only a route that authenticates has one."""
+        if self._principal is None:
+            raise RuntimeError("the route does not authenticate its callers")
+        return self._principal
+
+    @property
+    def principal_name(self) -> str | None:
+        """The caller for a log: the public id of its key, also of a refused one, else its tenant and user."""
+        if self._principal is None:
+            key = ApiKey.parse(bearer_credentials(self.scope) or "")
+            return None if key is None else key.key_id
+        return self._principal.key_id or f"{self._principal.tenant}/{self._principal.user}"
+
+    @property
+    def trace(self) -> tuple[TraceId | None, SpanId | None, bool | None]:
+        """The trace that an execution continues, the span above it, and the decision about it; None without one.
+
+        The span is that of the request if it is recorded, else the caller's.
+        """
+        trace = request_trace(self.scope)
+        if trace is None:
+            return None, None, None
+        return trace.trace_id, trace.span_id or trace.parent_span_id, trace.sampled
+
+    @property
+    def records_traces(self) -> bool:
+        """True if traces are exported."""
+        return self.service.server_spans is not None
+
+    @property
+    def facade(self) -> Facade:
+        """The facade of the service."""
+        return self.service.facade
+
+    def is_stopping(self) -> bool:
+        """Return True once the service takes no new work."""
+        return not self.service.readiness().ready
+
+    def correlate(self, request_id: RequestId | None = None) -> Correlation:
+        """Return the ids of a response that no execution gave."""
+        return correlate(self.scope, self.facade.new_id, request_id)
+
+    def json_response(self, body: bytes, status: int = 200, *, request_id: RequestId | None = None) -> Response:
+        """Return a response with this JSON."""
+        return WholeResponse(status, body, (JSON, *self.correlate(request_id).headers()))
+
+    def object_response(self, view: BaseModel, status: int = 200, *, request_id: RequestId | None = None) -> Response:
+        """Return a response with one object."""
+        return self.json_response(view.model_dump_json(by_alias=True).encode(), status, request_id=request_id)
+
+    def page_response(self, data: Sequence[object], following: str | int | None) -> Response:
+        """Return one page of a collection; `following` is the start of the next page, None on the last."""
+        return self.json_response(orjson.dumps({"data": data, "has_more": following is not None, "next": following}))
+
+
+def context_of(request: Request) -> RequestContext:
+    """Return the context of the request, which is made at first use."""
+    scope = request.scope
+    context: RequestContext | None = scope.get(CONTEXT_KEY)
+    if context is None:
+        service: Service = scope["app"].state.service
+        context = RequestContext(scope, request.receive, service, get_running_loop().time())
+        scope[CONTEXT_KEY] = context
+    return context
+
+
+def bearer_credentials(scope: Scope) -> str | None:
+    """Return the credentials of the Authorization header; None without one of the scheme Bearer [RFC 6750].
+
+    They are empty, and so are no valid ones, if the header is given more than once.
+    """
+    given = [value for key, value in scope["headers"] if key == b"authorization"]
+    if not given:
+        return None
+    scheme, _, credentials = given[0].decode("latin-1").partition(" ")
+    if scheme.lower() != "bearer":
+        return None
+    return credentials.strip(" ") if len(given) == 1 else ""
+
+
+_SCHEME_NAME = "bearer"
+SECURED: Mapping[str, Any] = {"security": [{_SCHEME_NAME: []}]}
+"""Description of a route that authenticates its callers without the dependency."""
+
+
+class BearerAuthentication(SecurityBase):
+    """Dependency that authenticates the caller; FastAPI describes it as the security scheme of its routes."""
+
+    def __init__(self) -> None:
+        self.model = HTTPBearer(
+            description="An API key (`ptk_…`), or a token of the configured issuer. Without authentication "
+            "(`auth.mode` is `none`) it is not needed."
+        )
+        self.scheme_name = _SCHEME_NAME
+
+    async def __call__(self, request: Request) -> RequestContext:
+        context = context_of(request)
+        await context.authenticate()
+        return context
+
+
+async def public_context(request: Request) -> RequestContext:
+    """Return the context of a request whose caller need not be known."""
+    return context_of(request)
+
+
+_authentication = BearerAuthentication()
+AUTHENTICATED: Any = Depends(_authentication)
+Context = Annotated[RequestContext, AUTHENTICATED]
+PublicContext = Annotated[RequestContext, Depends(public_context)]

@@ -1,0 +1,144 @@
+"""Responses of executions: the whole response, an event stream, or the location of the execution."""
+
+from asyncio import get_running_loop
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pydantic import TypeAdapter
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from portico.domain.access.principal import LOCAL
+from portico.domain.contract.response import SystemResponse
+from portico.domain.failures import Code, RequestFailure
+from portico.domain.lifecycle import State
+from portico.entrypoints.http.context import RequestContext
+from portico.entrypoints.http.correlation import Correlation, Header
+from portico.entrypoints.http.errors import JSON, WholeResponse, retry_headers, status_of
+from portico.entrypoints.http.exception_handlers import location_header
+from portico.entrypoints.http.negotiation import ResponseKind
+from portico.entrypoints.http.protocol import DisconnectListener
+from portico.entrypoints.http.sse import EventStreamResponse
+from portico.orchestration.facade import Accepted, CatchUpSubscription, ExecutionHandle, ExecutionView
+from portico.ports.events import Subscription
+
+PREFERENCE_APPLIED: Header = (b"preference-applied", b"respond-async")
+REPLAYED: Header = (b"idempotency-replayed", b"true")
+_RESPONSE = TypeAdapter(SystemResponse)
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionResponder:
+    """The responses to one request about an execution."""
+
+    context: RequestContext
+    kind: ResponseKind
+
+    async def respond(self, handle: ExecutionHandle, on_disconnect: Callable[[], None] | None = None) -> Response:
+        """Return the response of a running execution; `on_disconnect` is called if the client leaves before its end.
+
+        Raises: ClientDisconnect; RequestFailure (REQUEST_SHUTTING_DOWN) if another replica continues the execution.
+        """
+        if self.kind is ResponseKind.LOCATION:
+            view = await self.context.facade.executions.show(self.context.principal, handle.request_id)
+            return self.accepted(view, correlation_of(self.context, handle))
+        if handle.subscription is None:
+            return await self._whole(handle, on_disconnect)
+        return event_stream(
+            self.context, handle.subscription, correlation_of(self.context, handle), on_disconnect=on_disconnect
+        )
+
+    async def existing(self, view: ExecutionView, *extra: Header) -> Response:
+        """Return the response that an execution has already; its location if there is none."""
+        if self.kind is ResponseKind.LOCATION or view.response is None:
+            return self.accepted(view, self.correlation(view), *extra)
+        correlation = self.correlation(view)
+        with_suspensions = view.response.model_copy(update={"suspensions": view.suspensions})
+        return system_response(with_suspensions, correlation, self._server_timing(0.0), *extra)
+
+    async def stored_events(self, view: ExecutionView, *extra: Header) -> Response:
+        """Return all events of an execution that has ended or is suspended."""
+        log = await self.context.facade.executions.events(self.context.principal, view.request_id)
+        correlation = self.correlation(view)
+        return event_stream(self.context, CatchUpSubscription(log, 0, None), correlation, *extra)
+
+    def accepted(self, view: ExecutionView, correlation: Correlation, *extra: Header) -> WholeResponse:
+        """Return the location and the status of an execution."""
+        location = location_header(view.request_id)
+        headers = (JSON, *correlation.headers(), self._server_timing(0.0), location, PREFERENCE_APPLIED, *extra)
+        return WholeResponse(202, view.model_dump_json(by_alias=True).encode(), headers)
+
+    async def _whole(self, handle: ExecutionHandle, on_disconnect: Callable[[], None] | None) -> WholeResponse:
+        if await self._client_leaves(handle):
+            if on_disconnect is not None:
+                on_disconnect()
+            raise ClientDisconnect
+        response = handle.response
+        if response is not None:
+            timing = self._server_timing(handle.upstream_ms)
+            return system_response(response, correlation_of(self.context, handle), timing)
+        if not self.context.is_stopping():
+            raise RuntimeError("an execution ended without a response")
+        message = "this replica is stopping; another one continues the execution"
+        details = {"request_id": handle.request_id}
+        raise RequestFailure(Code.REQUEST_SHUTTING_DOWN, message, details, retry_after=1.0)
+
+    async def _client_leaves(self, handle: ExecutionHandle) -> bool:
+        """Wait for the end of the execution. Return True if the client leaves before."""
+        listener = DisconnectListener(self.context.scope, self.context.receive)
+        handle.add_done_callback(listener.wake)
+        return await listener.wait() and handle.response is None
+
+    def correlation(self, view: ExecutionView) -> Correlation:
+        """Return the ids of an execution that has not been started by this request, with its trace if it is known."""
+        fresh = self.context.correlate(view.request_id)
+        if view.response is None or view.response.trace_id == fresh.trace_id:
+            return fresh
+        span_id = self.context.facade.new_id().replace("-", "")[-16:]
+        return Correlation(fresh.request_id, view.response.trace_id, span_id)
+
+    def _server_timing(self, upstream_ms: float) -> Header:
+        total = (get_running_loop().time() - self.context.received_at) * 1000
+        value = f"total;dur={total:.2f}, upstream;dur={upstream_ms:.2f}, overhead;dur={max(total - upstream_ms, 0):.2f}"
+        return b"server-timing", value.encode()
+
+
+def system_response(response: SystemResponse, correlation: Correlation, *extra: Header) -> WholeResponse:
+    """Return the response as JSON, with the status of its state or of its error."""
+    error, headers = response.error, (*correlation.headers(), *extra)
+    status = 202 if response.state is State.SUSPENDED else 200
+    if error is not None:
+        status, headers = status_of(error), (*headers, *retry_headers(error))
+    return WholeResponse(status, _RESPONSE.serializer.to_json(response, by_alias=True), (JSON, *headers))
+
+
+def event_stream(
+    context: RequestContext,
+    events: Subscription,
+    correlation: Correlation,
+    *extra: Header,
+    on_disconnect: Callable[[], None] | None = None,
+) -> EventStreamResponse:
+    """Return the events as they happen; the Location header tells where they can be read again."""
+    headers = (
+        (b"content-type", b"text/event-stream"),
+        (b"cache-control", b"no-store"),
+        (b"x-accel-buffering", b"no"),
+        (b"location", b"/v1/executions/%b/events" % correlation.request_id.encode()),
+        *correlation.headers(),
+        *extra,
+    )
+    return EventStreamResponse(
+        events,
+        headers=headers,
+        is_stopping=context.is_stopping,
+        on_disconnect=on_disconnect,
+        is_permitted=None if context.principal == LOCAL else context.is_still_permitted,
+    )
+
+
+def correlation_of(context: RequestContext, started: ExecutionHandle | Accepted) -> Correlation:
+    """Return the ids of a started execution."""
+    request_id = started.view.request_id if isinstance(started, Accepted) else started.request_id
+    is_recorded = started.sampled and context.records_traces
+    return Correlation(request_id, started.trace_id, started.root_span_id, is_recorded)

@@ -1,0 +1,258 @@
+"""The events of one execution as server-sent events, on raw ASGI.
+
+Theory of operation
+
+1. A stored event is a frame of `id:`, `event:` and `data:`; a delta has no number and so no `id:`. Frames that are
+   ready together are sent together, and the frame that ends the execution also ends the response.
+2. One task does everything. It waits for the client's disconnect, and is woken by new events and by the timer that
+   breaks `SILENCE_SECONDS` without a frame. Sending to a server that has room never waits.
+3. To a server without room, or one that does not tell, sending waits for up to `SEND_SECONDS`. The connection of a
+   client that takes nothing for as long is aborted.
+4. `on_disconnect` defines what a leaving client means. A reader that is dropped because its queue overflowed, or
+   because it takes nothing, did not leave; the first gets a `retry:` line.
+5. A stream that ends without a final event, or while the service is stopping, ends with that line too.
+6. The stream of a caller whose access can end asks every `PERMISSION_SECONDS` whether it has, and ends then, without
+   that line. The execution goes on under the rights that it was admitted with.
+
+Rejected: a second task that takes from the subscription and sends, which costs as much a chunk as reading it from the
+provider; a timeout around each wait; sse-starlette and StreamingResponse, which cost a third more a chunk.
+"""
+
+from asyncio import TimerHandle, get_running_loop
+from collections.abc import Awaitable, Callable, Sequence
+
+import anyio
+import orjson
+from anyio.lowlevel import checkpoint
+from pydantic import BaseModel
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from portico.domain.journal.events import (
+    EVENT_FIELDS,
+    RESTING_EVENTS,
+    WIRE_NAMES,
+    ConstraintRepaired,
+    CorrelationContext,
+    Event,
+    InferenceStart,
+    LiveDelta,
+    LiveEvent,
+    PassEnd,
+    StepEnd,
+    StepStart,
+    StoredEvent,
+    ToolContent,
+    ToolStart,
+    ValidationEnd,
+    format_timestamp,
+)
+from portico.entrypoints.http.correlation import Header
+from portico.entrypoints.http.protocol import DisconnectListener, abort_connection, writability
+from portico.ports.events import Subscription
+
+SILENCE_SECONDS = 15.0
+SEND_SECONDS = 20.0
+PERMISSION_SECONDS = 1.0
+"""Short enough for a revocation to end a stream within 5 seconds, together with the age of a key in memory."""
+KEEP_ALIVE = b": keep-alive\n\n"
+RETRY = b"retry: 1000\n\n"
+_LIVE = b'event: %b\ndata: {"type":"%b",%b,"timestamp":"%b",%b\n\n'
+_EVENT = b'id: %d\nevent: %b\ndata: {"sequence_number":%d,"type":"%b",%b,"timestamp":"%b",%b\n\n'
+
+
+class EventStreamResponse(Response):
+    """The response to one reader of one execution. It closes the subscription."""
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        *,
+        headers: Sequence[Header],
+        is_stopping: Callable[[], bool],
+        on_disconnect: Callable[[], None] | None = None,
+        is_permitted: Callable[[], Awaitable[bool]] | None = None,
+    ) -> None:
+        """Prepare the response. `on_disconnect` is called if the client leaves before the end of the events.
+
+        `is_permitted` tells whether the client may still read; without it, nothing changes that.
+        """
+        self.status_code = 200
+        self.background = None
+        self.raw_headers = [*headers]
+        self._subscription = subscription
+        self._is_stopping = is_stopping
+        self._on_disconnect = on_disconnect
+        self._encoder = FrameEncoder()
+        self._loop = get_running_loop()
+        self._permission = None if is_permitted is None else _PermissionCheck(is_permitted)
+        self._sent_at = self._loop.time()
+        self._ended = False
+        self._silence_timer: TimerHandle | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        listener = DisconnectListener(scope, receive)
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            self._subscription.notify(listener.wake)
+            self._watch_silence(listener.wake)
+            if self._permission is not None:
+                self._permission.start(listener.wake)
+            await self._send_events(scope, listener, send)
+        finally:
+            if self._silence_timer is not None:
+                self._silence_timer.cancel()
+            if self._permission is not None:
+                self._permission.stop()
+            self._subscription.notify(None)
+            self._subscription.close()
+
+    async def _send_events(self, scope: Scope, listener: DisconnectListener, send: Send) -> None:
+        can_write, has_waited = writability(scope), True
+        while not self._ended:
+            if self._permission is not None and await self._permission.has_ended():
+                await _is_sent_in_time(send, _body(b"", more=False))
+                return
+            message = self._next_message() or self._keep_alive()
+            if message is None:
+                if await listener.wait():
+                    self._leave()
+                    return
+                has_waited = True
+                continue
+            if not has_waited:  # between the batches of a long log other tasks have their turn
+                await checkpoint()
+            if can_write():
+                await send(message)
+            elif not await _is_sent_in_time(send, message):
+                await abort_connection(scope, listener.receive)
+                return
+            self._sent_at, has_waited = self._loop.time(), False
+
+    def _next_message(self) -> Message | None:
+        items = self._subscription.take()
+        self._ended = self._subscription.ended
+        if not items and not self._ended:
+            return None
+        data = self._encoder.encode(items)
+        if self._ended and not (items and type(items[-1].event) in RESTING_EVENTS):
+            data += RETRY
+        elif self._ended and self._is_stopping():
+            data = RETRY + data
+        return _body(data, more=not self._ended)
+
+    def _keep_alive(self) -> Message | None:
+        silent = self._loop.time() >= self._sent_at + SILENCE_SECONDS
+        return _body(KEEP_ALIVE) if silent and not self._ended else None
+
+    def _watch_silence(self, wake: Callable[[], None]) -> None:
+        """Wake the task if nothing was sent for `SILENCE_SECONDS`, and look again when that may be so."""
+        now, due = self._loop.time(), self._sent_at + SILENCE_SECONDS
+        if now >= due:
+            wake()
+            due = now + SILENCE_SECONDS
+        self._silence_timer = self._loop.call_at(due, self._watch_silence, wake)
+
+    def _leave(self) -> None:
+        if self._on_disconnect is not None:
+            self._on_disconnect()
+
+
+class _PermissionCheck:
+    """Repeated check whether the client may still read; between two checks it counts as permitted."""
+
+    def __init__(self, is_permitted: Callable[[], Awaitable[bool]]) -> None:
+        self._is_permitted = is_permitted
+        self._is_due = False
+        self._loop = get_running_loop()
+        self._timer: TimerHandle | None = None
+
+    def start(self, wake: Callable[[], None]) -> None:
+        """Call `wake` whenever a check is due, until stopped."""
+        self._timer = self._loop.call_later(PERMISSION_SECONDS, self._remind, wake)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def has_ended(self) -> bool:
+        """Return True once a check that was due found that the client may no longer read."""
+        if not self._is_due:
+            return False
+        self._is_due = False
+        return not await self._is_permitted()
+
+    def _remind(self, wake: Callable[[], None]) -> None:
+        self._is_due = True
+        self.start(wake)
+        wake()
+
+
+_NO_STEP_NAME = b',"step_name":null'
+
+
+class FrameEncoder:
+    """Encoder of events into frames of the contract. Ids that consecutive events share are encoded once."""
+
+    def __init__(self) -> None:
+        self._correlation: CorrelationContext | None = None
+        self._ids = b""
+
+    def encode(self, items: Sequence[StoredEvent | LiveDelta]) -> bytes:
+        """Return the frames of these events, one after the other."""
+        return b"".join(map(self._frame, items))
+
+    def _frame(self, item: StoredEvent | LiveDelta) -> bytes:
+        if item.correlation is not self._correlation:
+            self._correlation = item.correlation
+            self._ids = orjson.dumps(item.correlation)[1:-1].removesuffix(_NO_STEP_NAME)
+        at = format_timestamp(item.at).encode()
+        if isinstance(item, LiveDelta):
+            name = item.event.type.encode()
+            return _LIVE % (name, name, self._ids, at, _live_fields(item.event))
+        name, number = item.event.type.encode(), item.sequence_number
+        return _EVENT % (number, name, number, name, self._ids, at, _event_fields(item.event))
+
+
+def _live_fields(delta: LiveEvent) -> bytes:
+    """Return the live event's own fields as the rest of an object; a field without a value is absent."""
+    if isinstance(delta, ToolContent):
+        content = {"arguments": delta.arguments} if delta.result is None else {"result": delta.result}
+        return orjson.dumps({"tool_call_id": delta.tool_call_id, **content})[1:]
+    fields: dict[str, object] = {"segment": delta.segment, "offset": delta.offset}
+    if delta.text is not None:
+        fields["text"] = delta.text
+    elif delta.reasoning is not None:
+        fields["reasoning"] = delta.reasoning
+    else:
+        fields["value"] = delta.value
+    return orjson.dumps(fields)[1:]
+
+
+def _event_fields(event: Event) -> bytes:
+    """Return the event's own fields as the rest of an object; `replica` and `pass` are absent without a value."""
+    if isinstance(event, InferenceStart | ToolStart | ConstraintRepaired | ValidationEnd) and event.replica is None:
+        return orjson.dumps({name: getattr(event, name) for name in EVENT_FIELDS[type(event)] if name != "replica"})[1:]
+    if isinstance(event, StepStart | StepEnd | PassEnd):
+        named = ((name, getattr(event, name)) for name in EVENT_FIELDS[type(event)])
+        return orjson.dumps({WIRE_NAMES.get(n, n): value for n, value in named if (n, value) != ("pass_number", None)})[
+            1:
+        ]
+    return orjson.dumps(event, default=_model_json)[1:]
+
+
+def _model_json(model: BaseModel) -> orjson.Fragment:
+    return orjson.Fragment(model.model_dump_json(by_alias=True))
+
+
+async def _is_sent_in_time(send: Send, message: Message) -> bool:
+    """Send the message; return False if the client did not take it in time."""
+    with anyio.move_on_after(SEND_SECONDS) as patience:
+        await send(message)
+    return not patience.cancelled_caught
+
+
+def _body(data: bytes, *, more: bool = True) -> Message:
+    return {"type": "http.response.body", "body": data, "more_body": more}

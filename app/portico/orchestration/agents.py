@@ -1,0 +1,84 @@
+"""The agent of a request: what the request is given by it, and the refusal of a request that would widen it."""
+
+from collections.abc import Iterator
+
+from portico.capabilities.tools.agents import AgentCatalogue
+from portico.domain.access.principal import Permissions
+from portico.domain.agents import ConfiguredAgent, RequestedAgent
+from portico.domain.contract.request import Limits, OutputContract, SystemRequest
+from portico.domain.failures import AccessFailure, Code, invalid_request
+from portico.domain.tools import reference_of
+from portico.orchestration.execution.branch_settings import merge_hints
+from portico.orchestration.execution.pattern import FieldError
+
+_NO_OUTPUT = OutputContract()
+_NARROWED_HINTS = ("max_tokens", "timeout")
+"""Hints that a request can only lower; it may replace the others."""
+
+
+def with_agent(
+    request: SystemRequest, agents: AgentCatalogue, permissions: Permissions
+) -> tuple[SystemRequest, RequestedAgent | None]:
+    """Return the request with what its agent gives it, and the agent; the request itself if it names none.
+
+    The prompt and the tools stay apart: a request's messages are the client's, and its tools are a limit at any depth.
+
+    Raises: RequestFailure (REQUEST_INVALID) naming every field that would widen the agent, and for an unknown one;
+    AccessFailure (ACCESS_DENIED).
+    """
+    if request.agent is None:
+        return request, None
+    agent = agents.get(request.agent)
+    if agent is None:
+        raise invalid_request(("agent", "must be a name from GET /v1/agents"))
+    if not permissions.allows_agent(agent.name):
+        permission = f"agent:{agent.name}"
+        raise AccessFailure(Code.ACCESS_DENIED, "the caller may not use this agent", {"permission": permission})
+    errors = [*_replaced(request, agent), *_raised(request, agent), *_other_tools(request, agent, agents)]
+    if errors:
+        raise invalid_request(*errors)
+    output = agent.output if request.output == _NO_OUTPUT else request.output
+    update = {
+        "mode": agent.mode,
+        "model": request.model if agent.model is None else agent.model,
+        "hints": merge_hints(agent.hints, request.hints),
+        "limits": _narrowed(agent.limits, request.limits),
+        "output": output,
+    }
+    return request.model_copy(update=update), _requested(agent, permissions)
+
+
+def _requested(agent: ConfiguredAgent, permissions: Permissions) -> RequestedAgent:
+    tools = tuple(tool for tool in agent.tools if permissions.allows_tool(tool))
+    left_out = tuple(f"tools.{reference_of(tool)}" for tool in agent.tools if tool not in tools)
+    return RequestedAgent(agent.system_prompt, tools, left_out, agent.skills)
+
+
+def _replaced(request: SystemRequest, agent: ConfiguredAgent) -> Iterator[FieldError]:
+    """Yield the fields that can only repeat the agent's."""
+    if "mode" in request.model_fields_set and request.mode is not agent.mode:
+        yield FieldError("mode", f"must be {agent.mode}, that of the agent, or absent")
+    if agent.model is not None and request.model not in {None, agent.model}:
+        yield FieldError("model", f"must be {agent.model}, that of the agent, or absent")
+    if agent.output != _NO_OUTPUT and request.output not in (_NO_OUTPUT, agent.output):
+        yield FieldError("output", "must be that of the agent, or absent")
+
+
+def _raised(request: SystemRequest, agent: ConfiguredAgent) -> Iterator[FieldError]:
+    """Yield the limits that are above the agent's."""
+    limits = [(f"limits.{name}", value, getattr(agent.limits, name)) for name, value in request.limits]
+    limits += [(f"hints.{name}", getattr(request.hints, name), getattr(agent.hints, name)) for name in _NARROWED_HINTS]
+    for field, value, most in limits:
+        if value is not None and most is not None and value > most:
+            yield FieldError(field, f"must be at most {most:g}, that of the agent")
+
+
+def _other_tools(request: SystemRequest, agent: ConfiguredAgent, agents: AgentCatalogue) -> Iterator[FieldError]:
+    reachable = agents.reachable(agent.tools)
+    for index, tool in enumerate(request.tools or ()):
+        if tool not in reachable:
+            yield FieldError(f"tools.{index}", "must be a tool of the agent, or of an agent that it may call")
+
+
+def _narrowed(limits: Limits, requested: Limits) -> Limits:
+    return limits.model_copy(update={name: value for name, value in requested if value is not None})

@@ -1,0 +1,89 @@
+"""Erasure: deletion of executions and sessions, of forks only if asked for, and the end of those that are live."""
+
+from collections.abc import Sequence
+
+from portico.domain.access.principal import Permission, Principal
+from portico.domain.failures import Code, RequestFailure
+from portico.domain.ids import RequestId, SessionId
+from portico.orchestration.execution.environment import Environment
+from portico.orchestration.executions import Executions
+from portico.orchestration.records import Records
+from portico.orchestration.rights import require
+from portico.orchestration.runtime.handle import LocalExecutions
+from portico.ports.storage import RecordStore
+
+
+class Erasure:
+    """Commands that delete; what belongs to another tenant or user does not exist.
+
+    Executions in memory that have just ended are stored before, so that they are found if they hold copies. One that
+    still runs in memory and goes on from what was deleted is not stored at its end.
+
+    Raises: RequestFailure (REQUEST_NOT_FOUND; REQUEST_HAS_FORKS naming the forks that hold copies of the messages),
+    StorageFailure; nothing is changed then.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        store: RecordStore,
+        executions: Executions,
+        records: Records,
+        local: LocalExecutions,
+    ) -> None:
+        self._environment = environment
+        self._store = store
+        self._executions = executions
+        self._records = records
+        self._local = local
+
+    async def delete_execution(self, principal: Principal, request_id: RequestId, *, with_forks: bool) -> bool:
+        """Delete an execution; return False if it or a fork still runs, which stops and is deleted at its end.
+
+        Raises: RequestFailure (REQUEST_SESSION_BUSY, REQUEST_RESUME_REQUIRED) if a later turn of its session is live.
+        """
+        require(principal.permissions, Permission.SEND_MESSAGES, "delete executions")
+        journal, local = self._environment.journal, self._local.find(principal.own, request_id)
+        if local is not None:
+            if journal.discard(local.execution_id):
+                local.stop("it was deleted")
+                return False
+            await journal.flush(local.execution_id)
+        stored = await self._records.stored(principal.own, request_id)
+        await journal.flushed()
+        pending = await self._store.erase_execution(stored.tenant, stored.execution_id, with_forks=with_forks)
+        journal.forget(stored.tenant, request_id)
+        return await self._end(principal, pending)
+
+    async def delete_session(self, principal: Principal, session_id: SessionId, *, with_forks: bool) -> None:
+        """Stop the executions of the session that run here, then delete it with its messages and executions."""
+        require(principal.permissions, Permission.SEND_MESSAGES, "delete sessions")
+        await self._environment.journal.flushed()
+        has_forks = not with_forks and bool(await self._store.forks_of_session(principal.own, session_id))
+        running = () if has_forks else self._local.in_session(principal.own, session_id)
+        for local in running:
+            local.stop("its session was deleted")
+        for local in running:
+            await local.handle.wait()
+        pending = await self._store.erase_session(principal.own, session_id, with_forks=with_forks)
+        if pending is None:
+            raise RequestFailure(Code.REQUEST_NOT_FOUND, "no session has this id", condition="path")
+        await self._end(principal, pending)
+
+    async def _end(self, principal: Principal, live: Sequence[RequestId]) -> bool:
+        """Cancel the executions; return True if all have ended, as those that were waiting do at once."""
+        all_ended = True
+        for request_id in live:
+            waits = self._local.find(principal.own, request_id) is None
+            try:
+                is_stopping = await self._executions.cancel(principal, request_id)
+            except RequestFailure as gone:
+                if gone.code is not Code.REQUEST_NOT_FOUND:
+                    raise
+                continue
+            local = self._local.find(principal.own, request_id)
+            if waits and local is not None:
+                await local.handle.wait()
+            else:
+                all_ended = all_ended and not is_stopping
+        return all_ended

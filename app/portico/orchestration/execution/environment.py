@@ -1,0 +1,69 @@
+"""The environment of executions: every port that effects use."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from portico.capabilities.guards.catalogue import NO_GUARDS, GuardCatalogue
+from portico.capabilities.limits.quotas import Quota, Quotas
+from portico.capabilities.limits.usage_meter import UsageMeter
+from portico.capabilities.models.breaker import ProviderHealth
+from portico.capabilities.models.catalogue import EngineCatalogue
+from portico.capabilities.prompting.registry import PromptRegistry
+from portico.capabilities.skills.library import SkillLibrary
+from portico.capabilities.tools.agents import NO_AGENTS, AgentCatalogue
+from portico.capabilities.tools.executor import ToolExecutor
+from portico.capabilities.tools.registry import ToolRegistry
+from portico.domain.journal.header import ExecutionHeader
+from portico.ports.events import EventFeed
+from portico.ports.journal import Journal
+from portico.ports.memory import MemorySearch
+from portico.ports.model import ModelCallObserver, TokenEstimator
+from portico.ports.runtime import Clock, Entropy, ThreadPool
+from portico.ports.storage import SessionStore
+from portico.ports.validation import AnswerValidator
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Ports and capabilities that an execution may use.
+
+    `concurrent_inferences` is the number of inferences of one execution that may run at the same time, and
+    `suspension_seconds` the time after which a suspension expires.
+    """
+
+    journal: Journal
+    clock: Clock
+    entropy: Entropy
+    event_feed: EventFeed
+    catalogue: EngineCatalogue
+    tool_registry: ToolRegistry
+    tool_executor: ToolExecutor
+    health: ProviderHealth
+    token_estimator: TokenEstimator
+    thread_pool: ThreadPool
+    answer_validator: AnswerValidator
+    conversations: SessionStore
+    concurrent_inferences: int
+    prompts: PromptRegistry
+    quotas: Quotas
+    usage: UsageMeter
+    agents: AgentCatalogue = NO_AGENTS
+    memory: MemorySearch | None = None
+    guards: GuardCatalogue = NO_GUARDS
+    compacts_sessions: bool = False
+    """True if turns of a session that do not fit any more are summed up."""
+    skills: SkillLibrary | None = None
+    suspension_seconds: float = 7 * 24 * 3600
+    stream_tool_content: bool = True
+    """False if event streams show no arguments and results of tool calls."""
+    call_observer: ModelCallObserver | None = None
+
+
+ChunkCheck: TypeAlias = Callable[[Environment, Sequence[str]], Awaitable[Mapping[int, str]]]
+"""Returns those of the texts of found chunks that a guard refuses, by index, with the name of the guard."""
+
+
+def quota_of(header: ExecutionHeader, environment: Environment) -> Quota | None:
+    """Return the limits under which the execution was admitted, with those that its tenant has now; None without."""
+    return environment.quotas.of(header.tenant, header.key_id, header.key_limits)

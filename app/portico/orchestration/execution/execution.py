@@ -1,0 +1,381 @@
+"""The execution: identity, history and `perform`, the only way to do anything to the world.
+
+Theory of operation
+
+1. A pattern is deterministic code. Everything it does is an effect: one attempt on one provider, one attempt at one
+   tool, one wait, one question. `perform` looks the effect up in the history first. A recorded effect is not done
+   again; its events are matched against the recorded ones, and a difference is ORCHESTRATION_REPLAY_DIVERGED.
+2. An effect that is not recorded is run: its start event is committed, it runs, and its outcome and end events are
+   committed together. `Journal.put` is synchronous, so no checkpoint lies between an outcome and its record. Events
+   between two effects are buffered until the next commit, or the end of the branch.
+3. A start without an outcome is uncertain. An idempotent effect runs again, an inference after retracting its segment.
+   A non-idempotent one suspends the execution as `unknown_outcome` until a person says what happened.
+4. The decision comes before the cancellation: `stop` records why the execution ends, then cancels its scope. Running
+   effects record that they were cancelled, and nothing begins after it. A cancellation without a decision is a
+   hand-over: nothing is recorded, and the next owner continues. Early stops and timeouts of branches work alike.
+5. There are three kinds of runs. Live: no history. Recovery: a history that is a prefix; where it ends, effects run.
+   Offline replay: the whole history and no environment; branches run in turn, and no event loop is needed.
+
+Task groups, scopes and timeouts of the orchestration occur in this file and in branches.py only. BranchSuspended and
+BranchStopped never cross a task group: `gather` turns them into values and raises them again once all branches ended.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain
+from typing import NoReturn, TypeVar
+
+import anyio
+
+from portico.capabilities.models.connections import ConnectionLimit
+from portico.capabilities.prompting.registry import PromptRegistry, default_registry
+from portico.domain.contract.messages import Message
+from portico.domain.contract.response import SystemResponse
+from portico.domain.failures import Code, Failure
+from portico.domain.journal.events import END_ANCHOR, CorrelationContext, Event, LifecycleTransition, LiveDelta
+from portico.domain.journal.header import ExecutionHeader
+from portico.domain.journal.outcomes import AttemptCancelled, RaceDecided, RecordedStep, StopDecision, SuspensionAnswer
+from portico.domain.journal.step_key import StepKey
+from portico.domain.lifecycle import Lifecycle, State
+from portico.orchestration.execution.branches import Branches, Deadline
+from portico.orchestration.execution.effect import (
+    BranchStopped,
+    Effect,
+    NonIdempotentEffect,
+    SuspensionRequest,
+    resolve,
+)
+from portico.orchestration.execution.environment import Environment, quota_of
+from portico.orchestration.execution.ledger import Ledger, budget_for
+from portico.orchestration.execution.recorder import Recorder, diverged
+from portico.ports.journal import ExecutionHistory, Journal
+from portico.ports.model import EngineProfile
+
+T = TypeVar("T")
+NON_IDEMPOTENT_GRACE_S = 4.0
+"""Seconds past the deadline in which a non-idempotent call may still finish before its outcome is uncertain."""
+
+
+class Execution:
+    """One request from INIT to its end.
+
+    Promises that nothing that is recorded is done twice, and that the record is always a prefix of what happened.
+    """
+
+    def __init__(
+        self,
+        header: ExecutionHeader,
+        *,
+        environment: Environment | None,
+        journal: Journal | None,
+        history: ExecutionHistory | None = None,
+    ) -> None:
+        clock, origin = None if environment is None else environment.clock, header.origin
+        self.header = header
+        self.lifecycle = Lifecycle(header.mode)
+        is_unlimited = header.bounds.tokens is None and header.bounds.cost is None
+        answered_by = () if is_unlimited else _final_answer_engines(header, environment)
+        self.ledger = Ledger(budget_for(header.bounds, history, answered_by), history)
+        if header.guards or history is not None:
+            self.ledger.flags.update(_flags_of(header, history))
+        self.recorder = Recorder(header.execution_id, journal, history, clock)
+        model_calls = 1 if environment is None else environment.concurrent_inferences
+        self.branches = Branches(self.recorder, self.ledger, clock, model_calls)
+        if header.salvages:
+            # Its time limit cancels what runs in any branch.
+            self.branches.cancellable_depth = 1
+        self.deadline: Deadline | None = None
+        self.response: SystemResponse | None = None
+        self.is_handed_over = False
+        self.correlation = CorrelationContext(
+            request_id=header.request_id,
+            session_id=header.request.session_id,
+            trace_id=header.trace_id,
+            span_id=header.root_span_id,
+            parent_span_id=header.parent_span_id,
+            caused_by=origin,
+        )
+        self._environment = environment
+        self._scope: anyio.CancelScope | None = None
+        self._running: dict[StepKey, Effect] = {}
+
+    @property
+    def environment(self) -> Environment:
+        """The environment of the effects. Raises: BranchStopped in an offline replay, which has none."""
+        if self._environment is None:
+            raise BranchStopped
+        return self._environment
+
+    @property
+    def prompts(self) -> PromptRegistry:
+        """The prompts in force: the shipped ones in a replay, and for records that contain their texts."""
+        environment = self._environment
+        return default_registry() if environment is None or self.header.revision < 3 else environment.prompts
+
+    @property
+    def seconds_left(self) -> float:
+        """Running time until the deadline, in seconds."""
+        return self.deadline.seconds_left if self.deadline else 0.0
+
+    @property
+    def streamed_deltas(self) -> list[LiveDelta]:
+        """Everything published so far by the effects that run."""
+        return list(chain.from_iterable(effect.streamed_deltas() for effect in self._running.values()))
+
+    async def perform(self, effect: Effect) -> RecordedStep:
+        """Return the recorded step of the effect; run it first if there is none.
+
+        Raises: BranchStopped, BranchSuspended; OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED).
+        """
+        recorder = self.recorder
+        step = recorder.step(effect.key, effect.fingerprint) if recorder.has_history else None
+        if recorder.has_history and isinstance(effect, NonIdempotentEffect) and recorder.cursor.has_started(effect.key):
+            self._mark_unsafe()
+        if step is not None:
+            return self._replay(effect, step)
+        if recorder.has_stopped and recorder.is_closed(effect.key):
+            self._refuse(effect)
+        environment = self._environment
+        if environment is None:
+            self._end_replay(effect)
+        if effect.acts and self.branches.is_withheld:
+            await self._pass_gate(effect)
+        if effect.is_instant:
+            return recorder.complete(effect, await effect.run(environment))
+        if isinstance(effect, NonIdempotentEffect):
+            if recorder.cursor.has_started(effect.key):
+                return await self._resume(effect, environment)
+            recorder.begin(effect)
+            return await self._run_once(effect, environment, 0)
+        if effect.provider is None:
+            run = partial(self._run, effect, environment)
+            may_stop_early = self.branches.cancellable_depth > 0
+        else:
+            run = partial(self._run_in_turn, effect, environment, environment.catalogue.connections[effect.provider])
+            may_stop_early = self.branches.cancellable_depth > 0 or self.branches.model_call_slots is not None
+        return await (self.branches.run_effect(effect.key, run) if may_stop_early else run())
+
+    def answer_to(self, question: SuspensionRequest, step_name: str | None) -> RecordedStep:
+        """Return the recorded answer to a question of that plan step or node, if it is of one.
+
+        Raises: BranchSuspended without an answer; BranchStopped if stopped.
+        """
+        step = self.recorder.step(question.key, question.fingerprint)
+        if step is None:
+            if self.recorder.is_closed(question.key):
+                raise BranchStopped
+            self.branches.suspend(question, step_name=step_name)
+        return step
+
+    def transition_to(self, anchor: str, state: State, reason: str) -> None:
+        """Move the lifecycle. Raises: BranchStopped once the execution was stopped; nothing is moved then."""
+        after = self.lifecycle.transition_to(state)
+        moved = LifecycleTransition(self.lifecycle.state, state, after.attempt, reason)
+        self.recorder.emit(anchor, self.correlation, moved)
+        self.lifecycle = after
+
+    def stop(self, code: Code, message: str) -> None:
+        """Record that the execution ends and why, then cancel what runs. The first decision stands."""
+        if self.response is None and self.recorder.stop_decision is None:
+            self.recorder.stop(StopDecision(code, message))
+            self._cancel()
+
+    def abandon(self, failure: Failure | None = None) -> None:
+        """Cancel what runs and record nothing of it.
+
+        The execution ends with the failure of its journal; without one its next owner continues.
+        """
+        self.is_handed_over = failure is None
+        if failure is not None:
+            self.recorder.stop(failure)
+        self._cancel()
+
+    def end(
+        self, lifecycle: Lifecycle, response: SystemResponse, *events: Event, new_messages: Sequence[Message] = ()
+    ) -> None:
+        """End this run with that response; record its last events, with the new messages of the session."""
+        self.response = response
+        if events:
+            self.recorder.record(END_ANCHOR, self.correlation, *events)
+            self.recorder.commit(new_messages=new_messages)
+        self.lifecycle = lifecycle
+
+    async def run_with_deadline(
+        self, run: Callable[[], Awaitable[T]], wait: Callable[[], Awaitable[None]] | None = None
+    ) -> T | None:
+        """Return the result, or None if it was stopped: by `stop`, or by the deadline.
+
+        An execution that is not stopped already waits first, while no running time passes.
+        """
+        clock, expire = self.environment.clock, partial(self.stop, Code.CANCELLED_TIMEOUT, "the deadline passed")
+        seconds = self.recorder.cursor.remaining_seconds(self.header.bounds.timeout)
+        self.deadline = Deadline(clock, seconds, expire)
+        with anyio.CancelScope() as self._scope:
+            if wait is not None and self.recorder.stop_decision is None:
+                await wait()
+            with self.deadline:
+                return await run()
+        return None
+
+    async def compute(self, work: Callable[[], T]) -> T:
+        """Do long work on a thread, in an offline replay right here, and return what it returns."""
+        return work() if self._environment is None else await self._environment.thread_pool.run(work)
+
+    def _cancel(self) -> None:
+        if self._scope is not None:
+            self._scope.cancel()
+
+    def _replay(self, effect: Effect, step: RecordedStep) -> RecordedStep:
+        if isinstance(effect, NonIdempotentEffect):
+            resolve(effect, self.recorder.cursor.step)
+        self.recorder.replay(effect, step)
+        if isinstance(step.outcome, AttemptCancelled):
+            raise BranchStopped
+        return step
+
+    def _refuse(self, effect: Effect) -> NoReturn:
+        """End the branch before the effect. Raises: BranchStopped."""
+        self._cancel_unfinished(effect)
+        raise BranchStopped
+
+    async def _pass_gate(self, effect: Effect) -> None:
+        """Return when the judges have passed the input. Raises: BranchStopped if they will not, or if stopped."""
+        assert self.branches.input_gate is not None  # noqa: S101 - withheld only behind a gate
+        try:
+            await self.branches.input_gate.passed()
+        except BranchStopped:
+            self._refuse(effect)
+        if self.recorder.is_closed(effect.key):
+            self._refuse(effect)
+
+    def _cancel_unfinished(self, effect: Effect) -> None:
+        """Record that an effect which an earlier run started was cancelled."""
+        recorder = self.recorder
+        if recorder.cursor.has_started(effect.key) and not recorder.is_read_only:
+            recorder.cursor.mark_matched(effect.key)
+            if isinstance(effect, NonIdempotentEffect):
+                recorder.complete(effect, effect.unknown_outcome)
+            else:
+                recorder.complete(effect, AttemptCancelled(duration_ms=0.0))
+
+    def _end_replay(self, effect: Effect) -> NoReturn:
+        """End an offline replay at an effect without an outcome, which only an uncertain one may lack."""
+        cursor = self.recorder.cursor
+        if isinstance(effect, NonIdempotentEffect) and cursor.has_started(effect.key):
+            cursor.mark_matched(effect.key)
+            self.branches.suspend(resolve(effect, cursor.step).question, effect)
+        raise diverged(effect.key, recorded=None, replayed=effect.fingerprint)
+
+    async def _run_in_turn(
+        self, effect: Effect, environment: Environment, connections: ConnectionLimit
+    ) -> RecordedStep:
+        """Start and run the model call once the execution has a slot for it and the engine a connection."""
+        slots = self.branches.model_call_slots
+        if slots is None:
+            return await self._run_on_connection(effect, environment, connections)
+        await self._wait(effect, slots.acquire())
+        try:
+            return await self._run_on_connection(effect, environment, connections)
+        finally:
+            slots.release()
+
+    async def _run_on_connection(
+        self, effect: Effect, environment: Environment, connections: ConnectionLimit
+    ) -> RecordedStep:
+        """Reserve from the limits of the caller, so that a wait for them holds no connection, then run."""
+        quota = quota_of(self.header, environment)
+        needs_reservation = quota is not None and quota.needs_reservation
+        try:
+            if quota is not None and needs_reservation:
+                await self._wait(effect, effect.reserve(environment, quota))
+            await self._wait(effect, connections.acquire(self.header.execution_id))
+            try:
+                if self.recorder.is_closed(effect.key):
+                    self._refuse(effect)
+                return await self._run(effect, environment)
+            finally:
+                connections.release()
+        finally:
+            if needs_reservation:
+                effect.settle()
+
+    async def _wait(self, effect: Effect, turn: Awaitable[None]) -> None:
+        """Wait for the turn of an effect that has not started in this run."""
+        try:
+            await turn
+        except anyio.get_cancelled_exc_class():
+            if self.recorder.is_closed(effect.key):
+                self._cancel_unfinished(effect)
+            raise
+
+    async def _run(self, effect: Effect, environment: Environment) -> RecordedStep:
+        """Start the effect and run it to its end; one that is cancelled is recorded if a decision stopped it."""
+        self.recorder.begin(effect)
+        clock = environment.clock
+        started_at = clock.monotonic()
+        self._running[effect.key] = effect
+        try:
+            outcome = await effect.run(environment)
+        except anyio.get_cancelled_exc_class():
+            if self.recorder.is_closed(effect.key):
+                self.recorder.complete(effect, effect.cancelled((clock.monotonic() - started_at) * 1000))
+            raise
+        finally:
+            del self._running[effect.key]
+        return self.recorder.complete(effect, outcome)
+
+    def _mark_unsafe(self) -> None:
+        """Note that a non-idempotent effect has started; earlier records note only those that have an outcome."""
+        self.ledger.tool_calls.has_run_unsafe |= self.header.revision > 1
+
+    async def _run_once(self, effect: NonIdempotentEffect, environment: Environment, number: int) -> RecordedStep:
+        """Run for the time of that number, counted from 0, once its start is durable; nothing interrupts it."""
+        await self._make_start_durable(effect, environment)
+        self._mark_unsafe()
+        with anyio.CancelScope(shield=True):
+            outcome = await effect.run(environment)
+        if not effect.is_uncertain(outcome):
+            return self.recorder.complete(effect, outcome)
+        if not self.recorder.is_closed(effect.key):
+            self.branches.suspend(effect.question(number), effect)
+        return self.recorder.complete(effect, effect.unknown_outcome)
+
+    async def _make_start_durable(self, effect: Effect, environment: Environment) -> None:
+        """Return when the start cannot be lost any more. Raises: BranchStopped, StorageFailure."""
+        try:
+            await environment.journal.durable(self.header.execution_id)
+        except anyio.get_cancelled_exc_class():
+            if self.recorder.is_closed(effect.key):
+                self.recorder.complete(effect, AttemptCancelled(duration_ms=0.0))
+            raise
+        if self.recorder.is_closed(effect.key):
+            self.recorder.complete(effect, AttemptCancelled(duration_ms=0.0))
+            raise BranchStopped
+
+    async def _resume(self, effect: NonIdempotentEffect, environment: Environment) -> RecordedStep:
+        """Continue an uncertain effect by the answer to its last question, or ask it."""
+        self.recorder.cursor.mark_matched(effect.key)
+        unknown = resolve(effect, self.recorder.cursor.step)
+        if unknown.outcome is not None:
+            return self.recorder.complete(effect, unknown.outcome)
+        if not unknown.may_rerun:
+            self.branches.suspend(unknown.question, effect)
+        self.recorder.record_step(unknown.rerun_key, effect.fingerprint, RaceDecided(()))
+        return await self._run_once(effect, environment, unknown.number + 1)
+
+
+def _final_answer_engines(header: ExecutionHeader, environment: Environment | None) -> Sequence[EngineProfile]:
+    """Return the engines that may write the final answer; none if the execution owes none."""
+    model = header.request.model
+    if environment is None or not header.has_reserve or not (model is None or environment.catalogue.has(model)):
+        return ()
+    return [engine.profile for engine in environment.catalogue.resolve(model)]
+
+
+def _flags_of(header: ExecutionHeader, history: ExecutionHistory | None) -> Iterator[str]:
+    """Yield the names of the guards that tripped on the request, and on answers to suspensions."""
+    verdicts = [*header.guards]
+    for step in () if history is None else history.steps.values():
+        if isinstance(step.outcome, SuspensionAnswer):
+            verdicts += step.outcome.guards
+    yield from (each.guard for each in verdicts if each.tripped)

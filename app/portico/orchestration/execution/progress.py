@@ -1,0 +1,154 @@
+"""Progress: results and conversation of a run so far; its ledger counts usage and calls."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from pydantic import JsonValue
+
+from portico.domain.contract.final_answer import PhaseEInput
+from portico.domain.contract.messages import Message
+from portico.domain.contract.response import StepStatus
+from portico.domain.failures import Code
+from portico.domain.ids import SpanId
+from portico.domain.journal.events import CorrelationContext, StepEnd
+from portico.domain.journal.outcomes import InferenceSetup, Prepared
+from portico.domain.model_call import Reply
+from portico.domain.pattern_result import PatternResult
+from portico.orchestration.execution.ledger import ToolCallState
+from portico.orchestration.execution.tool_calls.agent_call import AgentCall
+
+NO_SETUP = InferenceSetup((), ())
+
+
+class Conversation:
+    """The conversation of one branch with a model.
+
+    `turn_start` is the index of the first message behind what the branch began with. The next inference is asked the
+    `pending` messages, too, and if the last answer `was_rejected` it may ask another provider.
+    """
+
+    def __init__(self, messages: Sequence[Message] = ()) -> None:
+        self.messages = list(messages)
+        self.turn_start = 0
+        self.inherited = 0
+        """Number of the first messages that a fork has from its origin."""
+        self.last_provider = ""
+        self.was_rejected = False
+        self.pending: Sequence[Message] = ()
+        self.open_calls: Sequence[ToolCallState] = ()
+        self.setup = NO_SETUP
+        self.reply_span: SpanId | None = None
+        """Span of the attempt that gave the last reply."""
+        self.round_span: SpanId | None = None
+        """Span of the attempt whose tool round ended last, until an inference follows it."""
+        self._last_reply: Reply | None = None
+
+    @property
+    def new_messages(self) -> list[Message]:
+        """The tool rounds and the last answer that followed what the conversation began with."""
+        rounds = [each for each in self.messages[self.turn_start :] if each.role == "tool" or each.tool_calls]
+        return [*rounds, *self._last_answer()]
+
+    @property
+    def transcript(self) -> list[Message]:
+        """All messages, the last answer included."""
+        return [*self.messages, *self._last_answer()]
+
+    @property
+    def last_text(self) -> str:
+        """The text of the last answer; empty without one."""
+        return "" if self._last_reply is None else self._last_reply.text
+
+    def inherit(self, messages: Sequence[Message], prepared: Sequence[Message]) -> None:
+        """Note that a fork has those of these first messages from its origin that are of its inherited PREPARE."""
+        shared = takewhile(lambda pair: pair[0] is pair[1], zip(messages, prepared, strict=False))
+        self.inherited = len(list(shared))
+
+    def extend(self, messages: Sequence[Message]) -> list[Message]:
+        """Add the last answer, these messages and those that are pending; return what was added."""
+        is_first = not self.messages
+        added = [*self._last_answer(), *messages, *self.pending]
+        self.pending = ()
+        self.messages += added
+        if is_first:
+            self.turn_start = len(self.messages)
+        return added
+
+    def end_round(self, results: Sequence[Message]) -> None:
+        """Add the last answer with the results of its calls, which no inference follows now."""
+        self.extend(results)
+        self._last_reply = None
+
+    def answer(self, reply: Reply, provider: str, setup: InferenceSetup, calls: Sequence[ToolCallState]) -> None:
+        """Take a reply with the calls that it asks for and the tools that it was offered."""
+        self._last_reply, self.last_provider = reply, provider
+        self.setup, self.open_calls = setup, calls
+
+    def take_open_calls(self) -> Sequence[ToolCallState]:
+        """Return the calls of the last reply, which are no longer open."""
+        calls, self.open_calls = self.open_calls, ()
+        self.round_span = self.reply_span
+        return calls
+
+    def restarted(self) -> "Conversation":
+        """Return an empty conversation with the same provider."""
+        fresh = Conversation()
+        fresh.last_provider = self.last_provider
+        return fresh
+
+    def copy(self) -> "Conversation":
+        """Return the conversation as another branch continues it; open calls stay behind."""
+        copied = Conversation(self.messages)
+        copied.turn_start, copied.last_provider = self.turn_start, self.last_provider
+        copied.inherited = self.inherited
+        copied.was_rejected, copied.pending = self.was_rejected, self.pending
+        copied._last_reply = self._last_reply
+        return copied
+
+    def _last_answer(self) -> list[Message]:
+        return [] if self._last_reply is None else [self._last_reply.message(self.last_provider)]
+
+
+@dataclass(slots=True)
+class StepProgress:
+    """A plan step in progress. Its latest attempt started behind step `anchor`, at `started_at` in Unix seconds."""
+
+    step_type: str
+    correlation: CorrelationContext
+    pass_number: int | None = None
+    attempt: int = 0
+    anchor: str = ""
+    started_at: float = 0.0
+
+    def end_event(self, status: StepStatus, *, at: float, code: Code | None) -> StepEnd:
+        """Return the end of the latest attempt."""
+        duration_ms = max(0.0, at - self.started_at) * 1000
+        return StepEnd(self.step_type, self.attempt, status, duration_ms, code, self.pass_number)
+
+
+class RunProgress:
+    """Progress of one run. The pattern and the driver write it, and the response is built from it.
+
+    `partial_result` is shown if nothing better follows. `findings` returns what the pattern has found so far, by name,
+    and `phase_e_input` the state of its passes, if it runs in passes.
+    """
+
+    def __init__(self) -> None:
+        self.conversation = Conversation()
+        self.prepared: Prepared | None = None
+        self.prepared_at = 0.0
+        self.partial_result: PatternResult | None = None
+        self.findings: Callable[[], Mapping[str, JsonValue]] | None = None
+        self.phase_e_input: Callable[[], PhaseEInput] | None = None
+        self.steps: list[StepProgress] = []
+        """Plan steps that have started and not ended."""
+        self.agent_calls: list[AgentCall] = []
+        """Calls whose agents have started and not ended."""
+        self.left_out: set[str] = set()
+        """Tools of agents that were called which the principal may not use, as `tools.NAME`."""
+
+    @property
+    def prepared_messages(self) -> Sequence[Message]:
+        """The messages with which the execution began; none before PREPARE."""
+        return () if self.prepared is None else self.prepared.messages

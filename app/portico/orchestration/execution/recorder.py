@@ -1,0 +1,320 @@
+"""The recorder: matches what an execution does against its history and writes what is new to its journal."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from portico.domain.contract.messages import Message
+from portico.domain.failures import Code, Failure, OrchestrationFailure
+from portico.domain.fingerprints import digest
+from portico.domain.ids import ExecutionId
+from portico.domain.journal.events import (
+    RESUME_ANCHOR,
+    CorrelationContext,
+    Event,
+    ExecutionResumed,
+    ExecutionSuspended,
+    FlowStep,
+    InferenceStart,
+    LifecycleTransition,
+    NodeStart,
+    RetrievalStart,
+    StoredEvent,
+    ToolStart,
+    UnnumberedEvent,
+)
+from portico.domain.journal.outcomes import Outcome, RecordedStep, StopDecision, SuspensionAnswer
+from portico.domain.journal.step_key import LIMIT_KEY, ROOT, STOP_KEY, StepKey
+from portico.domain.lifecycle import SUSPENSION_EDGES, State, was_left_suspended
+from portico.orchestration.execution.effect import BranchStopped, Effect
+from portico.ports.journal import ExecutionHistory, Journal
+from portico.ports.runtime import Clock, Timeline
+
+_STATES_AT_REST = frozenset({State.INIT, State.SUSPENDED})
+StartEvent: TypeAlias = InferenceStart | ToolStart | NodeStart | RetrievalStart
+MIN_REMAINING_SECONDS = 30.0
+"""Least running time of an execution that is continued."""
+
+
+class PatternTime:
+    """Time of the outermost pattern. If step `limit` ended it, no effect begins until the pattern has ended, too."""
+
+    def __init__(self, limit: RecordedStep | None) -> None:
+        self.has_passed = limit is not None
+        self.is_over = self.has_passed
+
+    def end(self) -> None:
+        """Let no effect begin: the time has passed."""
+        self.has_passed = self.is_over = True
+
+    def reopen(self) -> None:
+        """Let effects begin that are not the pattern's, which has ended with all its branches."""
+        self.is_over = False
+
+
+class Recorder:
+    """The history of one execution and the events that are not committed yet.
+
+    Events are buffered until the next commit; commits keep their order. Without a journal, in an offline replay, every
+    new event or step is a divergence. Once the execution or a branch was stopped, no effect begins there.
+    """
+
+    def __init__(
+        self, execution_id: ExecutionId, journal: Journal | None, history: ExecutionHistory | None, clock: Clock | None
+    ) -> None:
+        self.cursor = ReplayCursor(history)
+        stop = self.cursor.step(STOP_KEY)
+        self.stop_decision = stop.outcome if stop and isinstance(stop.outcome, StopDecision) else None
+        self.failure: Failure | None = None
+        self.has_history = history is not None and bool(history.steps or history.events)
+        """False for a new execution, which has nothing to match."""
+        self._execution_id = execution_id
+        self._journal = journal
+        self._timeline = None if clock is None else Timeline(clock)
+        self._buffer: list[UnnumberedEvent] = []
+        self._cancelled: tuple[StepKey, ...] = ()
+        self._spared: tuple[StepKey, ...] = ()
+        self.has_stopped = self.stop_decision is not None
+        """True once the execution or a branch was stopped; before, `is_closed` need not be asked."""
+        self.pattern_time = PatternTime(self.cursor.step(LIMIT_KEY) if self.has_history else None)
+        self.has_stopped |= self.pattern_time.has_passed
+
+    @property
+    def is_read_only(self) -> bool:
+        """True in an offline replay."""
+        return self._journal is None
+
+    def is_closed(self, key: str = ROOT) -> bool:
+        """Return True if no effect may begin at that step; without one, if none may begin anywhere."""
+        return (
+            self.stop_decision is not None
+            or self.failure is not None
+            or self.pattern_time.is_over
+            or (bool(self._cancelled) and StepKey(key).is_within(*self._cancelled) and not self._is_spared(key))
+        )
+
+    def _is_spared(self, key: str) -> bool:
+        """Return True if effects may begin at that step all the same; without one, if they may begin anywhere."""
+        return bool(self._spared) and (key == ROOT or StepKey(key).is_within(*self._spared))
+
+    def close(self, branches: tuple[StepKey, ...], spared: tuple[StepKey, ...] = ()) -> None:
+        """Let no effect begin in these branches any more, but for those within them that are `spared`."""
+        self._cancelled += branches
+        self._spared += spared
+        self.has_stopped = True
+
+    def stop(self, reason: StopDecision | Failure) -> None:
+        """Let no effect begin any more. A decision is recorded; the failure of the journal itself is not."""
+        self.has_stopped = True
+        if isinstance(reason, Failure):
+            self.failure = reason
+            return
+        self.stop_decision = reason
+        self.record_step(STOP_KEY, digest(STOP_KEY, reason.code), reason)
+
+    def step(self, key: StepKey, fingerprint: str) -> RecordedStep | None:
+        """Return the recorded step of that key.
+
+        Raises: OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED) if the record has another fingerprint.
+        """
+        step = self.cursor.step(key)
+        if step is not None and step.fingerprint != fingerprint:
+            raise diverged(key, recorded=step.fingerprint, replayed=fingerprint)
+        return step
+
+    def emit(self, anchor: str, correlation: CorrelationContext, *events: Event) -> None:
+        """Record events behind that step. Raises: BranchStopped if any is new and no effect may begin there."""
+        new = self.cursor.match(anchor, events) if self.has_history else events
+        if new and self.has_stopped and self.is_closed(anchor):
+            raise BranchStopped
+        self._append(anchor, correlation, new)
+
+    def record(self, anchor: str, correlation: CorrelationContext, *events: Event) -> None:
+        """Record events behind that step, stopped or not."""
+        self._append(anchor, correlation, self.cursor.match(anchor, events) if self.has_history else events)
+
+    def begin(self, effect: Effect) -> None:
+        """Commit the start of the effect, or that it starts again after runs that were interrupted."""
+        interrupted = self.cursor.starts(effect.key) if self.has_history else ()
+        if interrupted:
+            self.cursor.mark_matched(effect.key)
+            self._append(effect.key, effect.correlation, effect.start_again(len(interrupted)))
+        elif effect.start_event is not None:
+            self._append(effect.key, effect.correlation, (effect.start_event,))
+        self.commit()
+
+    def complete(self, effect: Effect, outcome: Outcome) -> RecordedStep:
+        """Record the outcome with its events in one commit, and account for it."""
+        events = effect.end_events(outcome)
+        if events:
+            self._append(effect.key, effect.correlation, events)
+        step = self.record_step(effect.key, effect.fingerprint, outcome)
+        if not effect.is_instant:
+            effect.account(step)
+        return step
+
+    def replay(self, effect: Effect, step: RecordedStep) -> None:
+        """Match the events of a recorded effect, from its last start, and account for it."""
+        self.cursor.rewind_to_last_start(effect.key)
+        start = () if effect.start_event is None else (effect.start_event,)
+        self.record(effect.key, effect.correlation, *start, *effect.end_events(step.outcome))
+        if not effect.is_instant:
+            effect.account(step)
+
+    def record_step(self, key: StepKey, fingerprint: str, outcome: Outcome) -> RecordedStep:
+        """Commit the step. Raises: OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED) in an offline replay."""
+        if self._timeline is None or self._journal is None:
+            raise diverged(key, recorded=None, replayed=fingerprint)
+        step = RecordedStep(key, fingerprint, outcome, self._timeline.now())
+        self.commit(step)
+        return step
+
+    def commit(self, step: RecordedStep | None = None, new_messages: Sequence[Message] = ()) -> None:
+        """Write the buffered events and the step in one commit, with the last events the session's new messages."""
+        if self._journal is not None and (self._buffer or step is not None):
+            events, self._buffer = self._buffer, []
+            self._journal.put(self._execution_id, step, events, new_messages)
+
+    def _append(self, anchor: str, correlation: CorrelationContext, events: Sequence[Event]) -> None:
+        if events and self._journal is None:
+            raise diverged(anchor, recorded=None, replayed=events[0])
+        for event in events:
+            self._buffer.append((anchor, correlation, event))
+
+
+class ReplayCursor:
+    """The steps and events of a history, each matched once.
+
+    Suspension and resume events belong to the history, not to the pattern, so they are not matched. A step that was
+    restarted after a crash is compared from its last start.
+    """
+
+    def __init__(self, history: ExecutionHistory | None) -> None:
+        self._steps: dict[StepKey, RecordedStep] = dict(history.steps) if history else {}
+        self._events: dict[str, list[Event]] = defaultdict(list)
+        self._next: dict[str, int] = {}
+        self._read: set[str] = set()
+        self._ran_for = 0.0
+        self.ends_suspended = False
+        self.was_suspended = False
+        if history and history.events:
+            self._index(history.events)
+
+    def mark_resumed(self) -> None:
+        """Treat the history as continued: the last answer was recorded."""
+        self.ends_suspended = False
+
+    def remaining_seconds(self, seconds: float) -> float:
+        """Return what is left of that running time: at least 30 s once the execution has run."""
+        return max(MIN_REMAINING_SECONDS, seconds - self._ran_for) if self._ran_for > 0 else seconds
+
+    def step(self, key: StepKey) -> RecordedStep | None:
+        """Return the recorded step of that key."""
+        if self._steps:
+            self._read.add(key)
+        return self._steps.get(key)
+
+    def is_past(self, key: StepKey) -> bool:
+        """Return True if a step is recorded that began after that one had ended."""
+        numbered = (StepKey(each) for each in self._steps if each.replace("/", "").isdecimal())
+        return any(key.precedes(each) for each in numbered)
+
+    def answers(self) -> list[SuspensionAnswer]:
+        """Return the answers to suspensions in the order in which they were recorded."""
+        return [step.outcome for step in self._steps.values() if isinstance(step.outcome, SuspensionAnswer)]
+
+    def has_started(self, key: str) -> bool:
+        """Return True if the start of that step is recorded, with or without an outcome."""
+        return bool(self.starts(key))
+
+    def starts(self, key: str) -> Sequence[StartEvent]:
+        """Return the recorded starts of that step, one for each of its runs."""
+        return [event for event in self._events.get(key, ()) if isinstance(event, StartEvent)]
+
+    def rewind_to_last_start(self, key: str) -> None:
+        """Compare the events of that step from its last start."""
+        starts = [index for index, event in enumerate(self._events.get(key, ())) if isinstance(event, StartEvent)]
+        if starts:
+            self._next[key] = starts[-1]
+
+    def mark_matched(self, key: str) -> None:
+        """Count all recorded events of that step as matched: an interrupted run recorded them."""
+        self._next[key] = len(self._events.get(key, ()))
+
+    def match(self, anchor: str, events: Sequence[Event]) -> Sequence[Event]:
+        """Return the events that are not recorded yet.
+
+        Raises: OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED) if another event is recorded in the same place.
+        """
+        recorded = self._events.get(anchor)
+        if not recorded:
+            return events
+        position = self._next.get(anchor, 0)
+        replayed = min(len(events), len(recorded) - position)
+        for offset in range(replayed):
+            if recorded[position + offset] != events[offset]:
+                raise diverged(anchor, recorded=recorded[position + offset], replayed=events[offset])
+        self._next[anchor] = position + replayed
+        return events[replayed:]
+
+    def verify_complete(self) -> int:
+        """Return the number of recorded steps, all of which were matched with all of their events.
+
+        Raises: OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED) naming the first that was not.
+        """
+        for key, step in self._steps.items():
+            if key not in self._read:
+                raise diverged(key, recorded=step.outcome, replayed=None)
+        for anchor, events in self._events.items():
+            position = self._next.get(anchor, 0)
+            if position < len(events):
+                raise diverged(anchor, recorded=events[position], replayed=None)
+        return len(self._steps)
+
+    def _index(self, events: Sequence[StoredEvent]) -> None:
+        self._ran_for = _running_seconds(events)
+        self.was_suspended = any(isinstance(item.event, ExecutionSuspended) for item in events)
+        transitions = (item.event for item in events if isinstance(item.event, LifecycleTransition))
+        self.ends_suspended = was_left_suspended((each.from_state, each.to_state) for each in transitions)
+        for item in events:
+            if item.anchor != RESUME_ANCHOR and not _is_suspension_event(item.event):
+                self._events[item.anchor].append(item.event)
+
+
+def diverged(step: str, *, recorded: object, replayed: object) -> OrchestrationFailure:
+    """Return the failure that names the step and the kinds of both sides."""
+    return OrchestrationFailure(
+        Code.ORCHESTRATION_REPLAY_DIVERGED,
+        "the replay asked for something else than the record",
+        {"step": step, "recorded": _kind(recorded), "replayed": _kind(replayed)},
+    )
+
+
+def _kind(value: object) -> str | None:
+    return value if value is None or isinstance(value, str) else type(value).__name__
+
+
+def _is_suspension_event(event: Event) -> bool:
+    match event:
+        case ExecutionSuspended() | ExecutionResumed() | FlowStep(outcome="suspend"):
+            return True
+        case LifecycleTransition(from_state=before, to_state=after):
+            return (before, after) in SUSPENSION_EDGES
+        case _:
+            return False
+
+
+def _running_seconds(events: Sequence[StoredEvent]) -> float:
+    """Add up the time from each start to the suspension, or the last event, that follows; INIT is no running time."""
+    total, started_at, last_at = 0.0, None, 0.0
+    for item in events:
+        if (
+            started_at is None
+            and isinstance(item.event, LifecycleTransition)
+            and item.event.to_state not in _STATES_AT_REST
+        ):
+            started_at = item.at
+        if started_at is not None and isinstance(item.event, ExecutionSuspended):
+            total, started_at = total + item.at - started_at, None
+        last_at = item.at
+    return total if started_at is None else total + last_at - started_at

@@ -1,0 +1,245 @@
+"""The response of an execution, built from its ledger, its progress and how it ended."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from portico.domain.contract.constrained_types import ConfidenceSource
+from portico.domain.contract.messages import Message
+from portico.domain.contract.request import SystemRequest
+from portico.domain.contract.response import (
+    Cost,
+    Durability,
+    PlanReport,
+    ResponseMetadata,
+    StepStatus,
+    Suspension,
+    SystemError,
+    SystemResponse,
+)
+from portico.domain.failures import Cancellation, Code, Failure
+from portico.domain.journal.events import (
+    ExecutionCancelled,
+    ExecutionCompleted,
+    ExecutionFailed,
+    ExecutionSuspended,
+    TerminalEvent,
+)
+from portico.domain.journal.header import ExecutionHeader
+from portico.domain.journal.outcomes import Candidate, Prepared
+from portico.domain.lifecycle import State
+from portico.domain.model_call import Reply
+from portico.domain.pattern_result import PatternResult
+from portico.orchestration.execution.execution import Execution
+from portico.orchestration.execution.progress import RunProgress
+from portico.orchestration.execution.retrieval.sources import RetrievedTexts, coverage, retrieved_texts, sources_of
+
+
+@dataclass(frozen=True, slots=True)
+class Termination:
+    """The end of a run: a result, a failure, or, with neither, a suspension.
+
+    `conversation` are the tool rounds and the answer of the outermost conversation. `limit` is the code of the limit
+    that was reached, if the result is salvaged.
+    """
+
+    result: PatternResult | None = None
+    failure: Failure | None = None
+    conversation: Sequence[Message] = ()
+    limit: Code | None = None
+
+    @property
+    def state(self) -> State:
+        """The state that the run ends in."""
+        if isinstance(self.failure, Cancellation):
+            return State.CANCELLED
+        if self.failure is not None:
+            return State.ERROR
+        return State.SUSPENDED if self.result is None else State.COMPLETE
+
+    @property
+    def new_messages(self) -> Sequence[Message]:
+        """The messages that the run adds to its conversation; a run without a result adds none."""
+        if self.result is None or self.conversation or not self.result.content:
+            return self.conversation
+        return [Message(role="assistant", content=self.result.content)]
+
+
+def build_response(
+    execution: Execution,
+    progress: RunProgress,
+    termination: Termination,
+    suspensions: Sequence[Suspension] = (),
+) -> SystemResponse:
+    """Return the response. It shows what was done, however the run ended, but nothing before the input was judged."""
+    header, ledger, state = execution.header, execution.ledger, termination.state
+    is_withheld = execution.branches.is_withheld
+    result = None if is_withheld else termination.result or progress.partial_result
+    tool_calls = ledger.tool_calls.made()
+    retrieved = retrieved_texts(ledger, progress.prepared)
+    confidence, confidence_source = _confidence(result, retrieved)
+    return SystemResponse(
+        request_id=header.request_id,
+        session_id=header.request.session_id,
+        trace_id=header.trace_id,
+        mode=header.mode,
+        state=state,
+        content=None if is_withheld else ledger.partial_text if result is None else result.content,
+        structured_output=None if result is None else result.structured_output,
+        tool_calls_made=[] if is_withheld else tool_calls,
+        confidence=confidence,
+        confidence_source=confidence_source,
+        validation_result=None if result is None else result.validation,
+        token_usage=ledger.usage,
+        cost=Cost(amount=ledger.cost, currency=header.currency) if ledger.is_priced else None,
+        plan=None if result is None or result.plan is None else _final_plan(result.plan, state),
+        vote=None if result is None else result.vote,
+        final_answer=None if result is None else result.final_answer,
+        messages=[] if header.revision == 1 else list(termination.new_messages),
+        suspensions=list(suspensions),
+        metadata=_metadata(execution, progress, termination, retrieved),
+        error=None if termination.failure is None else SystemError.of(termination.failure),
+    )
+
+
+def minimal_failure(header: ExecutionHeader, failure: Failure) -> ExecutionFailed:
+    """Return the event of a failed execution that shows nothing of what was done."""
+    response = SystemResponse(
+        request_id=header.request_id,
+        session_id=header.request.session_id,
+        trace_id=header.trace_id,
+        mode=header.mode,
+        state=State.ERROR,
+        error=SystemError.of(failure),
+    )
+    return ExecutionFailed(response)
+
+
+def terminal_event(
+    execution: Execution, progress: RunProgress, termination: Termination
+) -> TerminalEvent | ExecutionSuspended:
+    """Return the event that carries the response of the run."""
+    state = termination.state
+    suspensions = _suspensions(execution) if state is State.SUSPENDED else []
+    response = build_response(execution, progress, termination, suspensions)
+    match state:
+        case State.COMPLETE:
+            return ExecutionCompleted(response)
+        case State.CANCELLED:
+            return ExecutionCancelled(response)
+        case State.SUSPENDED:
+            return ExecutionSuspended(tuple(suspensions), response)
+        case _:
+            return ExecutionFailed(response)
+
+
+def _final_plan(plan: PlanReport, state: State) -> PlanReport:
+    """Return the plan with its pending steps cancelled, unless the execution is suspended."""
+    if state is State.SUSPENDED or all(step.status is not StepStatus.PENDING for step in plan.steps):
+        return plan
+    steps = [
+        step.model_copy(update={"status": StepStatus.CANCELLED}) if step.status is StepStatus.PENDING else step
+        for step in plan.steps
+    ]
+    return plan.model_copy(update={"steps": steps})
+
+
+def _confidence(
+    result: PatternResult | None, retrieved: Sequence[RetrievedTexts]
+) -> tuple[float | None, ConfidenceSource | None]:
+    """Return the confidence in a result: its own, or else how well what was asked is covered by what was retrieved."""
+    if result is None or result.confidence is not None:
+        return (None, None) if result is None else (result.confidence, result.confidence_source)
+    covered = coverage(retrieved)
+    return (None, None) if covered is None else (covered, ConfidenceSource.RETRIEVAL)
+
+
+def _metadata(
+    execution: Execution, progress: RunProgress, termination: Termination, retrieved: Sequence[RetrievedTexts]
+) -> ResponseMetadata:
+    header, ledger, prepared = execution.header, execution.ledger, progress.prepared
+    last_reply, state = ledger.last_reply, termination.state
+    provider, model = ledger.last_speaker or (None, None)
+    return ResponseMetadata(
+        provider=provider,
+        model=model,
+        finish_reason="cancelled" if state is State.CANCELLED else _finish_reason(last_reply),
+        tool_rounds=len(ledger.tool_calls.rounds),
+        fallback_attempts=ledger.fallback_attempts,
+        truncated_history=prepared is not None and prepared.truncated_history,
+        left_out=_left_out(header, last_reply, progress),
+        kept_by=None if last_reply is None else last_reply[1].way,
+        durability=_durability(execution, state),
+        flags=sorted(ledger.flags),
+        sources=sources_of(retrieved),
+        client=header.request.metadata,
+    )
+
+
+def _finish_reason(last_reply: tuple[Reply, Candidate] | None) -> str | None:
+    """Return why the answer ended; a reason that only the provider knows is kept as it is."""
+    return None if last_reply is None else last_reply[0].raw_finish or last_reply[0].finish_reason
+
+
+def _left_out(header: ExecutionHeader, last_reply: tuple[Reply, Candidate] | None, progress: RunProgress) -> list[str]:
+    """Return the parts of the request that the last provider did not get, the tools that are not offered, and the
+    skills that are not in the context.
+    """
+    withheld = () if last_reply is None else (*last_reply[1].withheld, *last_reply[0].withheld)
+    parts = {*progress.left_out, *[name for name in withheld if _is_of_request(header.request, name)]}
+    if header.agent is not None:
+        parts.update(header.agent.left_out)
+    if progress.prepared is not None:
+        parts.update(_unprepared(header.request, progress.prepared))
+    return sorted(parts)
+
+
+def _unprepared(request: SystemRequest, prepared: Prepared) -> Iterator[str]:
+    """Yield what PREPARE left out."""
+    yield from (f"tools.{name}" for name in prepared.left_out)
+    if prepared.narrows(request.hints.tool_choice):
+        yield "hints.tool_choice"
+    if prepared.context is not None:
+        yield from (f"context.skills.{skill.name}" for skill in prepared.context.excluded)
+
+
+def _is_of_request(request: SystemRequest, name: str) -> bool:
+    """Return True if the request holds what was left out: a hint may be the pattern's own."""
+    kind, _, rest = name.partition(".")
+    return kind != "hints" or getattr(request.hints, rest.partition(".")[0]) is not None
+
+
+def is_journaled(execution: Execution) -> bool:
+    """Return whether another owner could continue the execution.
+
+    One in memory is journaled from its first non-idempotent call or its first suspension.
+    """
+    return (
+        execution.header.durability == "journaled"
+        or execution.ledger.tool_calls.has_run_unsafe
+        or execution.lifecycle.state is State.SUSPENDED
+        or execution.recorder.cursor.was_suspended
+    )
+
+
+def _durability(execution: Execution, state: State) -> Durability:
+    return "journaled" if state is State.SUSPENDED or is_journaled(execution) else "memory"
+
+
+def _suspensions(execution: Execution) -> list[Suspension]:
+    asked_at = datetime.fromtimestamp(execution.environment.clock.now(), UTC)
+    expires_at = asked_at + timedelta(seconds=execution.environment.suspension_seconds)
+    return [
+        Suspension(
+            suspension_id=question.key,
+            kind=question.kind,
+            tool_id=question.tool_id,
+            tool_call_id=question.tool_call_id,
+            value=question.value,
+            arguments_digest=question.arguments_digest,
+            step_name=question.step_name,
+            asked_at=asked_at,
+            expires_at=expires_at,
+        )
+        for question in execution.branches.open_questions
+    ]

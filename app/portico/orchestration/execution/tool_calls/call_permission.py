@@ -1,0 +1,184 @@
+"""Permission of tool calls: what policy decides about each, recorded, and what a person answers.
+
+Decision n of call k is recorded under `k/decision/n`. A replay reads the decisions and never decides anew. A call that
+has not run when its execution is continued is decided again; if that decision is stricter, or if the tool behind an
+open or approved question has changed, it is recorded behind the earlier one and holds. Every decision that asks has a
+question of its own, so an approval belongs to one call, its arguments, and one definition of its tool.
+"""
+
+from collections.abc import Callable
+
+from pydantic import JsonValue
+
+from portico.capabilities.tools.policy import NOT_PERMITTED
+from portico.domain.access.tool_policy import CallCircumstances, CallVerdict, ToolCaller
+from portico.domain.contract.response import SuspensionKind
+from portico.domain.failures import Code
+from portico.domain.fingerprints import digest
+from portico.domain.journal.events import CorrelationContext
+from portico.domain.journal.header import ExecutionHeader
+from portico.domain.journal.outcomes import CallDecided, Outcome, SuspensionAnswer
+from portico.domain.journal.step_key import StepKey
+from portico.domain.journal.suspensions import APPROVAL_DECISIONS, Approve, Deny, denial_text
+from portico.domain.tools import AGENT_PREFIX, OfferedTool
+from portico.orchestration.execution.branch_settings import BranchSettings
+from portico.orchestration.execution.effect import Effect, SuspensionRequest
+from portico.orchestration.execution.environment import Environment
+from portico.orchestration.execution.execution import Execution
+from portico.orchestration.execution.ledger import ToolCallState
+
+
+class CallPermissions:
+    """Permissions of the calls of one branch. Its context `is_untrusted` if it began with untrusted text."""
+
+    def __init__(self, execution: Execution, settings: BranchSettings, *, is_untrusted: bool) -> None:
+        self.settings = settings
+        """The settings of the branch."""
+        self.execution = execution
+        """The execution of the branch."""
+        self._is_untrusted = is_untrusted
+
+    async def permit(self, state: ToolCallState, offered: OfferedTool, key: StepKey) -> bool:
+        """Return True if the call may run; one that may not has its result. Raises: BranchSuspended while it waits."""
+        if not offered.decided:
+            return self._permit_undecided(state, offered, key)
+        number, decision = await self._decision(state, offered, key)
+        if decision.verdict is CallVerdict.DENY:
+            state.result, state.is_error, state.code = NOT_PERMITTED, True, Code.TOOL_EXECUTION_FAILED
+            return False
+        if decision.verdict is CallVerdict.ASK and not self._is_approved(state, _question_key(key, number)):
+            return False
+        state.granted_digest = decision.tool_digest
+        return True
+
+    def _permit_undecided(self, state: ToolCallState, offered: OfferedTool, key: StepKey) -> bool:
+        """Return True for a call that no policy decides; records from before it name those that wait for a person."""
+        state.granted_digest = offered.digest
+        barriers = (*self.settings.barriers, key.parent)
+        tool_calls, before = self.execution.ledger.tool_calls, key.parent.parent
+        has_failed = offered.unsafe and tool_calls.has_failed(state.call, before=before, barriers=barriers)
+        needs_answer = not offered.agent and (offered.approval or has_failed)
+        return not needs_answer or self._is_approved(state, key)
+
+    async def _decision(self, state: ToolCallState, offered: OfferedTool, key: StepKey) -> tuple[int, CallDecided]:
+        """Return the decision that holds, and its number."""
+        recorder, number = self.execution.recorder, 0
+        is_continued = recorder.has_history and recorder.cursor.step(key.decision(0)) is not None
+        decision = await self._record(state, offered, key, 0)
+        while is_continued and recorder.cursor.step(key.decision(number + 1)) is not None:
+            recorder.cursor.step(_question_key(key, number))  # an answer to what is no longer asked is read as well
+            number += 1
+            decision = await self._record(state, offered, key, number)
+        if is_continued and not recorder.is_read_only and not self._has_run(key):
+            latest = self._decide(self.execution.environment, state, offered)
+            if _supersedes(latest, decision):
+                recorder.cursor.step(_question_key(key, number))
+                number += 1
+                decision = await self._record(state, offered, key, number, latest)
+        return number, decision
+
+    async def _record(
+        self,
+        state: ToolCallState,
+        offered: OfferedTool,
+        key: StepKey,
+        number: int,
+        made: CallDecided | None = None,
+    ) -> CallDecided:
+        """Return the recorded decision of that number; record the one that was `made`, or make it now."""
+
+        def decide(environment: Environment) -> CallDecided:
+            decision = made or self._decide(environment, state, offered)
+            return decision if number else CallDecided(decision.verdict, offered.digest)
+
+        effect = CallDecision(state, key.decision(number), self.settings.correlation, decide)
+        outcome = (await self.execution.perform(effect)).outcome
+        assert isinstance(outcome, CallDecided)  # noqa: S101 - the only outcome of a decision
+        return outcome
+
+    def _decide(self, environment: Environment, state: ToolCallState, offered: OfferedTool) -> CallDecided:
+        """Return what policy says now. Arguments that do not fit the tool are refused without a question."""
+        registry, call, ledger = environment.tool_registry, state.call, self.execution.ledger
+        header = self.execution.header
+        about = CallCircumstances(
+            is_untrusted=self._is_untrusted or header.fork is not None or ledger.has_untrusted_text,
+            is_repeated=ledger.tool_calls.has_granted(state),
+            is_replica=self.settings.replica is not None,
+        )
+        verdict = registry.policy.decide(offered, call.arguments, caller_of(header, self.settings.correlation), about)
+        if verdict is CallVerdict.ASK and registry.violations(call.name, call.arguments):
+            verdict = CallVerdict.RUN
+        current = registry.offer_of(call.name)
+        return CallDecided(verdict, current[0].digest if current else "")
+
+    def _is_approved(self, state: ToolCallState, key: StepKey) -> bool:
+        """Return True if a person approved the call. Raises: BranchSuspended without an answer."""
+        state.mark_waiting()
+        question = question_about(SuspensionKind.APPROVAL, state, key)
+        step = self.execution.answer_to(question, self.settings.correlation.step_name)
+        assert isinstance(step.outcome, SuspensionAnswer)  # noqa: S101 - the only outcome of a question
+        state.answered_at = step.at
+        answer = APPROVAL_DECISIONS.validate_python(step.outcome.payload)
+        if isinstance(answer, Deny):
+            state.result, state.is_error, state.code = denial_text(answer), True, Code.TOOL_EXECUTION_FAILED
+        return isinstance(answer, Approve)
+
+    def _has_run(self, key: StepKey) -> bool:
+        """Return True if an attempt at the call has started."""
+        cursor, attempt = self.execution.recorder.cursor, key.child(0)
+        return cursor.has_started(attempt) or cursor.step(attempt) is not None
+
+
+class CallDecision(Effect):
+    """The effect of deciding about a tool call."""
+
+    is_instant = True
+
+    def __init__(
+        self,
+        state: ToolCallState,
+        key: StepKey,
+        correlation: CorrelationContext,
+        decide: Callable[[Environment], CallDecided],
+    ) -> None:
+        call = state.call
+        self.key = key
+        self.fingerprint = digest("decision", key, call.name, call.arguments)
+        self.correlation = correlation
+        self._call = call
+        self._decide = decide
+
+    def asked(self) -> JsonValue:
+        """Return the call."""
+        return {"id": self._call.id, "name": self._call.name, "arguments": self._call.arguments}
+
+    async def run(self, environment: Environment) -> Outcome:
+        """Decide."""
+        return self._decide(environment)
+
+
+def question_about(kind: SuspensionKind, state: ToolCallState, key: StepKey) -> SuspensionRequest:
+    """Return the question about a call, bound to its arguments."""
+    call = state.call
+    value: JsonValue = {"tool": call.name, "arguments": call.arguments}
+    arguments = digest(call.arguments)
+    return SuspensionRequest(key, kind, state.tool_id, value, tool_call_id=call.id, arguments_digest=arguments)
+
+
+def caller_of(header: ExecutionHeader, correlation: CorrelationContext | None = None) -> ToolCaller:
+    """Return the caller for whom the execution calls tools, in a nested run its agent."""
+    step = "" if correlation is None else correlation.step_name or ""
+    agent = step.removeprefix(AGENT_PREFIX) if step.startswith(AGENT_PREFIX) else header.request.agent
+    return ToolCaller(header.tenant, header.user, header.key_id, agent)
+
+
+def _question_key(key: StepKey, number: int) -> StepKey:
+    """Return the key of the question that belongs to the decision of that number about a call."""
+    return key if number == 0 else key.child(2, number)
+
+
+def _supersedes(latest: CallDecided, earlier: CallDecided) -> bool:
+    """Return True if the latest decision is stricter, or asks the same about another definition of the tool."""
+    if latest.verdict is CallVerdict.ASK is earlier.verdict:
+        return latest.tool_digest != earlier.tool_digest
+    return latest.verdict.strictness > earlier.verdict.strictness

@@ -1,0 +1,40 @@
+"""Live frames with the arguments and the result of tool calls; nothing of them is recorded."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import orjson
+from pydantic import JsonValue
+
+from portico.domain.ids import ToolCallId
+from portico.domain.journal.events import MAX_TOOL_CONTENT, CorrelationContext, ToolContent
+from portico.orchestration.execution.execution import Execution
+
+_CUT_MARK: Final = "\n[cut: the text was longer]"
+
+
+class ContentStream:
+    """Publisher of the arguments and the result of a call; without readers, or if that is switched off, of nothing."""
+
+    def __init__(self, execution: Execution, correlation: CorrelationContext) -> None:
+        environment, self._execution_id = execution.environment, execution.header.execution_id
+        has_readers = environment.stream_tool_content and environment.event_feed.has_subscribers(self._execution_id)
+        self._journal = environment.journal if has_readers else None
+        self._correlation = correlation
+
+    def show(
+        self, call_id: ToolCallId, *, arguments: Mapping[str, JsonValue] | None = None, result: str | None = None
+    ) -> None:
+        """Publish the arguments, or else the result; what is too long is cut, and marked."""
+        if self._journal is None:
+            return
+        shown: JsonValue = None
+        if arguments is not None:
+            text = orjson.dumps(arguments).decode()
+            shown = dict(arguments) if len(text) <= MAX_TOOL_CONTENT else _cut(text)
+        content = ToolContent(call_id, shown, None if result is None else _cut(result))
+        self._journal.publish_delta(self._execution_id, self._correlation, content)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_TOOL_CONTENT else f"{text[:MAX_TOOL_CONTENT]}{_CUT_MARK}"

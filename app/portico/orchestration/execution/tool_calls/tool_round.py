@@ -1,0 +1,332 @@
+"""Tool round: the tool calls of one reply, their approvals, attempts and results."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeAlias
+
+from pydantic import JsonValue
+
+from portico.capabilities.tools.policy import NOT_PERMITTED
+from portico.domain.contract.messages import ToolResult
+from portico.domain.contract.response import SuspensionKind
+from portico.domain.failures import Code
+from portico.domain.fingerprints import args_hash, digest, idempotency_key, span_id
+from portico.domain.ids import SpanId
+from portico.domain.journal.events import CorrelationContext, Event, ToolEnd, ToolStart
+from portico.domain.journal.outcomes import (
+    AttemptCancelled,
+    Outcome,
+    RecordedStep,
+    SuspensionAnswer,
+    ToolCallSuspended,
+    ToolEnded,
+)
+from portico.domain.journal.step_key import StepKey
+from portico.domain.journal.suspensions import (
+    UNKNOWN_OUTCOME_DECISIONS,
+    UNKNOWN_OUTCOME_TEXT,
+    GiveUp,
+    Happened,
+    RunAgain,
+    answer_text,
+)
+from portico.domain.tools import OfferedTool, concurrent_groups
+from portico.orchestration.execution.branch_settings import BranchSettings
+from portico.orchestration.execution.effect import BranchSuspended, Effect, NonIdempotentEffect, SuspensionRequest
+from portico.orchestration.execution.environment import Environment
+from portico.orchestration.execution.execution import NON_IDEMPOTENT_GRACE_S, Execution
+from portico.orchestration.execution.ledger import ToolCallState, call_key
+from portico.orchestration.execution.tool_calls.call_permission import CallPermissions, caller_of, question_about
+from portico.orchestration.execution.tool_calls.content_stream import ContentStream
+from portico.ports.tool import ToolContinuation
+
+_FIRST_CONTINUATION = 2
+_UNKNOWN_TOOL = "no such tool"
+_UNAVAILABLE = "the tool cannot run right now"
+_BUDGET_SPENT = "not run: the budget of the execution is spent"
+
+
+RunAgent: TypeAlias = Callable[[StepKey, ToolCallState, OfferedTool], Awaitable[float]]
+"""Runs the agent of the call of that key to its end, and returns when that was."""
+
+
+class ToolRound:
+    """All calls of one reply under one step.
+
+    One of the tools of the settings that the inference did not offer cannot run now. All questions are asked before the
+    first call runs. The approval of call i is `key/i/0`, its attempts are `key/i/0/0` and `key/i/0/1`. The question of
+    attempt a is `a/1`, and the attempts that go on after one are `key/i/0/2`, `key/i/0/3`, …. The questions about an
+    uncertain attempt a are `a/0/0`, `a/0/1`, …
+    """
+
+    def __init__(
+        self,
+        key: StepKey,
+        states: Sequence[ToolCallState],
+        *,
+        offered: Sequence[OfferedTool],
+        permissions: CallPermissions,
+        run_agent: RunAgent,
+        asked_by: SpanId | None = None,
+    ) -> None:
+        self.ended_at = 0.0
+        """When its last call ended, in Unix seconds."""
+        self._run_agent = run_agent
+        self._asked_by = asked_by
+        self._settings = permissions.settings
+        self._execution = permissions.execution
+        self._permissions = permissions
+        self._permitted: list[bool | None] = []
+        """The permission of each call; None for one that waits for a person."""
+        self._key = key
+        self._states = states
+        self._offered: Mapping[str, OfferedTool] = {tool.name: tool for tool in offered}
+        for state in states:
+            state.tool_id = permissions.settings.tool_id_prefix + state.call.name
+            offer = self._offered.get(state.call.name)
+            state.is_trusted = offer is None or offer.trusted
+
+    async def run(self, limit: int, answered: Sequence[str] = ()) -> list[ToolResult]:
+        """Return the results in call order; calls beyond the first `limit` do not run and get an error as result.
+
+        The last calls have been `answered` by the pattern, with these results.
+        """
+        count = len(self._states) - len(answered)
+        running = [state.call.name for state in self._states[: min(limit, count)]]
+        unsafe = frozenset(name for name, tool in self._offered.items() if tool.unsafe)
+        self._permitted = [await self._permission(index) for index in range(len(running))]
+        for group in concurrent_groups(running, unsafe):
+            await self._execution.branches.gather([partial(self._call, index) for index in group])
+        for state in self._states[limit:count]:
+            state.result = f"not run: only {limit} calls of one reply run"
+        for state, text in zip(self._states[count:], answered, strict=True):
+            state.result, state.is_error = text, False
+        return [self._result(state) for state in self._states]
+
+    async def _call(self, index: int) -> None:
+        state, key = self._states[index], self._key.child(index, 0)
+        offered = self._offered.get(state.call.name)
+        if self._permitted[index] is None:
+            raise BranchSuspended
+        if not self._permitted[index]:
+            self._show(state, key.child(0), arguments=state.call.arguments)
+            self._show(state, key.child(0), result=state.result)
+            return
+        if offered is not None and offered.agent:
+            self.ended_at = max(self.ended_at, await self._run_agent(self._key.child(index), state, offered))
+            return
+        number, continuation = 0, None
+        while True:
+            attempt = self._attempt(index, key.child(number), offered, continuation)
+            step = await self._execution.perform(attempt)
+            self.ended_at = max(self.ended_at, step.at)
+            match step.outcome:
+                case ToolCallSuspended(value=value, state=None):
+                    state.result = answer_text(self._ask(state, value, attempt.key))
+                    self._show(state, attempt.key, result=state.result)
+                    return
+                case ToolCallSuspended(value=value, state=str(kept)):
+                    continuation = ToolContinuation(kept, self._ask(state, value, attempt.key))
+                    number = max(_FIRST_CONTINUATION, number + 1)
+                case ToolEnded(retry=True):
+                    number = 1
+                case _:
+                    return
+
+    async def _permission(self, index: int) -> bool | None:
+        """Return the permission of the call; its question is asked before any call of the reply runs."""
+        state = self._states[index]
+        offered = self._offered.get(state.call.name)
+        if offered is None:
+            return True
+        try:
+            return await self._permissions.permit(state, offered, self._key.child(index, 0))
+        except BranchSuspended:
+            return None
+        finally:
+            self.ended_at = max(self.ended_at, state.answered_at)
+
+    def _attempt(
+        self, index: int, key: StepKey, offered: OfferedTool | None, continuation: ToolContinuation | None
+    ) -> "ToolAttempt":
+        kind = NonIdempotentToolAttempt if offered is not None and offered.unsafe else ToolAttempt
+        attempt = kind(
+            self._execution,
+            self._states[index],
+            key,
+            offered=offered,
+            settings=self._settings,
+            asked_by=self._asked_by,
+        )
+        attempt.continuation = continuation
+        return attempt
+
+    def _show(
+        self,
+        state: ToolCallState,
+        key: StepKey,
+        *,
+        arguments: Mapping[str, JsonValue] | None = None,
+        result: str | None = None,
+    ) -> None:
+        """Publish the arguments or the result of a call that no attempt publishes, unless a replay has come by here."""
+        recorder = self._execution.recorder
+        if not recorder.is_read_only and not recorder.cursor.is_past(self._key):
+            correlation = _correlation(self._execution, state, key, self._settings, self._asked_by)
+            ContentStream(self._execution, correlation).show(state.call.id, arguments=arguments, result=result)
+
+    def _ask(self, state: ToolCallState, value: JsonValue, attempt_key: StepKey) -> JsonValue:
+        """Return the answer to the tool's question. Raises: BranchSuspended until there is one."""
+        call = state.call
+        question = SuspensionRequest(
+            attempt_key.child(1), SuspensionKind.QUESTION, state.tool_id, value, tool_call_id=call.id
+        )
+        return self._answer(question)
+
+    def _answer(self, question: SuspensionRequest) -> JsonValue:
+        step = self._execution.answer_to(question, self._settings.correlation.step_name)
+        assert isinstance(step.outcome, SuspensionAnswer)  # noqa: S101 - the only outcome of a question
+        self.ended_at = max(self.ended_at, step.at)
+        return step.outcome.payload
+
+    def _result(self, state: ToolCallState) -> ToolResult:
+        offered = self._offered.get(state.call.name)
+        is_idempotent = offered is not None and offered.idempotent
+        return ToolResult(
+            state.call,
+            state.result,
+            state.is_error,
+            state.code,
+            state.attempts,
+            state.duration_ms,
+            is_idempotent,
+            state.violations,
+        )
+
+
+class ToolAttempt(Effect):
+    """One attempt at one tool call.
+
+    `offered` is None for a tool that the inference did not offer; if the settings name it, it went away, else it is
+    unknown. `asked_by` is the span of the attempt whose reply asked for the call; None if no model did.
+    """
+
+    acts = True
+
+    def __init__(
+        self,
+        execution: Execution,
+        state: ToolCallState,
+        key: StepKey,
+        *,
+        offered: OfferedTool | None,
+        settings: BranchSettings,
+        asked_by: SpanId | None,
+    ) -> None:
+        call = state.call
+        self.continuation: ToolContinuation | None = None
+        """The answered question after which the call goes on."""
+        self.key = key
+        self.fingerprint = digest("tool", key, call.name, call.arguments)
+        self.correlation = _correlation(execution, state, key, settings, asked_by)
+        arguments_hash = args_hash(execution.header.args_key, call.arguments)
+        self.start_event = ToolStart(call.name, call.id, arguments_hash, settings.replica)
+        self._execution = execution
+        self._state = state
+        self._offered = offered
+        self._is_allowed = call.name in settings.tools
+
+    def asked(self) -> JsonValue:
+        """Return the call."""
+        return {"id": self._state.call.id, "name": self._state.call.name, "arguments": self._state.call.arguments}
+
+    async def run(self, environment: Environment) -> Outcome:
+        """Run the tool once, within the time that is left; refuse it if it was not offered or the budget is spent."""
+        execution, call, key = self._execution, self._state.call, call_key(self.key)
+        stream = ContentStream(execution, self.correlation)
+        stream.show(call.id, arguments=call.arguments)
+        refusal = self._begin(environment, key)
+        if refusal is not None:
+            text, code = refusal
+            stream.show(call.id, result=text)
+            return ToolEnded(text, is_error=True, code=code, duration_ms=0.0, ran=False)
+        grace_s = NON_IDEMPOTENT_GRACE_S if self._is_unsafe else 0.0
+        ended = await environment.tool_executor.attempt(
+            call,
+            key=idempotency_key(execution.header.execution_id, key, call.id),
+            attempt=0 if self.key.is_first_attempt else 1,
+            seconds_left=execution.seconds_left + grace_s,
+            digest=self._state.granted_digest or "",
+            continuation=self.continuation,
+        )
+        if isinstance(ended, ToolEnded):
+            stream.show(call.id, result=ended.content)
+        return ended
+
+    def _begin(self, environment: Environment, key: StepKey) -> tuple[str, Code] | None:
+        """Count the call of that key as begun, and return None; or return why it does not run."""
+        execution, call = self._execution, self._state.call
+        if self._offered is None:
+            return (_UNAVAILABLE, Code.TOOL_UNAVAILABLE) if self._is_allowed else (_UNKNOWN_TOOL, Code.TOOL_NOT_FOUND)
+        policy = environment.tool_registry.policy
+        if not policy.is_empty and policy.denies(
+            call.name, call.arguments, caller_of(execution.header, self.correlation)
+        ):
+            return NOT_PERMITTED, Code.TOOL_EXECUTION_FAILED
+        budget = execution.ledger.budget
+        if budget is not None and budget.is_exhausted:
+            return _BUDGET_SPENT, Code.ORCHESTRATION_BUDGET_EXCEEDED
+        limit = execution.header.bounds.tool_calls
+        if not execution.ledger.tool_calls.begin(key, limit):
+            return f"not run: an execution makes at most {limit} tool calls", Code.ORCHESTRATION_ITERATION_LIMIT
+        return None
+
+    @property
+    def _is_unsafe(self) -> bool:
+        return self._offered is not None and self._offered.unsafe
+
+    def end_events(self, outcome: Outcome) -> tuple[Event, ...]:
+        """Return the end of the attempt."""
+        assert isinstance(outcome, ToolEnded | ToolCallSuspended | AttemptCancelled)  # noqa: S101 - of an attempt
+        call = self._state.call
+        code = Code.CANCELLED_SIGNAL if isinstance(outcome, AttemptCancelled) else getattr(outcome, "code", None)
+        return (ToolEnd(call.name, call.id, outcome.duration_ms, success=code is None, error_code=code),)
+
+    def account(self, step: RecordedStep) -> None:
+        """Add the attempt to the ledger."""
+        self._execution.ledger.record_tool_attempt(step, self._state, is_unsafe=self._is_unsafe)
+
+
+class NonIdempotentToolAttempt(ToolAttempt, NonIdempotentEffect):
+    """An attempt at a call that must not happen twice: if it did not end here, only a person knows whether it has."""
+
+    unknown_outcome = ToolEnded(UNKNOWN_OUTCOME_TEXT, is_error=True, code=Code.TOOL_OUTCOME_UNKNOWN, duration_ms=0.0)
+
+    def is_uncertain(self, outcome: Outcome) -> bool:
+        """Return True after a timeout and after a connection that was lost."""
+        return isinstance(outcome, ToolEnded) and outcome.code in {Code.TOOL_TIMEOUT, Code.TOOL_OUTCOME_UNKNOWN}
+
+    def question(self, number: int) -> SuspensionRequest:
+        """Return the question whether the call has happened."""
+        key = self.key.child(0, number)
+        return question_about(SuspensionKind.UNKNOWN_OUTCOME, self._state, key)
+
+    def outcome_from_answer(self, payload: JsonValue) -> Outcome | None:
+        """Return the outcome that the person decided; None to run the call once more."""
+        match UNKNOWN_OUTCOME_DECISIONS.validate_python(payload):
+            case Happened(result=result):
+                return ToolEnded(answer_text(result), is_error=False, code=None, duration_ms=0.0)
+            case RunAgain():
+                return None
+            case GiveUp():
+                return self.unknown_outcome
+
+
+def _correlation(
+    execution: Execution, state: ToolCallState, key: StepKey, settings: BranchSettings, asked_by: SpanId | None
+) -> CorrelationContext:
+    """Return the correlation of the attempt of that key at a call."""
+    span = span_id(execution.header.execution_id, key)
+    if asked_by is None:
+        return settings.correlation.child(span, caused_by=state.call.id)
+    return settings.correlation.caused(span, asked_by)

@@ -1,0 +1,478 @@
+"""Existing executions: those that run here, wait for an answer, or have ended."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from portico.domain.access.principal import AccessScope, Permission, Principal
+from portico.domain.contract.response import Cost, Suspension, SystemError, SystemResponse
+from portico.domain.failures import TAXONOMY, AccessFailure, Code, RequestFailure, StorageFailure, failure
+from portico.domain.ids import ExecutionId, RequestId, SessionId, SuspensionId, TenantId
+from portico.domain.journal.events import RESUME_ANCHOR, ExecutionResumed, GuardEnd, StoredEvent, UnnumberedEvent
+from portico.domain.journal.header import ExecutionHeader
+from portico.domain.journal.outcomes import RecordedStep
+from portico.domain.journal.status import ExecutionStatus
+from portico.domain.journal.suspensions import ABOUT_CALLS
+from portico.domain.lifecycle import TERMINAL, Mode, State
+from portico.orchestration.execution.environment import Environment
+from portico.orchestration.guards import check_answer
+from portico.orchestration.redaction import (
+    RedactedSubscription,
+    redact_handle,
+    redacted_events,
+    redacted_response,
+    redacted_suspensions,
+    sees_all,
+)
+from portico.orchestration.rights import require
+from portico.orchestration.runtime.agent_trace import AgentTrace, agent_trace
+from portico.orchestration.runtime.driver import pattern_for, require_current_version
+from portico.orchestration.runtime.fork import whole_request
+from portico.orchestration.runtime.handle import CANCELLED_BY_CLIENT, ExecutionHandle
+from portico.orchestration.runtime.launcher import Launcher
+from portico.orchestration.runtime.lookup import no_such_execution, stored_execution
+from portico.orchestration.runtime.recovery import Recovery
+from portico.orchestration.runtime.replay import OfflineReplayer, ReplayReport, require_at_rest
+from portico.orchestration.runtime.resume import answer_step, select_suspension, status_of
+from portico.orchestration.runtime.subscription import CatchUpSubscription
+from portico.ports.events import EventTailer, Subscription
+from portico.ports.journal import ExecutionHistory
+from portico.ports.storage import AnswerReceipt, ExecutionFilter, ExecutionStore, StoredExecution
+
+EVENTS_PER_PAGE = 1_000
+
+
+class ExecutionFacts(BaseModel):
+    """An execution and its status, without its response."""
+
+    request_id: RequestId = Field(description="The request's id.")
+    session_id: SessionId | None = Field(description="The session's id.")
+    mode: Mode = Field(description="The mode, which selects the pattern.")
+    agent: str | None = Field(description="The agent that the request names.")
+    state: State = Field(description="The state of its lifecycle.")
+    created_at: datetime = Field(description="The time at which it was accepted.")
+    started_at: datetime | None = Field(description="The time at which it began to run; null before.")
+    entered_at: datetime = Field(description="The time at which it entered its state.")
+    attempt: int = Field(description="Attempts at a valid answer, the current one included.")
+    provider: str | None = Field(description="The engine that was asked last; null before the first inference.")
+    model: str | None = Field(description="The model that was asked last, as it is configured.")
+    total_steps: int = Field(
+        description="Plan steps that have ended, waves of a flow in which a node has, or else rounds: inferences at "
+        "the top level."
+    )
+    last_step: str | None = Field(
+        description="Name of the plan step, or key of the flow's node, that ended last, or else `round N`."
+    )
+    fork_points: int | None = Field(
+        description="Highest `from_step` of a fork besides `end`; null if it is not known any more."
+    )
+    last_error: SystemError | None = Field(description="The most recent error; it may have been recovered from.")
+    suspensions: list[Suspension] = Field(description="Open suspensions.")
+
+
+class ExecutionView(ExecutionFacts):
+    """An execution and its status."""
+
+    response: SystemResponse | None = Field(description="The response; null until there is one.")
+
+
+class ExecutionSummary(ExecutionFacts):
+    """An execution and its status in brief, with figures instead of its response."""
+
+    tokens: int | None = Field(description="Input and output tokens together; null until there is a response.")
+    cost: Cost | None = Field(description="Cost of the tokens, if prices are configured.")
+    duration: float | None = Field(description="Seconds from its start to its end; null until it has ended.")
+
+
+class ResumeRequest(BaseModel):
+    """An answer to one open suspension."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    tool_id: str = Field(min_length=1, max_length=256, description="The tool that waits for the answer.")
+    payload: JsonValue = Field(description="The answer.")
+    suspension_id: SuspensionId | None = Field(
+        None, max_length=256, description="The suspension; needed if the tool has more than one."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionPage:
+    """A page of executions, newest first; `next` is the cursor of the following page, None on the last."""
+
+    executions: list[ExecutionView]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerAccepted:
+    """The answer to a suspension of another user's execution was accepted; the execution itself is not shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeAccepted:
+    """The answer was accepted, but the execution was not started: other suspensions are still open.
+
+    If events were asked for, `events` are those from that answer to its end or its next suspension.
+    """
+
+    view: ExecutionView
+    events: Subscription | None
+
+
+class Executions:
+    """Queries and commands for executions, by principal and request id.
+
+    Those of another tenant or user do not exist; a principal that may view its tenant also reads those of other users.
+
+    Raises: RequestFailure (REQUEST_NOT_FOUND), StorageFailure, in every method that names one.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        store: ExecutionStore,
+        *,
+        launcher: Launcher,
+        recovery: Recovery,
+        event_tailer: EventTailer,
+        self_approval: bool = True,
+    ) -> None:
+        self._environment = environment
+        self._store = store
+        self._launcher = launcher
+        self._recovery = recovery
+        self._replayer = OfflineReplayer(launcher.patterns)
+        self._event_tailer = event_tailer
+        self._self_approval = self_approval
+
+    async def show(self, principal: Principal, request_id: RequestId) -> ExecutionView:
+        """Return the execution with its status."""
+        history = await self._running_history(principal.readable, request_id)
+        if history is not None:
+            return _shown(_view(history.header, status_of(history), []), principal)
+        stored = await self._stored(principal.readable, request_id)
+        return _shown(_view(stored, await self._status(stored), await self._open_suspensions(stored)), principal)
+
+    async def require(self, scope: AccessScope, request_id: RequestId) -> None:
+        """Raise RequestFailure (REQUEST_NOT_FOUND) if there is no such execution in the scope."""
+        if self._launcher.local.find(scope, request_id) is None:
+            await self._stored(scope, request_id)
+
+    async def page(
+        self, principal: Principal, selected: ExecutionFilter, *, after: str | None, limit: int
+    ) -> ExecutionPage:
+        """Return a page of executions."""
+        page = await self._store.executions(principal.readable, selected, after=after, limit=limit)
+        views = [_view(each, await self._status(each), await self._open_suspensions(each)) for each in page.items]
+        return ExecutionPage([_shown(view, principal) for view in views], page.next)
+
+    async def read(self, principal: Principal, request_id: RequestId, *, after: int = 0) -> Subscription:
+        """Return a subscription to the events after that number, across suspensions, until the execution ends.
+
+        It has `ended` already if no events are left. While the service is stopping, a subscription to an execution that
+        does not run here ends after the stored events.
+        """
+        subscription = await self._subscription(principal, request_id, after)
+        return subscription if sees_all(principal) else RedactedSubscription(subscription)
+
+    async def _subscription(self, principal: Principal, request_id: RequestId, after: int) -> Subscription:
+        local = self._launcher.local.find(principal.readable, request_id)
+        if local is not None:
+            live = self._environment.event_feed.subscribe(local.execution_id, past_suspension=True)
+            deltas = local.streamed_deltas()
+            history = await self._environment.journal.load(local.execution_id)
+            if history is not None:
+                committed = [item for item in history.events if item.sequence_number > after]
+                return CatchUpSubscription([*committed, *deltas], after, live)
+            live.close()
+        stored = await self._stored(principal.readable, request_id)
+        if stored.status.ended or self._launcher.is_draining:
+            return CatchUpSubscription(await self._events(stored.tenant, stored.execution_id, after), after, None)
+        return self._event_tailer.tail(stored, after)
+
+    async def events(self, principal: Principal, request_id: RequestId) -> list[StoredEvent]:
+        """Return all stored events."""
+        stored = await self._stored(principal.readable, request_id)
+        events = await self._events(stored.tenant, stored.execution_id, 0)
+        return events if sees_all(principal) else redacted_events(events)
+
+    async def trace(self, principal: Principal, request_id: RequestId) -> AgentTrace:
+        """Return the trace that the events so far add up to.
+
+        Raises: RequestFailure (REQUEST_NOT_FOUND) if the events were deleted, (REQUEST_IN_PROGRESS) before the first.
+        """
+        history = await self._running_history(principal.readable, request_id)
+        if history is not None and history.events:
+            return agent_trace(history.events, history.header.request.agent, history.steps.values())
+        stored = await self._stored(principal.readable, request_id)
+        events = await self._events(stored.tenant, stored.execution_id, 0)
+        if events:
+            return agent_trace(events, stored.agent, await self._steps(stored))
+        if stored.status.ended:
+            raise RequestFailure(Code.REQUEST_NOT_FOUND, "the execution's events were deleted", condition="path")
+        raise RequestFailure(Code.REQUEST_IN_PROGRESS, "the execution has no events yet", retry_after=1.0)
+
+    async def cancel(self, principal: Principal, request_id: RequestId) -> bool:
+        """Cancel the execution, whether it runs or waits, and return once that cannot be lost.
+
+        Return False if it has ended already.
+        """
+        while True:
+            local = self._launcher.local.find(principal.own, request_id)
+            if local is not None:
+                require(principal.permissions, Permission.SEND_MESSAGES, "cancel executions")
+                is_running = local.handle.response is None
+                local.handle.cancel()
+                await self._environment.journal.flush(local.execution_id)
+                if not local.handle.is_suspended:
+                    return is_running
+                await local.handle.wait()
+            stored = await self._stored(principal.own, request_id)
+            require(principal.permissions, Permission.SEND_MESSAGES, "cancel executions")
+            if stored.status.ended:
+                return False
+            if stored.owner is not None:
+                await self._store.request_cancel(stored.tenant, stored.execution_id)
+                return True
+            if await self._recovery.end_unowned(stored, CANCELLED_BY_CLIENT):
+                return True
+
+    async def require_answerable(self, principal: Principal, request_id: RequestId) -> None:
+        """Raise RequestFailure (REQUEST_NOT_FOUND) if the principal has no such execution and may not decide on it."""
+        if self._launcher.local.find(principal.own, request_id) is None:
+            await self._answerable(principal, request_id)
+
+    async def resume(
+        self, principal: Principal, request_id: RequestId, answer: ResumeRequest, *, subscribe: bool
+    ) -> ExecutionHandle | ResumeAccepted | AnswerAccepted:
+        """Record the answer to one open suspension; after the last answer the execution continues here.
+
+        The history is read once and replayed before the answer is recorded, since an answer is taken once: it must not
+        be lost to a journal that diverges. The answer to the last suspension claims the execution. It runs under the
+        rights of its header.
+
+        Raises: RequestFailure (REQUEST_RESUME_UNEXPECTED, REQUEST_RESUME_MISMATCH, REQUEST_INVALID,
+        REQUEST_SHUTTING_DOWN); ValidationFailure (VALIDATION_INPUT_REFUSED); AccessFailure (ACCESS_DENIED);
+        StorageFailure (STORAGE_SNAPSHOT_INVALID) if today's pattern diverges from the journal. Nothing is changed then.
+        """
+        if self._launcher.local.find(principal.own, request_id) is not None:
+            raise RequestFailure(Code.REQUEST_RESUME_UNEXPECTED, "the execution is not suspended")
+        self._launcher.require_accepting()
+        stored, suspensions = await self._answerable(principal, request_id)
+        suspension = select_suspension(suspensions, answer.tool_id, answer.suspension_id)
+        self._require_right_to_answer(principal, stored, suspension)
+        history = await self._history(stored)
+        require_current_version(history.header, self._launcher.patterns)
+        pattern, request = pattern_for(history.header, self._launcher.patterns), whole_request(history.header)
+        guards = await check_answer(self._environment, pattern, request, answer.payload)
+        step = answer_step(
+            suspension,
+            answer.payload,
+            at=self._environment.clock.now(),
+            errors=pattern.answer_errors(history.header.request, suspension, answer.payload),
+            guards=guards,
+        )
+        await self._verify_replayable(history)
+        resumed = ExecutionResumed(suspension.suspension_id, suspension.kind, suspension.tool_id, principal.user)
+        correlation = history.events[0].correlation
+        events: list[UnnumberedEvent] = [
+            (RESUME_ANCHOR, correlation, GuardEnd(each.guard, each.action, each.tripped)) for each in guards
+        ]
+        events.append((RESUME_ANCHOR, correlation, resumed))
+        receipt = await self._store.answer(
+            stored.tenant, stored.execution_id, suspension.suspension_id, step, events, claim=True
+        )
+        is_own = stored.user == principal.user
+        if receipt.open_suspensions and is_own:
+            return await self._accepted(principal, stored, subscribe=subscribe)
+        if not receipt.open_suspensions:
+            history = await self._answered(stored, history, step, receipt)
+            handle = self._launcher.start(history, claimed=True, subscribe=subscribe and is_own)
+            if is_own:
+                return handle if sees_all(principal) else redact_handle(handle)
+        return AnswerAccepted()
+
+    async def _answerable(
+        self, principal: Principal, request_id: RequestId
+    ) -> tuple[StoredExecution, Sequence[Suspension]]:
+        """Return the execution and the suspensions of it that the principal may see.
+
+        They are all of its own; of another user those about calls, if it may approve. Raises: RequestFailure
+        (REQUEST_NOT_FOUND) without such an execution, or without such a suspension of another user.
+        """
+        scope = AccessScope(principal.tenant) if principal.permissions.allows(Permission.APPROVE) else principal.own
+        stored = await self._stored(scope, request_id)
+        suspensions = await self._open_suspensions(stored)
+        if stored.user == principal.user:
+            return stored, suspensions
+        about_calls = [each for each in suspensions if each.kind in ABOUT_CALLS]
+        if not about_calls:
+            raise no_such_execution()
+        return stored, about_calls
+
+    def _require_right_to_answer(self, principal: Principal, stored: StoredExecution, suspension: Suspension) -> None:
+        """Raise AccessFailure (ACCESS_DENIED) if the principal may not answer the suspension."""
+        if suspension.kind not in ABOUT_CALLS:
+            require(principal.permissions, Permission.SEND_MESSAGES, "answer questions")
+            return
+        require(principal.permissions, Permission.APPROVE, "decide about calls")
+        if stored.user == principal.user and not self._self_approval:
+            message = "another user must decide: policy.self_approval is false"
+            raise AccessFailure(Code.ACCESS_DENIED, message)
+
+    async def replay(self, principal: Principal, request_id: RequestId) -> ReplayReport:
+        """Replay the execution offline. Raises: as `load_at_rest`."""
+        history = await self.load_at_rest(principal.readable, request_id)
+        return await self._environment.thread_pool.run(partial(self._replayer.replay, history))
+
+    async def load_at_rest(self, scope: AccessScope, request_id: RequestId) -> ExecutionHistory:
+        """Return the history of an execution that has ended or is suspended.
+
+        Raises: RequestFailure (REQUEST_IN_PROGRESS) while it runs; StorageFailure (STORAGE_SNAPSHOT_INVALID) if its
+        pattern has another version by now.
+        """
+        stored = await self._stored(scope, request_id)
+        require_at_rest(stored)
+        history = await self._history(stored)
+        require_current_version(history.header, self._launcher.patterns)
+        return history
+
+    async def _answered(
+        self, stored: StoredExecution, history: ExecutionHistory, step: RecordedStep, receipt: AnswerReceipt
+    ) -> ExecutionHistory:
+        """Return the claimed history with its last answer; read it again only if another answer came in between."""
+        if receipt.commit_count != history.commit_count + 1:
+            return replace(await self._history(stored), epoch=receipt.epoch)
+        return replace(
+            history,
+            steps={**history.steps, step.key: step},
+            events=[*history.events, *receipt.events],
+            commit_count=receipt.commit_count,
+            epoch=receipt.epoch,
+        )
+
+    async def _accepted(self, principal: Principal, stored: StoredExecution, *, subscribe: bool) -> ResumeAccepted:
+        view = await self.show(principal, stored.request_id)
+        after = stored.last_sequence_number
+        events = self._event_tailer.tail(stored, after, past_suspension=False) if subscribe else None
+        if events is not None and not sees_all(principal):
+            events = RedactedSubscription(events)
+        return ResumeAccepted(view, events)
+
+    async def _verify_replayable(self, history: ExecutionHistory) -> None:
+        if not (await self._environment.thread_pool.run(partial(self._replayer.replay, history))).identical:
+            raise StorageFailure(
+                Code.STORAGE_SNAPSHOT_INVALID, "the journal differs from what its pattern does in this version"
+            )
+
+    async def _running_history(self, scope: AccessScope, request_id: RequestId) -> ExecutionHistory | None:
+        """Return the history of an execution that runs here; None if it does not."""
+        local = self._launcher.local.find(scope, request_id)
+        return None if local is None else await self._environment.journal.load(local.execution_id)
+
+    async def _stored(self, scope: AccessScope, request_id: RequestId) -> StoredExecution:
+        return await stored_execution(self._store, self._environment.journal, scope, request_id)
+
+    async def _status(self, stored: StoredExecution) -> ExecutionStatus:
+        """Return the status. An earlier version stored another one; it is folded again if the history is readable."""
+        if stored.status.fork_points is not None:
+            return stored.status
+        try:
+            history = await self._store.load(stored.tenant, stored.execution_id)
+        except StorageFailure as unreadable:
+            if unreadable.code is not Code.STORAGE_SNAPSHOT_INVALID:
+                raise
+            return stored.status
+        return stored.status if history is None else status_of(history)
+
+    async def _open_suspensions(self, stored: StoredExecution) -> Sequence[Suspension]:
+        if stored.status.state is not State.SUSPENDED:
+            return ()
+        return await self._store.suspensions_of(stored.tenant, stored.execution_id)
+
+    async def _steps(self, stored: StoredExecution) -> Sequence[RecordedStep]:
+        """Return the recorded steps; none if this version cannot read them."""
+        try:
+            history = await self._store.load(stored.tenant, stored.execution_id)
+        except StorageFailure as unreadable:
+            if unreadable.code is not Code.STORAGE_SNAPSHOT_INVALID:
+                raise
+            return ()
+        return () if history is None else tuple(history.steps.values())
+
+    async def _history(self, stored: StoredExecution) -> ExecutionHistory:
+        history = await self._store.load(stored.tenant, stored.execution_id)
+        if history is None:
+            raise no_such_execution()
+        return history
+
+    async def _events(self, tenant: TenantId, execution_id: ExecutionId, after: int) -> list[StoredEvent]:
+        events: list[StoredEvent] = []
+        while True:
+            last = events[-1].sequence_number if events else after
+            page = await self._store.events(tenant, execution_id, after=last, limit=EVENTS_PER_PAGE)
+            if page is None:
+                raise no_such_execution()
+            events += page
+            if len(page) < EVENTS_PER_PAGE:
+                return events
+
+
+def _view(
+    execution: ExecutionHeader | StoredExecution, status: ExecutionStatus, suspensions: Sequence[Suspension]
+) -> ExecutionView:
+    session_id, agent = (
+        (execution.session_id, execution.agent)
+        if isinstance(execution, StoredExecution)
+        else (execution.request.session_id, execution.request.agent)
+    )
+    return ExecutionView(
+        request_id=execution.request_id,
+        session_id=session_id,
+        mode=execution.mode,
+        agent=agent,
+        state=status.state,
+        created_at=datetime.fromtimestamp(execution.created_at, UTC),
+        started_at=None if status.started_at is None else datetime.fromtimestamp(status.started_at, UTC),
+        entered_at=datetime.fromtimestamp(status.entered_at, UTC),
+        attempt=status.attempt,
+        provider=status.provider,
+        model=status.model,
+        total_steps=status.total_steps,
+        last_step=status.last_step,
+        fork_points=status.fork_points,
+        last_error=_last_error(status),
+        suspensions=list(suspensions),
+        response=status.response,
+    )
+
+
+def _shown(view: ExecutionView, principal: Principal) -> ExecutionView:
+    """Return the view as the principal sees it."""
+    if sees_all(principal):
+        return view
+    response = None if view.response is None else redacted_response(view.response)
+    return view.model_copy(update={"suspensions": redacted_suspensions(view.suspensions), "response": response})
+
+
+def summary_of(view: ExecutionView) -> ExecutionSummary:
+    """Return the view in brief."""
+    response, started_at = view.response, view.started_at if view.state in TERMINAL else None
+    return ExecutionSummary(
+        **view.model_dump(exclude={"response"}),
+        tokens=None if response is None else response.token_usage.total_tokens,
+        cost=None if response is None else response.cost,
+        duration=None if started_at is None else (view.entered_at - started_at).total_seconds(),
+    )
+
+
+def _last_error(status: ExecutionStatus) -> SystemError | None:
+    """Return the response's error if it has one; of an error that was recovered from only the code is stored."""
+    code, response = status.last_error, status.response
+    if response is not None and response.error is not None:
+        return response.error
+    return None if code is None else SystemError.of(failure(code, TAXONOMY[code].meaning))

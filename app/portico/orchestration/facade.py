@@ -1,0 +1,552 @@
+"""Facade: everything that entry points may ask of the service, and the types that they exchange with it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import NamedTuple
+
+from portico.capabilities.answer_contract import AnswerContract
+from portico.capabilities.context.assembly import assemble
+from portico.capabilities.context.history import inherited_history
+from portico.capabilities.limits.quotas import PolicyStatus
+from portico.domain.access.principal import Permissions, Principal
+from portico.domain.access.tool_policy import ToolCaller
+from portico.domain.agents import RequestedAgent
+from portico.domain.contract.quote import Quote
+from portico.domain.contract.request import OutputContract, SystemRequest
+from portico.domain.contract.response import Durability
+from portico.domain.failures import Code, RequestFailure, StorageFailure, invalid_request
+from portico.domain.fingerprints import digest
+from portico.domain.ids import ExecutionId, IdempotencyKey, RequestId, SpanId, TraceId
+from portico.domain.journal.header import REVISION, EffectiveLimits, ExecutionHeader, SpanLink
+from portico.domain.journal.outcomes import RecordedStep
+from portico.domain.lifecycle import TERMINAL
+from portico.orchestration.admission import Admission, ConfiguredLimits, check_budget
+from portico.orchestration.agents import with_agent
+from portico.orchestration.direct_calls import DirectCalls
+from portico.orchestration.erasure import Erasure
+from portico.orchestration.execution.environment import Environment
+from portico.orchestration.execution.session_turn import history_window
+from portico.orchestration.executions import (
+    AnswerAccepted,
+    Executions,
+    ExecutionSummary,
+    ExecutionView,
+    ResumeAccepted,
+    ResumeRequest,
+    summary_of,
+)
+from portico.orchestration.flow.served_flow import ServedFlow
+from portico.orchestration.flow.snapshot import FlowSnapshot
+from portico.orchestration.guards import NOTHING_GUARDED, GuardResult, check_request, input_contract, of_input
+from portico.orchestration.introspection import (
+    AgentView,
+    EnginePing,
+    EngineView,
+    FlowView,
+    Introspection,
+    PromptView,
+    SkillView,
+    StepTypeView,
+    ToolView,
+)
+from portico.orchestration.memory import (
+    DocumentContent,
+    DocumentSummary,
+    DocumentView,
+    Memory,
+    MemoryParts,
+    MemoryQuery,
+    MemorySearchView,
+)
+from portico.orchestration.pipeline.skills import requested_skills
+from portico.orchestration.pipeline.stages import (
+    AUTH_RESOLVE,
+    Preparation,
+    StageTimer,
+    allowed_tools,
+    build_conversation,
+    with_skills,
+)
+from portico.orchestration.quote import QuoteCalculator
+from portico.orchestration.records import Records, SuspensionView
+from portico.orchestration.redaction import redact_handle, sees_all
+from portico.orchestration.rights import require_models_and_tools
+from portico.orchestration.runtime.agent_trace import AgentTrace
+from portico.orchestration.runtime.fork import ForkRequest, continuation, fork_execution, merge_overrides
+from portico.orchestration.runtime.handle import ExecutionHandle
+from portico.orchestration.runtime.launcher import Launcher
+from portico.orchestration.runtime.limited_start import open_within_limits
+from portico.orchestration.runtime.recovery import Recovery
+from portico.orchestration.runtime.replay import HistoryReader, ReplayReport
+from portico.orchestration.runtime.step_list import StepView
+from portico.orchestration.runtime.subscription import CatchUpSubscription
+from portico.orchestration.runtime.transcript import NO_TRANSCRIPT, Transcript
+from portico.orchestration.sessions import SessionChanges, Sessions, SessionView, with_session
+from portico.orchestration.usage import Usage, UsageView
+from portico.ports.events import EventTailer
+from portico.ports.journal import ExecutionHistory, IdempotencyClaim, IdempotencyHit
+from portico.ports.runtime import QueueTicket
+from portico.ports.storage import ExecutionStore, RecordStore
+
+__all__ = [
+    "DEFAULT_OPTIONS",
+    "Accepted",
+    "AgentTrace",
+    "AgentView",
+    "AnswerAccepted",
+    "CallOptions",
+    "CatchUpSubscription",
+    "DocumentContent",
+    "DocumentSummary",
+    "DocumentView",
+    "EnginePing",
+    "EngineView",
+    "ExecutionHandle",
+    "ExecutionSummary",
+    "ExecutionView",
+    "Executions",
+    "Facade",
+    "FacadeConfig",
+    "FacadeStores",
+    "FlowSnapshot",
+    "FlowView",
+    "ForkRequest",
+    "HistoryReader",
+    "MemoryQuery",
+    "MemorySearchView",
+    "PolicyStatus",
+    "PromptView",
+    "ReplayReport",
+    "ResumeAccepted",
+    "ResumeRequest",
+    "SessionChanges",
+    "SessionView",
+    "SkillView",
+    "StepTypeView",
+    "StepView",
+    "SuspensionView",
+    "ToolView",
+    "UsageView",
+    "summary_of",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class CallOptions:
+    """Options of a call that are not part of the request's body.
+
+    The request's own `trace_id` takes precedence over the caller's. That is recorded if `sampled`; the sampler decides
+    if it is None, and about a trace of the request's own. With `subscribe` the execution's events can be read from the
+    first one. `background` asks for a background execution although the body does not. `authentication_ms` is
+    how long it took to find the principal.
+    """
+
+    trace_id: TraceId | None = None
+    parent_span_id: SpanId | None = None
+    sampled: bool | None = None
+    subscribe: bool = False
+    idempotency_key: IdempotencyKey | None = None
+    background: bool = False
+    authentication_ms: float = 0.0
+
+
+DEFAULT_OPTIONS = CallOptions()
+
+
+def never_sampled(_: TraceId) -> bool:
+    """Return False: no trace is recorded."""
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class FacadeConfig:
+    """Configuration besides engines and tools: caps, the currency of prices, and grammars and flows by name."""
+
+    limits: ConfiguredLimits
+    currency: str
+    grammars: Mapping[str, str] = field(default_factory=dict)
+    flows: Mapping[str, ServedFlow] = field(default_factory=dict)
+    self_approval: bool = True
+    """True if the user who asked for a call that waits for an approval may give it."""
+    embedder: str | None = None
+    """The engine that embeds documents and queries; None if no engine does."""
+    sampler: Callable[[TraceId], bool] = never_sampled
+    """Decides about the traces of which no caller has decided; without an export of spans none is recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class FacadeStores:
+    """Stores that the facade reads and changes beside those of executions that run."""
+
+    executions: ExecutionStore
+    records: RecordStore
+    memory: MemoryParts
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A stored execution that runs, here or on another replica, when its turn comes."""
+
+    view: ExecutionView
+    trace_id: TraceId
+    root_span_id: SpanId
+    sampled: bool
+
+
+class Facade:
+    """Everything that entry points may ask for: commands here, the rest in its parts."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        stores: FacadeStores,
+        config: FacadeConfig,
+        *,
+        launcher: Launcher,
+        recovery: Recovery,
+        event_tailer: EventTailer,
+    ) -> None:
+        self.executions = Executions(
+            environment,
+            stores.executions,
+            launcher=launcher,
+            recovery=recovery,
+            event_tailer=event_tailer,
+            self_approval=config.self_approval,
+        )
+        self.records = Records(environment, stores.executions, stores.records, launcher, config.flows)
+        self.erasure = Erasure(environment, stores.records, self.executions, self.records, launcher.local)
+        self.memory = Memory(environment, stores.memory)
+        self.sessions = Sessions(environment)
+        self.introspection = Introspection(environment, config.flows)
+        self.usage = Usage(environment, config.currency)
+        self.direct_calls = DirectCalls(environment)
+        self._environment = environment
+        self._launcher = launcher
+        self._config = config
+        catalogue, registry = environment.catalogue, environment.tool_registry
+        self._admission = Admission(
+            config.limits,
+            catalogue,
+            registry,
+            launcher.patterns,
+            environment.agents,
+            has_memory=environment.memory is not None,
+            skills=environment.skills,
+        )
+
+    async def execute(
+        self, request: SystemRequest, principal: Principal, options: CallOptions = DEFAULT_OPTIONS
+    ) -> ExecutionHandle | Accepted | ExecutionView:
+        """Start an execution in a task of its own and return at once, or queue it if it runs in the background.
+
+        A background execution that is subscribed to starts at once all the same. An Idempotency-Key that was used with
+        the same body returns the first execution. Raises: Failure for a request that is refused before there is an
+        execution.
+        """
+        principal, options = await self._authenticated(principal, options)
+        claim = None
+        if options.idempotency_key is not None:
+            claim = IdempotencyClaim(options.idempotency_key, digest(request))
+        if options.background:
+            request = request.model_copy(update={"background": True})
+        admitted = await self._admit(request, principal)
+        if claim is not None and not admitted.request.store:
+            raise _store_refusal("an Idempotency-Key, whose answer is given again")
+        header = self._header(admitted, principal, options)
+        if request.background and not options.subscribe:
+            return await self._queue(header, claim, principal)
+        slot = await open_within_limits(self._environment, header, claim)
+        if isinstance(slot, IdempotencyHit):
+            return await self._earlier_execution(principal, slot)
+        history = ExecutionHistory(header, {}, ())
+        return self._shown(self._launcher.start(history, subscribe=options.subscribe, slot=slot), principal)
+
+    async def fork(
+        self, request_id: RequestId, fork: ForkRequest, principal: Principal, options: CallOptions = DEFAULT_OPTIONS
+    ) -> ExecutionHandle:
+        """Start a new execution with the first steps of one that has ended or is suspended, and return at once.
+
+        From the `end` it has all messages of one that completed, and no steps. Raises: Failure for an unknown or
+        running origin, and for a request that `execute` would refuse.
+        """
+        principal, options = await self._authenticated(principal, options)
+        if fork.session_id is not None:
+            await self._environment.conversations.session_of_turn(principal.own, fork.session_id)
+        if fork.from_step == "end":
+            header, steps = await self._continued(request_id, fork, principal, options), list[RecordedStep]()
+        else:
+            header, steps = await self._forked(request_id, fork.from_step, fork, principal, options)
+        slot = await open_within_limits(self._environment, header, steps=steps)
+        assert not isinstance(slot, IdempotencyHit)  # noqa: S101 - a fork claims no key
+        history = ExecutionHistory(header, {step.key: step for step in steps}, ())
+        return self._shown(self._launcher.start(history, subscribe=options.subscribe, slot=slot), principal)
+
+    async def quote(self, request: SystemRequest, principal: Principal) -> Quote:
+        """Return the most that the request can take. Raises: Failure for a request that `execute` would refuse."""
+        principal, _ = await self._authenticated(principal, DEFAULT_OPTIONS)
+        request, limits, _, agent, _, guards = await self._admit(request, principal)
+        environment = self._environment
+        quotes = QuoteCalculator(
+            environment.catalogue,
+            environment.tool_registry,
+            self._config.currency,
+            self._launcher.patterns,
+            environment.agents,
+            environment.compacts_sessions,
+            self._config.embedder,
+        )
+        quote = partial(quotes.quote, request, limits, agent, principal.permissions, guards.judges)
+        return await environment.thread_pool.run(quote)
+
+    def limits_of(self, principal: Principal) -> Sequence[PolicyStatus]:
+        """Return the limits of the caller and what is left of them, as far as this replica knows."""
+        quota = self._environment.quotas.of(principal.tenant, principal.key_id, principal.limits)
+        return () if quota is None else quota.status()
+
+    def new_id(self) -> str:
+        """Return a new UUIDv7."""
+        return self._environment.entropy.uuid7()
+
+    @staticmethod
+    def _shown(handle: ExecutionHandle, principal: Principal) -> ExecutionHandle:
+        """Return the handle as the principal sees it."""
+        return handle if sees_all(principal) else redact_handle(handle)
+
+    async def _authenticated(self, principal: Principal, options: CallOptions) -> tuple[Principal, CallOptions]:
+        """Return the principal that may send messages, and the options with the time that AuthResolve took in all.
+
+        Raises: AccessFailure.
+        """
+        timer = StageTimer(self._environment.clock)
+        principal = await timer.run(AUTH_RESOLVE, principal)
+        duration_ms = options.authentication_ms + timer.traces[0].duration_ms
+        return principal, replace(options, authentication_ms=duration_ms)
+
+    async def _forked(
+        self, request_id: RequestId, from_step: int, fork: ForkRequest, principal: Principal, options: CallOptions
+    ) -> tuple[ExecutionHeader, list[RecordedStep]]:
+        """Return the header of a fork at a step, and the steps that it inherits."""
+        origin = await self.executions.load_at_rest(principal.own, request_id)
+        if fork.session_id is not None and not origin.header.request.store:
+            raise _store_refusal("a session_id, since a session stores its messages")
+        request = merge_overrides(origin.header, from_step, fork.overrides)
+        admitted = await self._admit(
+            request, principal, Transcript(origin.header.inherited_messages, root_span=origin.header.root_span)
+        )
+        tools = self._override_tools(admitted, fork, principal.permissions)
+        return fork_execution(self._header(admitted, principal, options), origin, from_step, fork, tools=tools)
+
+    async def _continued(
+        self, request_id: RequestId, fork: ForkRequest, principal: Principal, options: CallOptions
+    ) -> ExecutionHeader:
+        """Return the header of an execution that continues after the end of another one, with its settings."""
+        origin, transcript = await self.records.transcript(principal, request_id)
+        admitted = await self._admit(continuation(origin, fork.overrides), principal, transcript)
+        header = self._header(admitted, principal, options)
+        request = header.request.model_copy(update={"session_id": fork.session_id})
+        return replace(header, request=request, durability="journaled")
+
+    async def _admit(
+        self, request: SystemRequest, principal: Principal, transcript: Transcript | None = None
+    ) -> "_Admitted":
+        """Return the request with what its agent and its session give it, the text of its named grammar, and the limits
+        that apply.
+
+        Without a `transcript` it is that of the execution that the request comes `after`, if any. Raises: Failure for a
+        request that is refused before there is an execution.
+        """
+        session = None
+        if request.session_id is not None:
+            session = await self._environment.conversations.session_of_turn(principal.own, request.session_id)
+        if transcript is None:
+            transcript = NO_TRANSCRIPT
+            if request.after is not None:
+                _, transcript = await self.records.transcript(principal, request.after)
+        request, agent = with_agent(request, self._environment.agents, principal.permissions)
+        request, instructions = with_session(request, session)
+        patterns, catalogue = self._launcher.patterns, self._environment.catalogue
+        require_models_and_tools(request, principal.permissions, catalogue, patterns.get(request.mode))
+        caller = ToolCaller(principal.tenant, principal.user, principal.key_id, request.agent)
+        limits = self._admission.admit(request, agent, caller)
+        request = _with_grammar(request, self._config.grammars)
+        pattern = patterns[request.mode]
+        if _needs_contract(request.output):
+            await self._check_contract(AnswerContract(request.output))
+        guards = NOTHING_GUARDED
+        if request.input is not None or self._environment.guards:
+            await self._check_input_contract(request)
+            guards = await check_request(self._environment, pattern, request, instructions)
+        admitted = _Admitted(request, limits, transcript, agent, instructions, guards)
+        is_refused_early = pattern.starts_with_request and request.on_limit == "fail"
+        if is_refused_early and (limits.tokens is not None or limits.cost is not None):
+            await self._check_budget(admitted, principal)
+        return admitted
+
+    async def _check_contract(self, contract: AnswerContract) -> None:
+        """Raise ConfigurationFailure or RequestFailure for a contract that cannot be kept, or is too costly."""
+        if contract.size.compiles_quickly:
+            contract.compile()
+        elif contract.size.is_plain:
+            await self._environment.thread_pool.run(contract.compile)
+        else:
+            await self._environment.answer_validator.check_contract(contract.output)
+
+    async def _check_input_contract(self, request: SystemRequest) -> None:
+        """Raise RequestFailure for rules of the input that cannot be checked, or are too costly."""
+        contract = input_contract(request)
+        if contract is not None:
+            try:
+                await self._check_contract(contract)
+            except RequestFailure as refusal:
+                raise of_input(refusal) from None
+
+    async def _check_budget(self, admitted: "_Admitted", principal: Principal) -> None:
+        """Raise OrchestrationFailure if the budget cannot pay for the first inference and the history before it."""
+        request, limits, transcript, agent, instructions, _ = admitted
+        environment, pattern = self._environment, self._launcher.patterns[request.mode]
+        registry, permissions = environment.tool_registry, principal.permissions
+        names = allowed_tools(request, pattern, registry, agent, permissions)
+        tools = registry.definitions(names)
+        session = inherited_history(transcript.messages)
+        if request.session_id is not None:
+            window = history_window(limits)
+            session = await environment.conversations.history(principal.own, request.session_id, limit=window)
+        has_skills = bool(requested_skills(request, agent))
+        if session.message_count or agent is not None or instructions is not None or has_skills:
+            preparation = Preparation(
+                request,
+                limits,
+                pattern,
+                environment,
+                session,
+                principal.tenant,
+                agent,
+                names,
+                offered=tools,
+                permissions=permissions,
+                instructions=instructions,
+            )
+            preparation = with_skills(preparation._replace(pieces=build_conversation(preparation).pieces))
+            request = request.model_copy(update={"messages": list(assemble(preparation.whole_pieces))})
+        check_budget(request, limits, environment, tools, principal.tenant)
+
+    async def _queue(
+        self, header: ExecutionHeader, claim: IdempotencyClaim | None, principal: Principal
+    ) -> Accepted | ExecutionView:
+        await self._launcher.admit()
+        hit = await open_within_limits(self._environment, header, claim, queued=True)
+        if isinstance(hit, IdempotencyHit):
+            return await self._earlier_execution(principal, hit)
+        await self._launcher.queue(QueueTicket(header.tenant, header.execution_id, epoch=1))
+        view = await self.executions.show(principal, header.request_id)
+        return Accepted(view, header.trace_id, header.root_span_id, header.sampled)
+
+    async def _earlier_execution(self, principal: Principal, hit: IdempotencyHit) -> ExecutionView:
+        """Return the execution that the Idempotency-Key belongs to.
+
+        Raises: RequestFailure (REQUEST_IDEMPOTENCY_MISMATCH, REQUEST_IN_PROGRESS); StorageFailure.
+        """
+        if not hit.same_body:
+            raise RequestFailure(
+                Code.REQUEST_IDEMPOTENCY_MISMATCH, "the Idempotency-Key was used before with another body"
+            )
+        shown = await self.executions.show(principal, hit.request_id)
+        if shown.response is None and shown.state in TERMINAL:
+            raise StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "this version cannot read the stored response")
+        if shown.response is None:
+            raise RequestFailure(
+                Code.REQUEST_IN_PROGRESS,
+                "the first request with this Idempotency-Key is still running",
+                {"request_id": hit.request_id},
+                retry_after=1.0,
+            )
+        return shown
+
+    def _override_tools(
+        self, admitted: "_Admitted", fork: ForkRequest, permissions: Permissions
+    ) -> tuple[str, ...] | None:
+        """Return the tools that the fork's overrides allow; None if they name none."""
+        if fork.overrides.tools is None:
+            return None
+        request, registry = admitted.request, self._environment.tool_registry
+        return allowed_tools(request, self._launcher.patterns[request.mode], registry, admitted.agent, permissions)
+
+    def _header(self, admitted: "_Admitted", principal: Principal, options: CallOptions) -> ExecutionHeader:
+        request, limits, transcript, _, instructions, guards = admitted
+        pattern = self._launcher.patterns[request.mode]
+        execution_id = ExecutionId(self._environment.entropy.uuid7())
+        own_trace = request.trace_id is not None and request.trace_id != options.trace_id
+        trace_id = request.trace_id or options.trace_id or TraceId(self._environment.entropy.token(16))
+        sampled = None if own_trace else options.sampled
+        caller = _caller_span(options) if own_trace else None
+        return ExecutionHeader(
+            execution_id=execution_id,
+            request_id=request.request_id or RequestId(execution_id),
+            tenant=principal.tenant,
+            trace_id=trace_id,
+            parent_span_id=None if own_trace else options.parent_span_id,
+            mode=request.mode,
+            pattern_version=pattern.version,
+            request=request,
+            bounds=limits,
+            currency=self._config.currency,
+            args_key=self._environment.entropy.token(16),
+            created_at=self._environment.clock.now(),
+            durability=_durability(request, options),
+            revision=REVISION,
+            inherited_messages=transcript.messages,
+            ancestors=transcript.ancestors,
+            auth_resolve_ms=options.authentication_ms,
+            flow_fingerprint=None if pattern.fingerprint is None else pattern.fingerprint(request),
+            agent=admitted.agent,
+            user=principal.user,
+            key_id=principal.key_id,
+            permissions=principal.permissions,
+            instructions=instructions,
+            key_limits=principal.limits,
+            sampled=self._config.sampler(trace_id) if sampled is None else sampled,
+            links=tuple(link for link in (transcript.root_span, caller) if link is not None),
+            guards=guards.verdicts,
+            judges=guards.judges,
+        )
+
+
+class _Admitted(NamedTuple):
+    """An admitted request, its limits, the transcript before it, its agent, instructions, and what the guards found."""
+
+    request: SystemRequest
+    limits: EffectiveLimits
+    transcript: Transcript
+    agent: RequestedAgent | None
+    instructions: str | None
+    guards: GuardResult
+
+
+def _caller_span(options: CallOptions) -> SpanLink | None:
+    if options.trace_id is None or options.parent_span_id is None:
+        return None
+    return SpanLink(options.trace_id, options.parent_span_id)
+
+
+def _store_refusal(reason: str) -> RequestFailure:
+    return invalid_request(("store", f"must be true with {reason}"))
+
+
+def _durability(request: SystemRequest, options: CallOptions) -> Durability:
+    stored = request.background or request.session_id is not None or options.idempotency_key is not None
+    return "journaled" if stored else "memory"
+
+
+def _with_grammar(request: SystemRequest, grammars: Mapping[str, str]) -> SystemRequest:
+    """Return the request with the text of the grammar that it names, so that a changed file alters no replay."""
+    text = grammars.get(request.output.grammar or "")
+    if text is None:
+        return request
+    return request.model_copy(update={"output": request.output.model_copy(update={"grammar": text})})
+
+
+def _needs_contract(output: OutputContract) -> bool:
+    """Return whether there is anything in the output contract to compile."""
+    return output.schema_ is not None or output.grammar is not None or bool(output.rules)

@@ -1,0 +1,375 @@
+"""Introspection: the configured engines and tools as clients see them, and a check that engines can be reached."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from pydantic import BaseModel, Field, JsonValue
+
+from portico.capabilities.models.breaker import BreakerState
+from portico.capabilities.prompting.definition import PromptDefinition, PromptId
+from portico.capabilities.prompting.prompts.planning import STEP_TYPE_DESCRIPTIONS
+from portico.capabilities.prompting.registry import SYSTEM_PROMPTS, default_registry
+from portico.capabilities.tools.policy import ToolPolicy
+from portico.capabilities.tools.registry import BUILT_IN, MODULES
+from portico.capabilities.tools.step_function import StepFunction
+from portico.domain.access.principal import Permissions
+from portico.domain.agents import ConfiguredAgent
+from portico.domain.lifecycle import Mode
+from portico.domain.plan.steps import STEP_SPECS, StepOptions
+from portico.domain.tools import AGENT_TOOL_PREFIX, Availability, SideEffects, reference_of
+from portico.orchestration.execution.environment import Environment
+from portico.orchestration.flow.graph import FlowGraph
+from portico.orchestration.flow.nodes import AgentNode
+from portico.orchestration.flow.served_flow import ServedFlow
+from portico.ports.model import EngineError
+
+
+class EnginePrice(BaseModel):
+    """Prices of a million tokens."""
+
+    input: float = Field(description="Price of input tokens.")
+    output: float = Field(description="Price of output tokens.")
+    cached: float = Field(description="Price of input tokens that were read from a cache.")
+    cache_write: float = Field(description="Price of input tokens that were written to a cache.")
+
+
+class EngineView(BaseModel):
+    """A configured engine as GET /v1/engines shows it."""
+
+    name: str = Field(description="The configured name; `provider` in responses, and a value for `model`.")
+    scheme: str = Field(description="The protocol that the engine speaks.")
+    model: str = Field(description="The model's name at the provider.")
+    context_window: int = Field(description="Tokens that fit its context window.")
+    response_reserve: int = Field(description="Tokens of the window that are reserved for the answer.")
+    options: list[str] = Field(description="The keys of `hints.options` that are passed on to the engine.")
+    routes: list[str] = Field(description="Routes that contain the engine; a route's name is a value for `model` too.")
+    price: EnginePrice | None = Field(description="Prices of a million tokens, in the configured currency.")
+    capabilities: dict[str, bool] = Field(description="Native capabilities; the service emulates the others.")
+    known: list[str] = Field(
+        description="Facts that the configuration leaves out and that the service knows of the model."
+    )
+    breaker: BreakerState = Field(description="State of its circuit breaker; an open one is not tried.")
+
+
+class ToolView(BaseModel):
+    """A registered tool as GET /v1/tools shows it."""
+
+    name: str = Field(description="The tool's name.")
+    type: str = Field(description="The kind of tool.")
+    source: str = Field(description="The source: `built-in`, `modules`, `flows`, `cli`, `http` or `mcp`.")
+    description: str = Field(description="The description that the model reads.")
+    parameters: dict[str, JsonValue] = Field(description="JSON Schema of its arguments.")
+    side_effects: SideEffects = Field(description="The effect of a call on the outside world.")
+    idempotent: bool = Field(description="True if a second call has no further effect.")
+    at_most_once: bool = Field(
+        description="True if a call acts and is not idempotent: it never runs twice unless a person says so."
+    )
+    approval: bool = Field(description="True if a call may wait for a person.")
+    retried: bool = Field(description="True if a call that failed is tried once more.")
+    requires: list[str] = Field(description="Requirements of its environment; `person` waits for an answer.")
+    containment: str = Field(description="How a call is contained; empty for a tool that runs in the service itself.")
+    original_name: str = Field(description="The name at its MCP server; empty for a tool of another source.")
+    available: bool = Field(description="True if the tool can run now.")
+    reason: str = Field(description="The reason if it cannot.")
+
+
+class StepTypeView(BaseModel):
+    """A step type of plans as GET /v1/step-types shows it."""
+
+    name: str = Field(description="The type's name; `type` of a step.")
+    source: str = Field(description="The source: `built-in` or `modules`.")
+    description: str = Field(description="The description that a planner reads.")
+    input_schema: dict[str, JsonValue] = Field(description="JSON Schema of a step's `input`.")
+    options_schema: dict[str, JsonValue] = Field(description="JSON Schema of the object of its further members.")
+    output_schema: dict[str, JsonValue] | None = Field(
+        description="JSON Schema of its output; null for built-in types."
+    )
+    side_effects: SideEffects | None = Field(
+        description="The effect of a step on the outside world; null for built-in types, which act through tools."
+    )
+    idempotent: bool | None = Field(description="True if a second run has no further effect; null for built-in types.")
+    at_most_once: bool = Field(description="True if a step never runs twice unless a person says so.")
+    approval: bool = Field(description="True if a step of itself may wait for a person.")
+    available: bool = Field(description="True if a step of the type can run now.")
+    reason: str = Field(description="The reason if it cannot.")
+
+
+class AgentView(BaseModel):
+    """A configured agent as GET /v1/agents shows it, without its prompt."""
+
+    name: str = Field(description="The agent's name; `agent` in a request.")
+    description: str = Field(description="What it does, as the models read it that may call it.")
+    mode: Mode = Field(description="The mode of its executions.")
+    model: str | None = Field(description="Its route or engine; null: the request's or its session's.")
+    tools: list[str] = Field(description="Its tools; `agent:NAME` is another agent.")
+    skills: list[str] = Field(description="Its skills.")
+    limits: dict[str, int | float] = Field(description="Its limits, which a request can only lower.")
+    output_schema: dict[str, JsonValue] | None = Field(description="JSON Schema of its answers.")
+    side_effects: SideEffects = Field(description="The worst effect of the tools that it reaches.")
+    idempotent: bool = Field(description="True if no tool that it reaches is unsafe to call twice.")
+
+
+class SkillView(BaseModel):
+    """A skill as GET /v1/skills shows it, without its text."""
+
+    name: str = Field(description="The skill's name; a value for `context.skills`.")
+    description: str = Field(description="What it is for.")
+    triggers: list[str] = Field(description="Words, and expressions between slashes, that call for it.")
+    always: bool = Field(description="True if it is a candidate for every message.")
+    value: float = Field(description="Its value; those of the most value that fit are read.")
+    requires: list[str] = Field(description="Skills that it is read with.")
+    tools: list[str] = Field(description="Tools that it needs; `agent:NAME` is an agent.")
+    tokens: int = Field(description="Tokens that it takes in a context, without those that it requires.")
+
+
+class PromptView(BaseModel):
+    """A prompt of the service itself as GET /v1/prompts shows it, without its text."""
+
+    id: PromptId = Field(description="The prompt's id.")
+    system_prompt: PromptId | None = Field(description="The system prompt that goes with it.")
+    places: list[str] = Field(description="Places that its text may have, each written `{name}`.")
+    is_changed: bool = Field(description="True if its text is not the shipped one.")
+    input_schema: dict[str, JsonValue] = Field(description="JSON Schema of its input.")
+    output_schema: dict[str, JsonValue] | None = Field(description="JSON Schema of the answer; null if it is a text.")
+
+
+class FlowView(BaseModel):
+    """A registered flow as GET /v1/flows shows it."""
+
+    name: str = Field(description="The flow's name; `flow.name` in a request.")
+    fingerprint: str = Field(description="Digest of the graph; a suspended execution needs the same one to go on.")
+    input_schema: dict[str, JsonValue] = Field(description="JSON Schema of `flow.input`.")
+    output_schema: dict[str, JsonValue] = Field(description="JSON Schema of the result.")
+    graph: dict[str, JsonValue] = Field(description="Entry, output, and nodes with their kinds and edges.")
+    mermaid: str = Field(description="The graph as a Mermaid flowchart.")
+
+
+class EnginePing(BaseModel):
+    """Result of a check that an engine's endpoint answers."""
+
+    name: str = Field(description="The configured name.")
+    ok: bool = Field(description="True if the endpoint answered.")
+    detail: str = Field(description="The answer or the error, in a few words.")
+
+
+class Introspection:
+    """Views of what is configured."""
+
+    def __init__(self, environment: Environment, flows: Mapping[str, ServedFlow]) -> None:
+        self._environment = environment
+        self._flows = flows
+
+    def flows(self, permissions: Permissions) -> list[FlowView]:
+        """Return the registered flows of which all models and agents may be used, by name."""
+        return [
+            _flow_view(name, served.graph)
+            for name, served in sorted(self._flows.items())
+            if self._is_permitted(served, permissions)
+        ]
+
+    def flow(self, name: str, permissions: Permissions) -> FlowView | None:
+        """Return the flow of that name; None if there is none, or if one of its models may not be used."""
+        served = self._flows.get(name)
+        if served is None or not self._is_permitted(served, permissions):
+            return None
+        return _flow_view(name, served.graph)
+
+    def agents(self, permissions: Permissions) -> list[AgentView]:
+        """Return every agent that may be used, by name, with those of its tools that may be used."""
+        return [
+            self._agent_view(agent, permissions)
+            for agent in self._environment.agents.all()
+            if permissions.allows_agent(agent.name)
+        ]
+
+    def skills(self, permissions: Permissions) -> list[SkillView]:
+        """Return the skills that are in force, by name, with those of their tools that may be used."""
+        library = self._environment.skills
+        if library is None:
+            return []
+        catalogue = library.catalogue
+        return [
+            SkillView(
+                name=skill.name,
+                description=skill.description,
+                triggers=list(skill.triggers),
+                always=skill.always,
+                value=skill.value,
+                requires=list(skill.requires),
+                tools=[reference_of(each) for each in skill.tools if permissions.allows_tool(each)],
+                tokens=catalogue.tokens(skill.name),
+            )
+            for skill in catalogue.all()
+        ]
+
+    def prompts(self) -> list[PromptView]:
+        """Return every prompt, in the order of their ids' definition."""
+        registry = self._environment.prompts
+        return [_prompt_view(registry.definition(prompt_id)) for prompt_id in registry.ids()]
+
+    def prompt_text(self, prompt_id: str) -> str | None:
+        """Return the text of a prompt, with its places; None for an unknown id."""
+        is_known = prompt_id in PromptId.__members__
+        return self._environment.prompts.definition(PromptId(prompt_id)).template if is_known else None
+
+    def engines(self, permissions: Permissions) -> list[EngineView]:
+        """Return the configured engines that may be used, in the order of the configuration."""
+        catalogue = self._environment.catalogue
+        return [
+            self._engine_view(name, permissions)
+            for name in catalogue.engines
+            if catalogue.is_permitted(name, permissions)
+        ]
+
+    async def tools(self, permissions: Permissions) -> list[ToolView]:
+        """Return the registered tools that may be used, by source and name."""
+        policy = self._environment.tool_registry.policy
+        return [
+            ToolView(
+                name=status.info.name,
+                type=status.info.type,
+                description=status.info.description,
+                source=status.source,
+                parameters=dict(status.definition.parameters),
+                side_effects=status.info.side_effects,
+                idempotent=status.info.idempotent,
+                at_most_once=status.info.unsafe,
+                approval=status.info.side_effects is SideEffects.EXTERNAL or policy.may_ask(status.info.name),
+                retried=status.info.idempotent,
+                requires=list(status.info.requires),
+                containment=status.info.containment,
+                original_name=status.info.original_name,
+                available=status.available,
+                reason=status.reason,
+            )
+            for status in await self._environment.tool_registry.check_availability()
+            if permissions.allows_tool(status.info.name)
+        ]
+
+    async def step_types(self, permissions: Permissions) -> list[StepTypeView]:
+        """Return the built-in step types, then those of modules that may be used, in the order of their definition."""
+        registry = self._environment.tool_registry
+        functions = [
+            _module_type(each, await registry.availability(each.info().name), registry.policy)
+            for each in registry.step_functions.values()
+            if permissions.allows_tool(each.info().name)
+        ]
+        return [*map(_built_in_type, STEP_SPECS), *functions]
+
+    async def ping_engines(self) -> list[EnginePing]:
+        """Contact every engine's endpoint, one after the other."""
+        return [await self._ping(name) for name in self._environment.catalogue.engines]
+
+    def _agent_view(self, agent: ConfiguredAgent, permissions: Permissions) -> AgentView:
+        tool = self._environment.tool_registry.get(AGENT_TOOL_PREFIX + agent.name)
+        assert tool is not None  # noqa: S101 - every agent is a registered tool
+        info = tool.info()
+        return AgentView(
+            name=agent.name,
+            description=agent.description,
+            mode=agent.mode,
+            model=agent.model,
+            tools=[reference_of(each) for each in agent.tools if permissions.allows_tool(each)],
+            skills=list(agent.skills),
+            limits=agent.limits.model_dump(exclude_none=True),
+            output_schema=agent.output.schema_,
+            side_effects=info.side_effects,
+            idempotent=info.idempotent,
+        )
+
+    def _is_permitted(self, served: ServedFlow, permissions: Permissions) -> bool:
+        configs = [node.config for node in served.graph.nodes if isinstance(node, AgentNode)]
+        models = [config.model for config in configs]
+        if not all(config.agent is None or permissions.allows_agent(config.agent) for config in configs):
+            return False
+        return all(self._environment.catalogue.is_permitted(model, permissions) for model in models)
+
+    def _engine_view(self, name: str, permissions: Permissions) -> EngineView:
+        catalogue = self._environment.catalogue
+        profile = catalogue.engines[name].profile
+        routes = [
+            route
+            for route, engines in catalogue.routes.items()
+            if catalogue.engines[name] in engines and permissions.allows_model(route)
+        ]
+        return EngineView(
+            name=profile.name,
+            scheme=profile.scheme,
+            model=profile.model,
+            context_window=profile.context_window,
+            response_reserve=profile.response_reserve,
+            options=sorted(profile.options),
+            routes=routes,
+            price=None if profile.price is None else EnginePrice.model_validate(asdict(profile.price)),
+            known=list(profile.known),
+            capabilities=asdict(profile.capabilities),
+            breaker=self._environment.health.breakers[name].state,
+        )
+
+    async def _ping(self, name: str) -> EnginePing:
+        engine = self._environment.catalogue.engines[name]
+        try:
+            return EnginePing(name=name, ok=True, detail=await engine.ping())
+        except EngineError as error:
+            return EnginePing(name=name, ok=False, detail=f"{error.reason}: {error.message}")
+
+
+def _prompt_view(definition: PromptDefinition) -> PromptView:
+    output = definition.output_model
+    return PromptView(
+        id=definition.prompt_id,
+        system_prompt=SYSTEM_PROMPTS.get(definition.prompt_id),
+        places=sorted(definition.places),
+        is_changed=definition.template != default_registry().definition(definition.prompt_id).template,
+        input_schema=definition.input_model.model_json_schema(),
+        output_schema=None if output is None else output.model_json_schema(),
+    )
+
+
+def _built_in_type(name: str) -> StepTypeView:
+    spec, options = STEP_SPECS[name], StepOptions.model_json_schema()
+    properties = {key: each for key, each in options["properties"].items() if key in spec.options}
+    return StepTypeView(
+        name=name,
+        source=BUILT_IN,
+        description=STEP_TYPE_DESCRIPTIONS[name],
+        input_schema=spec.input_adapter.json_schema(),
+        options_schema={"type": "object", "properties": properties, "$defs": options["$defs"]},
+        output_schema=None,
+        side_effects=None,
+        idempotent=None,
+        at_most_once=False,
+        approval=False,
+        available=True,
+        reason="",
+    )
+
+
+def _module_type(function: StepFunction, status: Availability, policy: ToolPolicy) -> StepTypeView:
+    info = function.info()
+    return StepTypeView(
+        name=function.step_type,
+        source=MODULES,
+        description=info.description,
+        input_schema=dict(function.input_schema),
+        options_schema=dict(function.options_schema),
+        output_schema=dict(function.output_schema),
+        side_effects=info.side_effects,
+        idempotent=info.idempotent,
+        at_most_once=info.unsafe,
+        approval=info.side_effects is SideEffects.EXTERNAL or policy.may_ask(info.name),
+        available=status.available,
+        reason=status.reason,
+    )
+
+
+def _flow_view(name: str, graph: FlowGraph[Any, Any]) -> FlowView:
+    return FlowView(
+        name=name,
+        fingerprint=graph.fingerprint,
+        input_schema=graph.entry.model.model_json_schema(),
+        output_schema=graph.output.model.model_json_schema(),
+        graph=graph.as_json(),
+        mermaid=graph.as_mermaid(),
+    )

@@ -1,0 +1,329 @@
+"""Stages of the pipeline seed that run before the pattern: AuthResolve, HistorySanitize, ContextGuard, ToolSplit.
+
+A stage takes a value and returns it changed, or raises the Failure that refuses the request. Each runs once and is
+timed where it runs. HistorySanitize and ContextGuard count the tokens of the tools that are offered, so ToolSplit runs
+before them; the record lists the stages in the order of the seed, which is the order that clients know. The two stages
+that follow, Execute and FailoverDecide, are sums over the whole execution and are reported by the driver.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from portico.capabilities.context.assembly import ContextPieces, assemble
+from portico.capabilities.context.compaction import summary_message
+from portico.capabilities.context.history import HistoryLimits, SanitizedHistory, sanitize_history, without_history
+from portico.capabilities.context.retrieved import retrieved_context
+from portico.capabilities.models.context_window import (
+    RememberingCounter,
+    Window,
+    context_exceeded,
+    largest_window,
+    measure,
+)
+from portico.capabilities.tools.registry import ToolRegistry
+from portico.domain.access.principal import ALL, Permission, Permissions, Principal
+from portico.domain.access.tool_policy import ToolCaller
+from portico.domain.agents import RequestedAgent
+from portico.domain.context.report import NOTHING_CUT, ContextReport, HistoryCut
+from portico.domain.context.selection import NO_SKILLS, NOTHING_RETRIEVED, RetrievedContext, SelectedSkills
+from portico.domain.context.summary import SessionSummary
+from portico.domain.contract.messages import Message, system_prompt
+from portico.domain.contract.request import SystemRequest
+from portico.domain.failures import AccessFailure, Code
+from portico.domain.fingerprints import fence_mark
+from portico.domain.ids import ExecutionId, TenantId
+from portico.domain.journal.header import EffectiveLimits
+from portico.domain.journal.outcomes import StageTrace
+from portico.domain.memory import FoundChunk
+from portico.domain.tools import ToolDefinition
+from portico.orchestration.execution.environment import Environment
+from portico.orchestration.execution.pattern import Pattern
+from portico.orchestration.pipeline.skills import choose_skills, skill_candidates
+from portico.ports.runtime import Clock
+from portico.ports.storage import SessionHistory
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage(Generic[T]):
+    """A named step of the pipeline. Raises: the Failure that refuses the request."""
+
+    name: str
+    apply: Callable[[T], Awaitable[T]]
+
+
+@dataclass(slots=True)
+class StageTimer:
+    """Runs stages and collects their traces, including that of a stage that fails."""
+
+    clock: Clock
+    traces: list[StageTrace] = field(default_factory=list)
+
+    async def run(self, stage: Stage[T], value: T) -> T:
+        """Return the stage's result. Raises: what the stage raises."""
+        started = self.clock.monotonic()
+        outcome = "failed"
+        try:
+            result = await stage.apply(value)
+            outcome = "ok"
+        finally:
+            self.traces.append(StageTrace(stage.name, (self.clock.monotonic() - started) * 1000, outcome))
+        return result
+
+    def in_seed_order(self) -> tuple[StageTrace, ...]:
+        """Return the traces in the order of the pipeline seed."""
+        by_name = {trace.stage: trace for trace in self.traces}
+        return tuple([by_name[name] for name in _SEED_ORDER if name in by_name])
+
+
+class Preparation(NamedTuple):
+    """Inputs of PREPARE and what its stages have found so far; a named tuple, since every stage returns it changed."""
+
+    request: SystemRequest
+    limits: EffectiveLimits
+    pattern: Pattern
+    environment: Environment
+    session: SessionHistory
+    tenant: TenantId
+    agent: RequestedAgent | None = None
+    tools: tuple[str, ...] = ()
+    """Names of the tools that the execution may offer."""
+    offered: Sequence[ToolDefinition] = ()
+    """Definitions that count towards the context of the first inference."""
+    pieces: ContextPieces = ContextPieces()
+    """The conversation that the context is assembled from."""
+    cut: HistoryCut = NOTHING_CUT
+    redacted: Mapping[str, int] = MappingProxyType({})
+    """Number of values of the history that were replaced, by kind."""
+    summary: SessionSummary | None = None
+    """The summary of the session's turns that do not fit."""
+    skills: SelectedSkills = NO_SKILLS
+    found: tuple[FoundChunk, ...] = ()
+    """The chunks that were found for the request, best first."""
+    execution_id: ExecutionId = ExecutionId("")
+    retrieved: RetrievedContext = NOTHING_RETRIEVED
+    messages: tuple[Message, ...] = ()
+    """The assembled context."""
+    context: ContextReport | None = None
+    permissions: Permissions = ALL
+    """Recorded rights of the execution."""
+    instructions: str | None = None
+    """Instructions of the session, which follow the system prompt."""
+    caller: ToolCaller | None = None
+    known_window: Window | None = None
+    """The window of the route, once a stage has looked for it."""
+    left_out: tuple[str, ...] = ()
+    """Tools beyond the number that may be offered, and those that no chosen skill requires."""
+
+    @property
+    def fence_mark(self) -> str:
+        """The mark of the fences around untrusted text."""
+        return fence_mark(self.execution_id)
+
+    @property
+    def room(self) -> int:
+        """The tokens that the largest context window of the route has left beside what was chosen so far.
+
+        Skills and then retrieved chunks may take them. The tools count as they are before skills narrow them.
+        """
+        window = self.window
+        used = measure(assemble(self.whole_pieces), self.offered, window.counter).used
+        return max(0, window.limit - used)
+
+    @property
+    def window(self) -> Window:
+        """The window of the route's engines that holds the most text."""
+        if self.known_window is not None:
+            return self.known_window
+        models, environment = self.pattern.models(self.request), self.environment
+        engines = environment.catalogue.engines_for(models)
+        return largest_window(engines, self.tenant, environment.token_estimator)
+
+    @property
+    def whole_pieces(self) -> ContextPieces:
+        """The conversation with the skills and the retrieved context."""
+        if not self.skills.messages and self.retrieved.message is None:
+            return self.pieces
+        return replace(self.pieces, skills=self.skills.messages, retrieved=self.retrieved.message)
+
+
+async def _auth_resolve(principal: Principal) -> Principal:
+    """Return the principal that the execution runs for. Raises: AccessFailure (ACCESS_DENIED)."""
+    if not principal.permissions.allows(Permission.SEND_MESSAGES):
+        raise AccessFailure(
+            Code.ACCESS_DENIED, "the caller may not send messages", {"permission": Permission.SEND_MESSAGES}
+        )
+    return principal
+
+
+async def _tool_split(preparation: Preparation) -> Preparation:
+    """Select the tools that the execution may offer; their availability is checked again before every inference."""
+    request, pattern, registry = preparation.request, preparation.pattern, preparation.environment.tool_registry
+    tools = allowed_tools(request, pattern, registry, preparation.agent, preparation.permissions)
+    caller, policy = preparation.caller, registry.policy
+    if caller is not None and not policy.is_empty:
+        tools = tuple([name for name in tools if policy.offers(name, caller)])
+    tools, left_out = tools[: preparation.limits.tools], tools[preparation.limits.tools :]
+    offered = registry.definitions(tools) if pattern.starts_with_request else ()
+    window = preparation.window
+    if preparation.session.message_count:
+        window = Window(window.limit, RememberingCounter(window.counter))
+    return preparation._replace(tools=tools, left_out=left_out, offered=offered, known_window=window)
+
+
+async def _history_sanitize(preparation: Preparation) -> Preparation:
+    """Put as much of the session's history before the request's messages as the limits allow."""
+    history = build_conversation(preparation)
+    return preparation._replace(pieces=history.pieces, cut=history.cut, redacted=history.redacted)
+
+
+async def _context_guard(preparation: Preparation) -> Preparation:
+    """Choose the skills, assemble the context and check the budget equation for the largest window of the route.
+
+    Tools count whole for the skills and chunks that are chosen beside them, and narrowed in the equation.
+
+    Raises: InferenceFailure (INFERENCE_CONTEXT_EXCEEDED) with every term of the equation.
+    """
+    preparation = with_skills(preparation)
+    if preparation.found:
+        preparation = preparation._replace(retrieved=_fitting_chunks(preparation))
+    preparation = _narrowed(preparation)
+    messages, skills = assemble(preparation.whole_pieces), preparation.skills
+    window = preparation.window
+    terms = measure(messages, preparation.offered, window.counter, window.limit)
+    if terms.used > terms.limit:
+        raise context_exceeded(terms)
+    report = ContextReport(
+        terms,
+        preparation.cut,
+        dict(preparation.redacted),
+        skills.skills,
+        skills.excluded,
+        preparation.retrieved.chunks,
+    )
+    return preparation._replace(messages=messages, context=report)
+
+
+def with_skills(preparation: Preparation) -> Preparation:
+    """Return the preparation with the requested skills that fit."""
+    library = preparation.environment.skills
+    if library is None:
+        return preparation
+    names = skill_candidates(library.catalogue, preparation.request, preparation.agent)
+    if not names:
+        return preparation
+    selected = choose_skills(library, names, preparation.tools, preparation.room, preparation.window.counter)
+    return preparation._replace(skills=selected)
+
+
+def _narrowed(preparation: Preparation) -> Preparation:
+    """Return the preparation with only those tools that the chosen skills require, if they require any."""
+    required = preparation.skills.tools
+    if required is None:
+        return preparation
+    left_out = tuple([name for name in preparation.tools if name not in required])
+    return preparation._replace(
+        tools=tuple([name for name in preparation.tools if name in required]),
+        offered=[definition for definition in preparation.offered if definition.name in required],
+        left_out=(*preparation.left_out, *left_out),
+    )
+
+
+def _fitting_chunks(preparation: Preparation) -> RetrievedContext:
+    """Return the found chunks with the message of those that fit beside all else."""
+    prompts, counter = preparation.environment.prompts, preparation.window.counter
+    return retrieved_context(preparation.found, preparation.room, prompts, counter, preparation.fence_mark)
+
+
+AUTH_RESOLVE: Final = Stage("AuthResolve", _auth_resolve)
+"""Runs in the facade, before INIT, so that a refused caller leaves no execution behind; INIT records its time."""
+HISTORY_SANITIZE: Final = Stage("HistorySanitize", _history_sanitize)
+CONTEXT_GUARD: Final = Stage("ContextGuard", _context_guard)
+TOOL_SPLIT: Final = Stage("ToolSplit", _tool_split)
+PREPARE_STAGES: Final[Sequence[Stage[Preparation]]] = (TOOL_SPLIT, HISTORY_SANITIZE, CONTEXT_GUARD)
+"""Stages of PREPARE in the order in which they run."""
+STAGES_BEFORE_RETRIEVAL: Final = PREPARE_STAGES[:-1]
+"""Stages that find what comes before retrieved context; the last one chooses the chunks that fit beside it."""
+_SEED_ORDER: Final = tuple(stage.name for stage in (AUTH_RESOLVE, HISTORY_SANITIZE, CONTEXT_GUARD, TOOL_SPLIT))
+UNTIMED_AUTH_RESOLVE: Final = StageTrace(AUTH_RESOLVE.name, 0.0, "ok")
+"""AuthResolve of an execution that an earlier release has queued: its header does not hold how long it took."""
+
+
+def allowed_tools(
+    request: SystemRequest,
+    pattern: Pattern,
+    registry: ToolRegistry,
+    agent: RequestedAgent | None = None,
+    permissions: Permissions = ALL,
+) -> tuple[str, ...]:
+    """Return the names of the registered tools that request, agent and rights together allow, available or not.
+
+    Agents are tools only where they are named. The tools of the request's `agent` are named by it.
+    """
+    named = request.tools if agent is None else agent.allowed(request.tools)
+    if named is not None:
+        return permissions.permitted_tools(registry.names(named))
+    if not pattern.offers_all_tools:
+        return ()
+    return permissions.permitted_tools(registry.names_without_agents)
+
+
+def build_conversation(preparation: Preparation) -> SanitizedHistory:
+    """Return the conversation that the first inference reads: the latest turns that fit, then the request.
+
+    The prompt of the agent comes before every other.
+    """
+    own, session = _with_instructions(preparation), preparation.session
+    agents_own = () if preparation.agent is None else preparation.agent.messages
+    if session.message_count == 0:
+        return SanitizedHistory(_with_prompt(agents_own, without_history(own).pieces))
+    limits, window = preparation.limits, preparation.window
+    counter = window.counter
+    tokens = window.limit - counter.tools(preparation.offered)
+    tokens -= sum(map(counter.message, agents_own))
+    redacts = not preparation.permissions.allows(Permission.VIEW_FULL_HISTORY)
+    history_limits = HistoryLimits(
+        limits.history_messages, limits.history_tokens, tokens, redacts, leaves_room=bool(preparation.offered)
+    )
+    history = sanitize_history(own, session, history_limits, counter)
+    if preparation.summary is not None and history.cut.messages:
+        history = _with_summary(preparation, preparation.summary, history, own, history_limits)
+    return replace(history, pieces=_with_prompt(agents_own, history.pieces))
+
+
+def _with_summary(
+    preparation: Preparation,
+    summary: SessionSummary,
+    history: SanitizedHistory,
+    own: Sequence[Message],
+    limits: HistoryLimits,
+) -> SanitizedHistory:
+    """Return the history with the summary before it, in the same room; as it is if the summary takes all of it."""
+    counter = preparation.window.counter
+    message = summary_message(summary, preparation.environment.prompts, preparation.fence_mark)
+    size = counter.message(message)
+    used = sum(map(counter.message, (*history.pieces.system, *history.pieces.request)))
+    if size > limits.history_tokens(used):
+        return history
+    smaller = replace(limits, tokens=limits.tokens - size, conversation_tokens=limits.conversation_tokens - size)
+    cut_again = sanitize_history(own, preparation.session, smaller, counter)
+    cut = replace(cut_again.cut, summarised=min(summary.covered, cut_again.cut.messages))
+    return replace(cut_again, pieces=replace(cut_again.pieces, summary=message), cut=cut)
+
+
+def _with_prompt(agents_own: Sequence[Message], pieces: ContextPieces) -> ContextPieces:
+    """Return the pieces with the prompt of the agent before the others."""
+    return replace(pieces, system=(*agents_own, *pieces.system)) if agents_own else pieces
+
+
+def _with_instructions(preparation: Preparation) -> Sequence[Message]:
+    """Return the messages of the request with the session's instructions behind the system prompt."""
+    own = preparation.request.messages
+    if preparation.instructions is None:
+        return own
+    own_prompt = system_prompt(own)
+    prompt = own_prompt or tuple(preparation.session.system_messages)
+    return (*prompt, Message(role="system", content=preparation.instructions), *own[len(own_prompt) :])

@@ -1,0 +1,214 @@
+"""Checks of plans: their policy, their inputs, the arguments of their tools, and the contracts of their steps.
+
+A model learns why its plan was refused and tries again, so a replay has to refuse it for the same reasons: the tools
+that it may call are recorded first, all else is in the header of the execution.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from typing import Any, Final
+
+import orjson
+
+from portico.capabilities.answer_contract import LARGE_CONTRACT_CHARACTERS, AnswerContract
+from portico.capabilities.output.rules.custom import BUILT_IN_RULES
+from portico.capabilities.output.rules.rule_set import RuleRegistry
+from portico.capabilities.prompting.prompts.planning import STEP_TYPE_DESCRIPTIONS
+from portico.capabilities.tools.arguments import ArgumentValidators, plan_violations
+from portico.capabilities.tools.registry import ToolRegistry
+from portico.domain.contract.request import OutputContract, PlanStep
+from portico.domain.failures import ConfigurationFailure, OrchestrationFailure, RequestFailure
+from portico.domain.journal.outcomes import Outcome, Plan, PlanningInputs, Refused
+from portico.domain.plan.plan import output_contract_of, plan_refused, validate_plan
+from portico.domain.plan.policy import EffectivePlanPolicy
+from portico.domain.plan.steps import StepType, named_tools, step_options
+from portico.domain.tools import REPLICA_RULE, STEP_PREFIX, ToolDefinition, agent_of
+from portico.orchestration.execution.context import RunContext
+from portico.orchestration.execution.environment import Environment
+from portico.ports.validation import AnswerValidator
+
+MAX_SCHEMA_BYTES: Final = 131_072
+"""Limit of the schemas and rules of all steps, so that the large ones stay in the schema cache while the plan runs."""
+_LARGE_BYTES: Final = 65_536
+
+
+def refusal_of(
+    steps: Sequence[PlanStep],
+    policy: EffectivePlanPolicy,
+    *,
+    plain_only: bool = False,
+    rules: RuleRegistry = BUILT_IN_RULES,
+) -> OrchestrationFailure | None:
+    """Return why the plan cannot run, with `details.violations`; None if it can. It may take a while.
+
+    With `plain_only` only those schemas and rules are compiled that are small and plain.
+    """
+    return validate_plan(steps, policy) or _contract_errors(
+        steps, rules, lambda contract: contract.size.is_plain or not plain_only
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRules:
+    """Rules for a plan that a model makes or changes: the policy, and the tools and the types of modules that were
+    recorded.
+
+    Its steps name built-in rules only; those of the plan that is changed were accepted before.
+    """
+
+    policy: EffectivePlanPolicy
+    tools: Sequence[Mapping[str, Any]]
+    revision: int
+    accepted: Sequence[PlanStep] = ()
+    module_types: Sequence[Mapping[str, Any]] = ()
+
+    @classmethod
+    def of(
+        cls, context: RunContext, inputs: PlanningInputs, *, max_steps: int | None = None, subplans: bool = True
+    ) -> "PlanRules":
+        """Return the rules for plans of at most `max_steps`, with or without steps of type `subplan`."""
+        types = [each["name"] for each in inputs.step_types]
+        policy = plan_policy(context, [tool["name"] for tool in inputs.tools], types)
+        most = policy.max_steps if max_steps is None else min(policy.max_steps, max_steps)
+        plan, revision = context.settings.plan, context.settings.revision
+        accepted = () if plan is None else plan.steps
+        rules = replace(policy, max_steps=most, subplans=subplans, retrieval=inputs.retrieval)
+        return cls(rules, inputs.tools, revision, accepted, inputs.step_types)
+
+    @property
+    def step_types(self) -> Mapping[str, str]:
+        """The types that steps may have, with their descriptions."""
+        descriptions = {**STEP_TYPE_DESCRIPTIONS} | {each["name"]: each["description"] for each in self.module_types}
+        return {
+            name: descriptions[name]
+            for name in self.policy.step_types
+            if name in self.policy.allowed_step_types and (name != StepType.TOOL or self.tools)
+        }
+
+    def check(self, steps: Sequence[PlanStep]) -> None:
+        """Raise OrchestrationFailure for a plan that cannot run.
+
+        Large schemas and rules are checked later, outside of the event loop, and so are those that are not plain.
+        """
+        refusal = validate_plan(steps, self.policy)
+        tools = self.tools if self.revision > 1 else ()
+        functions = ({**each, "name": STEP_PREFIX + each["name"]} for each in self.module_types)
+        validators = ArgumentValidators(ToolDefinition(**tool) for tool in (*tools, *functions))
+        violations = [] if refusal else list(plan_violations(steps, validators))
+        if violations:
+            raise plan_refused(violations)
+        if refusal is None and _contract_bytes(steps) <= LARGE_CONTRACT_CHARACTERS:
+            refusal = _contract_errors(steps, BUILT_IN_RULES, self._is_checked, self.accepted)
+        if refusal is not None:
+            raise refusal
+
+    def _is_checked(self, contract: AnswerContract) -> bool:
+        return contract.size.has_plain_format or self.revision == 1
+
+
+async def checked_plan(context: RunContext, plan: Plan | Refused, environment: Environment) -> Outcome:
+    """Return the plan, or its refusal. Large schemas and rules are compiled outside of the event loop."""
+    if isinstance(plan, Refused):
+        return plan
+    policy = plan_policy(context, allowed_tools_of(context, environment), module_types_of(context, environment))
+    replicated = _replicated_tools(plan.steps, context.settings.allowed_tools, environment.tool_registry)
+    if replicated:
+        return Refused.by(plan_refused(replicated))
+    check = partial(refusal_of, plan.steps, policy, plain_only=True)
+    refusal = await environment.thread_pool.run(check) if _is_large(plan.steps) else check()
+    refusal = refusal or await _worker_refusal(plan.steps, environment.answer_validator)
+    return plan if refusal is None else Refused.by(refusal)
+
+
+def _replicated_tools(
+    steps: Sequence[PlanStep], allowed: Sequence[str] | None, registry: ToolRegistry
+) -> list[tuple[str, str]]:
+    """Return the violations of redundant steps whose replicas would call a tool that must not be replicated."""
+    found = []
+    for index, step in enumerate(steps):
+        if step.type == StepType.REDUNDANT:
+            named = list(named_tools(step)) or [("", name) for name in allowed or ()]
+            barred = [(path, name) for path, name in named if not registry.may_replicate(name)]
+            found += [(f"steps.{index}{path}", f"must not name {name}: {REPLICA_RULE}") for path, name in barred]
+    return found
+
+
+async def _worker_refusal(steps: Sequence[PlanStep], validator: AnswerValidator) -> OrchestrationFailure | None:
+    """Return the refusal of the first schema or rules that are not small and plain and cannot be compiled."""
+    for index, contract in enumerate(map(_contract_of, steps)):
+        if not contract.size.is_plain:
+            try:
+                await validator.check_contract(contract.output)
+            except (ConfigurationFailure, RequestFailure) as failure:
+                return plan_refused([_contract_error(index, failure)])
+    return None
+
+
+def plan_policy(context: RunContext, tools: Iterable[str], module_types: Iterable[str]) -> EffectivePlanPolicy:
+    """Return the policy of the request's plan, whose steps may call these tools and have these types of modules."""
+    policy = None if context.request.plan is None else context.request.plan.policy
+    return EffectivePlanPolicy.from_request(policy, context.limits, frozenset(tools), module_types=module_types)
+
+
+def allowed_tools_of(context: RunContext, environment: Environment) -> list[str]:
+    """Return the names of the registered tools that the request, its agent and the rights of its principal allow."""
+    settings = context.settings
+    return list(filter(settings.allows_tool, environment.tool_registry.names(settings.allowed_tools)))
+
+
+def plannable_tools_of(context: RunContext, environment: Environment) -> list[str]:
+    """Return the tools that a model may plan with: agents are tools only where they are named."""
+    are_named = context.settings.allowed_tools is not None
+    return [name for name in allowed_tools_of(context, environment) if are_named or agent_of(name) is None]
+
+
+def module_types_of(context: RunContext, environment: Environment) -> list[str]:
+    """Return the step types of modules that the rights of the principal allow."""
+    permissions = context.settings.permissions
+    return [each for each in environment.tool_registry.step_functions if permissions.allows_tool(STEP_PREFIX + each)]
+
+
+def _is_large(steps: Sequence[PlanStep]) -> bool:
+    """Return True if the plan is checked on a thread."""
+    size = len(orjson.dumps([(step.input, step.depends_on, step.model_extra) for step in steps]))
+    return size > _LARGE_BYTES or _contract_bytes(steps) > LARGE_CONTRACT_CHARACTERS
+
+
+def _contract_bytes(steps: Sequence[PlanStep]) -> int:
+    """Return the size of all schemas and rules, valid or not."""
+    inner = [step.input.get("schema") for step in steps if isinstance(step.input, dict)]
+    own = [(step_options(step).get("schema"), step_options(step).get("rules")) for step in steps]
+    return len(orjson.dumps([each for each in (*inner, *chain.from_iterable(own)) if each is not None]))
+
+
+def _contract_errors(
+    steps: Sequence[PlanStep],
+    rules: RuleRegistry,
+    is_checked: Callable[[AnswerContract], bool],
+    accepted: Sequence[PlanStep] = (),
+) -> OrchestrationFailure | None:
+    """Return the refusal of schemas and rules that cannot be compiled, of steps that are valid otherwise."""
+    if _contract_bytes(steps) > MAX_SCHEMA_BYTES:
+        return plan_refused([("steps", f"must have schemas and rules of at most {MAX_SCHEMA_BYTES} bytes together")])
+    errors = []
+    for index, step in enumerate(steps):
+        contract = _contract_of(step, rules)
+        try:
+            if step not in accepted and is_checked(contract):
+                contract.compile()
+        except (ConfigurationFailure, RequestFailure) as failure:
+            errors.append(_contract_error(index, failure))
+    return plan_refused(errors) if errors else None
+
+
+def _contract_of(step: PlanStep, rules: RuleRegistry = BUILT_IN_RULES) -> AnswerContract:
+    return AnswerContract(output_contract_of(step) or OutputContract(), rules)
+
+
+def _contract_error(index: int, failure: ConfigurationFailure | RequestFailure) -> tuple[str, str]:
+    """Return the place in the plan and the message of a contract that cannot be compiled."""
+    if isinstance(failure, ConfigurationFailure):
+        return f"steps.{index}.schema", failure.message
+    return f"steps.{index}.rules", failure.message.removeprefix("output.")

@@ -1,0 +1,184 @@
+"""Records of executions: what was asked and what was answered, as far as it is stored."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from pydantic import Field
+
+from portico.domain.access.principal import AccessScope, Permission, Principal
+from portico.domain.contract.messages import Message
+from portico.domain.contract.request import SystemRequest
+from portico.domain.contract.response import Suspension
+from portico.domain.failures import Code, RequestFailure, StorageFailure
+from portico.domain.ids import RequestId, SessionId, UserId
+from portico.domain.journal.header import ExecutionHeader
+from portico.domain.lifecycle import Mode
+from portico.orchestration.execution.environment import Environment
+from portico.orchestration.flow.served_flow import ServedFlow
+from portico.orchestration.flow.snapshot import FlowSnapshot
+from portico.orchestration.redaction import (
+    redacted_request,
+    redacted_snapshot,
+    redacted_step,
+    redacted_suspensions,
+    sees_all,
+)
+from portico.orchestration.runtime.flow_snapshot import flow_snapshot
+from portico.orchestration.runtime.fork import whole_request
+from portico.orchestration.runtime.launcher import Launcher
+from portico.orchestration.runtime.lookup import no_such_execution, stored_execution
+from portico.orchestration.runtime.step_list import StepView, step_views
+from portico.orchestration.runtime.transcript import Transcript, require_completed, still_running, transcript_of
+from portico.ports.journal import ExecutionHistory
+from portico.ports.storage import (
+    ExecutionStore,
+    OpenSuspension,
+    OtherUsers,
+    RecordStore,
+    StoredExecution,
+    SuspensionFilter,
+)
+
+_CALL_FIELDS: Final = ("tool", "arguments", "node")
+"""Parts of a value that name the call in question."""
+
+
+class SuspensionView(Suspension):
+    """An open suspension and the execution that it belongs to."""
+
+    request_id: RequestId = Field(description="The request's id.")
+    session_id: SessionId | None = Field(description="The session's id.")
+    user: UserId = Field(description="User who asked for the execution.")
+    agent: str | None = Field(description="Configured agent of the request.")
+
+
+@dataclass(frozen=True, slots=True)
+class SuspensionPage:
+    """A page of open suspensions; `next` is the cursor of the following page, None on the last."""
+
+    suspensions: list[SuspensionView]
+    next: str | None
+
+
+class Records:
+    """Queries for the records of executions, by principal, as in `Executions`.
+
+    Raises: RequestFailure (REQUEST_NOT_FOUND), StorageFailure, in every method.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        store: ExecutionStore,
+        records: RecordStore,
+        launcher: Launcher,
+        flows: Mapping[str, ServedFlow],
+    ) -> None:
+        self._environment = environment
+        self._store = store
+        self._records = records
+        self._local = launcher.local
+        self._patterns = launcher.patterns
+        self._flows = flows
+
+    async def input(self, principal: Principal, request_id: RequestId) -> SystemRequest:
+        """Return the request as it was admitted; that of a fork, with its overrides."""
+        history = await self._running_history(principal.readable, request_id)
+        header = (
+            await self._header(await self.stored(principal.readable, request_id)) if history is None else history.header
+        )
+        request = whole_request(header)
+        return request if sees_all(principal) else redacted_request(request)
+
+    async def steps(self, principal: Principal, request_id: RequestId) -> list[StepView]:
+        """Return the steps that are recorded so far."""
+        history = await self._history(principal.readable, request_id)
+        work = partial(step_views, history, self._patterns)
+        steps = await self._environment.thread_pool.run(work)
+        return steps if sees_all(principal) else [redacted_step(step) for step in steps]
+
+    async def snapshot(self, principal: Principal, request_id: RequestId) -> FlowSnapshot:
+        """Return where an execution of mode flow stands.
+
+        Raises: RequestFailure (REQUEST_NOT_FOUND) for another mode; StorageFailure (STORAGE_SNAPSHOT_INVALID) if the
+        flow's graph has changed since.
+        """
+        history = await self._history(principal.readable, request_id)
+        if history.header.mode is not Mode.FLOW:
+            raise RequestFailure(Code.REQUEST_NOT_FOUND, "only a flow has a snapshot", condition="path")
+        snapshot = await self._environment.thread_pool.run(partial(flow_snapshot, history, self._flows))
+        return snapshot if sees_all(principal) else redacted_snapshot(snapshot)
+
+    async def transcript(self, principal: Principal, request_id: RequestId) -> tuple[ExecutionHeader, Transcript]:
+        """Return the header of a completed execution and the conversation that it ended with.
+
+        Raises: as `require_completed`; StorageFailure (STORAGE_SNAPSHOT_INVALID) if its response cannot be read.
+        """
+        if self._local.find(principal.own, request_id) is not None:
+            raise still_running()
+        stored = await self.stored(principal.own, request_id)
+        require_completed(stored)
+        response = stored.status.response
+        if response is None:
+            raise StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "this version cannot read the stored response")
+        header = await self._header(stored)
+        in_session: tuple[Message, ...] = ()
+        if header.request.session_id is not None:
+            in_session = await self._environment.conversations.transcript(
+                principal.own, header.request.session_id, header.execution_id
+            )
+        return header, transcript_of(header, response, in_session)
+
+    async def suspensions(
+        self, principal: Principal, selected: SuspensionFilter, *, after: str | None, limit: int
+    ) -> SuspensionPage:
+        """Return a page of the suspensions that the principal may answer or asked for, or may read."""
+        others = OtherUsers.NONE
+        if principal.readable.user is None:
+            others = OtherUsers.ALL
+        elif principal.permissions.allows(Permission.APPROVE):
+            others = OtherUsers.CALLS
+        page = await self._records.suspensions(principal.own, selected, others, after=after, limit=limit)
+        views = [_suspension_view(each, is_whole=principal.readable.user in {None, each.user}) for each in page.items]
+        return SuspensionPage(views if sees_all(principal) else redacted_suspensions(views), page.next)
+
+    async def stored(self, scope: AccessScope, request_id: RequestId) -> StoredExecution:
+        """Return the stored execution; one in memory that has just ended is written first."""
+        return await stored_execution(self._store, self._environment.journal, scope, request_id)
+
+    async def _history(self, scope: AccessScope, request_id: RequestId) -> ExecutionHistory:
+        """Return what is recorded so far."""
+        history = await self._running_history(scope, request_id)
+        if history is None:
+            stored = await self.stored(scope, request_id)
+            history = await self._store.load(stored.tenant, stored.execution_id)
+        if history is None:
+            raise no_such_execution()
+        return history
+
+    async def _running_history(self, scope: AccessScope, request_id: RequestId) -> ExecutionHistory | None:
+        local = self._local.find(scope, request_id)
+        return None if local is None else await self._environment.journal.load(local.execution_id)
+
+    async def _header(self, stored: StoredExecution) -> ExecutionHeader:
+        header = await self._records.header(stored.tenant, stored.execution_id)
+        if header is None:
+            raise no_such_execution()
+        return header
+
+
+def _suspension_view(found: OpenSuspension, *, is_whole: bool) -> SuspensionView:
+    """Return the view of an open suspension; unless it `is_whole`, only the call of its value."""
+    shown, value = found.suspension, found.suspension.value
+    if not is_whole and isinstance(value, dict):
+        value = {name: value[name] for name in _CALL_FIELDS if name in value}
+    return SuspensionView(
+        **shown.model_dump(exclude={"value"}),
+        value=value,
+        request_id=found.request_id,
+        session_id=found.session_id,
+        user=found.user,
+        agent=found.agent,
+    )

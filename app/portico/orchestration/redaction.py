@@ -1,0 +1,201 @@
+"""Redaction of what is read: records as a principal sees them that may not view the full history.
+
+Stores have everything as it was. Messages, requests, steps, suspensions and the calls in a response are redacted for
+such a principal in every form in which they leave the service, events included. The answer of an execution is not: its
+text was streamed to the one who asked.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Protocol, Self, TypeVar
+
+from pydantic import JsonValue
+
+from portico.capabilities.context.redaction import Redactor
+from portico.domain.access.principal import Permission, Principal
+from portico.domain.contract.messages import Message
+from portico.domain.contract.request import SystemRequest
+from portico.domain.contract.response import SystemResponse, ToolCallMade
+from portico.domain.journal.events import (
+    Event,
+    ExecutionCancelled,
+    ExecutionCompleted,
+    ExecutionFailed,
+    ExecutionSuspended,
+    LiveDelta,
+    LiveEvent,
+    StoredEvent,
+    ToolContent,
+)
+from portico.orchestration.flow.snapshot import AgentRecord, FlowSnapshot, PendingCall
+from portico.orchestration.runtime.handle import ExecutionHandle
+from portico.orchestration.runtime.step_list import StepView
+from portico.ports.events import Subscription
+
+
+class Question(Protocol):
+    """Suspension of any kind: it has a value that asks for something."""
+
+    @property
+    def value(self) -> JsonValue:
+        """The question."""
+
+    def model_copy(self, *, update: Mapping[str, Any]) -> Self:
+        """Return the suspension with other fields."""
+
+
+Q = TypeVar("Q", bound=Question)
+ItemT = TypeVar("ItemT", StoredEvent, LiveDelta, StoredEvent | LiveDelta)
+
+
+def sees_all(principal: Principal) -> bool:
+    """Return True if nothing is redacted for the principal."""
+    return principal.permissions.allows(Permission.VIEW_FULL_HISTORY)
+
+
+def redacted_messages(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return the messages redacted."""
+    return Redactor().messages(messages)
+
+
+def redacted_response(response: SystemResponse) -> SystemResponse:
+    """Return the response with its messages, calls and suspensions redacted, and its answer as it is."""
+    return response.model_copy(
+        update={
+            "messages": list(redacted_messages(response.messages)),
+            "tool_calls_made": [_call_made(call) for call in response.tool_calls_made],
+            "suspensions": redacted_suspensions(response.suspensions),
+        }
+    )
+
+
+def redacted_suspensions(suspensions: Sequence[Q]) -> list[Q]:
+    """Return the suspensions with their questions redacted."""
+    return [each.model_copy(update={"value": Redactor().value(each.value)}) for each in suspensions]
+
+
+def redacted_request(request: SystemRequest) -> SystemRequest:
+    """Return the request with its messages, the inputs of its plan and the input of its flow redacted."""
+    update: dict[str, Any] = {"messages": list(redacted_messages(request.messages))}
+    if request.plan is not None and request.plan.steps is not None:
+        steps = [step.model_construct(**Redactor().value(step.model_dump())) for step in request.plan.steps]
+        update["plan"] = request.plan.model_copy(update={"steps": steps})
+    if request.flow is not None:
+        update["flow"] = request.flow.model_copy(update={"input": Redactor().value(request.flow.input)})
+    return request.model_copy(update=update)
+
+
+def redacted_step(step: StepView) -> StepView:
+    """Return the step with what was asked and answered redacted."""
+    redactor = Redactor()
+    return step.model_copy(update={"request": redactor.value(step.request), "outcome": redactor.value(step.outcome)})
+
+
+def redacted_snapshot(snapshot: FlowSnapshot) -> FlowSnapshot:
+    """Return the snapshot with its state, its questions and the conversations of its agents redacted."""
+    redactor = Redactor()
+    return snapshot.model_copy(
+        update={
+            "state": tuple([(key, redactor.value(value)) for key, value in snapshot.state]),
+            "suspensions": tuple(redacted_suspensions(snapshot.suspensions)),
+            "agents": {node: _agent(record, redactor) for node, record in snapshot.agents.items()},
+        }
+    )
+
+
+def redact_handle(handle: ExecutionHandle) -> ExecutionHandle:
+    """Let the handle show its response and its events redacted."""
+    handle.show_as(redacted_response, RedactedSubscription)
+    return handle
+
+
+class RedactedSubscription:
+    """Implements `ports.events.Subscription` over another one, whose events it redacts."""
+
+    def __init__(self, whole: Subscription) -> None:
+        self._whole = whole
+
+    async def next(self) -> Sequence[StoredEvent | LiveDelta]:
+        return [_redacted_item(item) for item in await self._whole.next()]
+
+    def notify(self, callback: Callable[[], None] | None) -> None:
+        self._whole.notify(callback)
+
+    def take(self) -> Sequence[StoredEvent | LiveDelta]:
+        return [_redacted_item(item) for item in self._whole.take()]
+
+    @property
+    def ended(self) -> bool:
+        return self._whole.ended
+
+    @property
+    def overflowed(self) -> bool:
+        return self._whole.overflowed
+
+    def close(self) -> None:
+        self._whole.close()
+
+
+def redacted_events(events: Sequence[StoredEvent]) -> list[StoredEvent]:
+    """Return the stored events redacted."""
+    return [_redacted_item(item) for item in events]
+
+
+def _redacted_item(item: ItemT) -> ItemT:
+    """Return the item with its event redacted; as it is if that has only ids, counts and the answer."""
+    redact = _REDACTED.get(type(item.event))
+    return item if redact is None else item._replace(event=redact(item.event))
+
+
+def _with_response(event: Any) -> Any:
+    return replace(event, response=redacted_response(event.response))
+
+
+def _suspended(event: ExecutionSuspended) -> ExecutionSuspended:
+    suspensions = tuple(redacted_suspensions(event.suspensions))
+    return ExecutionSuspended(suspensions, redacted_response(event.response))
+
+
+def _content(event: ToolContent) -> ToolContent:
+    redactor = Redactor()
+    return replace(event, arguments=redactor.value(event.arguments), result=redactor.value(event.result))
+
+
+_REDACTED: Mapping[type[Event | LiveEvent], Callable[[Any], Any]] = MappingProxyType(
+    {
+        ExecutionCompleted: _with_response,
+        ExecutionFailed: _with_response,
+        ExecutionCancelled: _with_response,
+        ExecutionSuspended: _suspended,
+        ToolContent: _content,
+    }
+)
+"""The events that have contents beside ids, counts and the answer."""
+
+
+def _call_made(call: ToolCallMade) -> ToolCallMade:
+    redactor = Redactor()
+    return call.model_copy(update={"arguments": redactor.value(call.arguments), "result": redactor.text(call.result)})
+
+
+def _agent(record: AgentRecord, redactor: Redactor) -> AgentRecord:
+    return record.model_copy(
+        update={
+            "preamble": redactor.text(record.preamble),
+            "messages": redactor.messages(record.messages),
+            "calls": tuple([_pending(call, redactor) for call in record.calls]),
+        }
+    )
+
+
+def _pending(pending: PendingCall, redactor: Redactor) -> PendingCall:
+    arguments = redactor.value(pending.call.arguments)
+    suspensions = [] if pending.suspension is None else redacted_suspensions([pending.suspension])
+    return pending.model_copy(
+        update={
+            "call": pending.call.model_copy(update={"arguments": arguments}),
+            "result": redactor.value(pending.result),
+            "suspension": suspensions[0] if suspensions else None,
+        }
+    )

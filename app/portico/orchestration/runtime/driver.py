@@ -1,0 +1,329 @@
+"""Driver: runs one execution from INIT to its terminal event, the same code for a live run, a recovery and a replay.
+
+An offline replay has no `Preparer`: nothing outside the record is asked, and PREPARE is recorded there. A record names
+the version of its pattern; one that today's pattern does not have can neither be continued nor replayed.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
+
+import anyio
+
+from portico.domain.contract.response import StepStatus
+from portico.domain.failures import Cancellation, Code, Failure, OrchestrationFailure, StorageFailure
+from portico.domain.failures import failure as domain_failure
+from portico.domain.journal.events import INIT_ANCHOR, GuardEnd, LifecycleTransition, StageEnd
+from portico.domain.journal.header import ExecutionHeader
+from portico.domain.journal.outcomes import Prepared, Refused
+from portico.domain.journal.step_key import PLAN_KEY
+from portico.domain.lifecycle import Mode, State
+from portico.domain.pattern_result import PatternResult
+from portico.orchestration.execution.branch_span import in_span, with_correlation
+from portico.orchestration.execution.branches import has_diverged
+from portico.orchestration.execution.context import RunContext, prepared_context, start_context
+from portico.orchestration.execution.effect import BranchStopped, BranchSuspended
+from portico.orchestration.execution.environment import ChunkCheck, Environment
+from portico.orchestration.execution.execution import Execution
+from portico.orchestration.execution.input_judges import run_judged
+from portico.orchestration.execution.pattern import BoundInputs, Pattern, UpperBound
+from portico.orchestration.execution.progress import RunProgress
+from portico.orchestration.execution.reserve import withhold_time
+from portico.orchestration.execution.response import Termination, build_response, minimal_failure, terminal_event
+from portico.orchestration.execution.session_turn import SessionTurn
+from portico.orchestration.guards import dropped_chunks
+from portico.orchestration.patterns.agent_patterns import AGENT_PATTERNS
+from portico.orchestration.pipeline.compaction import compact_history
+from portico.orchestration.pipeline.prepare import PrepareEffect, Preparer, retrieve_context
+from portico.orchestration.pipeline.stages import AUTH_RESOLVE, StageTimer
+from portico.orchestration.planning.synthesis import answer_without_model
+from portico.orchestration.runtime.salvage import LIMIT_REACHED, reached_limit, salvage
+
+Wait: TypeAlias = Callable[[], Awaitable[None]]
+
+
+async def drive(execution: Execution, pattern: Pattern, timer: StageTimer, wait: Wait | None = None) -> None:
+    """Run the execution to its end within its deadline, record how it ended, and return when that is durable.
+
+    `timer` has the traces of the stages that have run already, and `wait` returns when it may run. A cancellation
+    without a recorded stop decision is a hand-over: nothing is recorded, and the next owner continues.
+    """
+    progress, preparer = RunProgress(), Preparer(execution, pattern, timer)
+    try:
+        await _run_and_finish(execution, progress, pattern, preparer, wait)
+    finally:
+        try:
+            if execution.response is not None:
+                await _make_durable(execution, progress)
+        finally:
+            if preparer.turn is not None:
+                preparer.turn.release()
+
+
+async def _run_and_finish(
+    execution: Execution, progress: RunProgress, pattern: Pattern, preparer: Preparer, wait: Wait | None
+) -> None:
+    termination: Termination | None = None
+    run = partial(run_to_end, execution, progress, pattern, preparer)
+    try:
+        termination = await execution.run_with_deadline(run, wait)
+    except anyio.get_cancelled_exc_class():
+        execution.abandon()
+        raise
+    finally:
+        if termination is not None or not execution.is_handed_over:
+            _finish_or_fail(execution, progress, termination or _interrupted(execution), preparer.turn)
+
+
+def replay(execution: Execution, pattern: Pattern) -> int:
+    """Replay a recorded execution without event loop and environment; return the number of identical steps.
+
+    Raises: OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED) at the first difference.
+    """
+    replaying = _replay(execution, pattern)
+    try:
+        replaying.send(None)
+    except StopIteration:
+        return execution.recorder.cursor.verify_complete()
+    replaying.close()
+    raise RuntimeError("a pattern may await only its context; this one waits for something else")
+
+
+async def run_to_end(
+    execution: Execution, progress: RunProgress, pattern: Pattern, preparer: Preparer | None
+) -> Termination:
+    """Run everything from INIT until the pattern returns. Raises: anyio's cancellation if it is stopped meanwhile."""
+    try:
+        _record_init(execution)
+        messages = () if preparer is None else await preparer.acquire_turn()
+        context = start_context(execution, progress, messages, AGENT_PATTERNS, _chunk_check(execution, pattern))
+        if execution.header.salvages:
+            withhold_time(execution)
+        try:
+            if execution.header.judges:
+                run = partial(_run_pattern, execution, progress, pattern, preparer, context)
+                result = await run_judged(execution, progress, context, run)
+            else:
+                result = await _run_pattern(execution, progress, pattern, preparer, context)
+        except (Failure, BranchStopped) as end:
+            limit = reached_limit(execution, end)
+            if limit is None:
+                raise
+            if execution.branches.is_withheld:
+                execution.recorder.pattern_time.reopen()
+                raise domain_failure(limit, "a limit was reached before the input was judged") from None
+            return Termination(await salvage(execution, progress, context, limit), limit=limit)
+    except Failure as failure:
+        return Termination(failure=failure)
+    except BranchSuspended:
+        return Termination()
+    except BranchStopped:
+        return _interrupted(execution)
+    return Termination(result, conversation=progress.conversation.new_messages)
+
+
+def _chunk_check(execution: Execution, pattern: Pattern) -> ChunkCheck:
+    """Return the check of what searches of the execution find."""
+    request = execution.header.request
+
+    async def check(environment: Environment, texts: Sequence[str]) -> Mapping[int, str]:
+        return await dropped_chunks(environment, pattern, request, texts)
+
+    return check
+
+
+def _record_init(execution: Execution) -> None:
+    """Record the first transition, and behind it the stage and the guards that came before the execution."""
+    accepted = LifecycleTransition(None, State.INIT, execution.lifecycle.attempt, "accepted")
+    duration_ms = execution.header.auth_resolve_ms
+    stages = () if duration_ms is None else (StageEnd(AUTH_RESOLVE.name, duration_ms, "ok"),)
+    found = execution.header.guards
+    guards = [GuardEnd(each.guard, each.action, each.tripped) for each in found] if found else ()
+    execution.recorder.record(INIT_ANCHOR, execution.correlation, accepted, *stages, *guards)
+
+
+async def _run_pattern(
+    execution: Execution, progress: RunProgress, pattern: Pattern, preparer: Preparer | None, context: RunContext
+) -> PatternResult:
+    """Run the pattern from PLAN or PREPARE to its result."""
+    if pattern.plan is not None:
+        execution.transition_to(INIT_ANCHOR, State.PLAN, "accepted")
+        correlation = context.settings.correlation
+        planned = await pattern.plan(in_span(context, PLAN_KEY), pattern.static_plan, pattern.planner)
+        context = with_correlation(planned, correlation)
+    context.transition_to(State.PREPARE, "accepted" if pattern.plan is None else "planned")
+    context = await _prepare(execution, progress, context, preparer)
+    context.transition_to(State.EXECUTE, "prepared")
+    result = await pattern.run(context)
+    if execution.recorder.pattern_time.is_over:
+        # The time passed after the last effect, so the result is whole.
+        execution.recorder.pattern_time.reopen()
+    return result if isinstance(result, PatternResult) else PatternResult(result)
+
+
+async def _prepare(
+    execution: Execution, progress: RunProgress, context: RunContext, preparer: Preparer | None
+) -> RunContext:
+    """Perform PREPARE and return the context behind it. Raises: the failure of the stage that refused the request."""
+    await compact_history(execution, context, preparer)
+    if execution.header.request.context.retrieve:
+        await retrieve_context(execution, preparer, context.settings.chunk_check)
+    step = await execution.perform(PrepareEffect(execution.correlation, preparer))
+    assert isinstance(step.outcome, Prepared | Refused)  # noqa: S101 - the only outcomes of PREPARE
+    if isinstance(step.outcome, Refused):
+        raise step.outcome.failure()
+    progress.prepared, progress.prepared_at = step.outcome, step.at
+    return prepared_context(context, step.outcome, step.at)
+
+
+def finish(
+    execution: Execution, progress: RunProgress, termination: Termination, turn: SessionTurn | None = None
+) -> None:
+    """Record the end: the summed stages, the last transition, and the event that carries the response.
+
+    An execution that waited and still waits gets its response, and nothing is recorded.
+    """
+    if execution.recorder.has_stopped and execution.recorder.is_closed():
+        termination = _interrupted(execution)
+    if termination.failure is not None:
+        _add_final_answer(progress)
+    state, lifecycle = termination.state, execution.lifecycle
+    last = terminal_event(execution, progress, termination)
+    if execution.recorder.cursor.ends_suspended:
+        if state is State.SUSPENDED:
+            execution.end(lifecycle, last.response)
+            return
+        lifecycle = lifecycle.transition_to(State.SUSPENDED)
+    stages: Sequence[StageEnd] = ()
+    reason = _reason(termination)
+    if state is not State.SUSPENDED:
+        _end_steps(execution, progress, termination)
+        stages = _summed_stages(execution, progress, termination)
+    after = lifecycle.transition_to(state)
+    transition = LifecycleTransition(lifecycle.state, state, after.attempt, reason)
+    messages = () if turn is None else turn.new_messages(progress, termination)
+    execution.end(after, last.response, *stages, transition, last, new_messages=messages)
+
+
+def _add_final_answer(progress: RunProgress) -> None:
+    """Give the partial result of passes that were ended a final answer that no model is asked for, if it has none."""
+    partial_result = progress.partial_result or PatternResult(None)
+    if progress.phase_e_input is None or partial_result.final_answer is not None:
+        return
+    answer = answer_without_model(progress.phase_e_input())
+    progress.partial_result = replace(partial_result, content=answer.answer_text, final_answer=answer)
+
+
+def _finish_or_fail(
+    execution: Execution, progress: RunProgress, termination: Termination, turn: SessionTurn | None
+) -> None:
+    """Record the end; if that raises, which is a bug, record a minimal failure and raise again."""
+    try:
+        finish(execution, progress, termination, turn)
+    except BaseException as bug:
+        failed = minimal_failure(execution.header, bug if isinstance(bug, Failure) else _internal_error())
+        lifecycle = execution.lifecycle
+        transition = LifecycleTransition(lifecycle.state, State.ERROR, lifecycle.attempt, "bug")
+        execution.end(lifecycle, failed.response, transition, failed)
+        raise
+
+
+async def _make_durable(execution: Execution, progress: RunProgress) -> None:
+    """Wait until the end is durable; if it cannot be, the response says so."""
+    try:
+        await execution.environment.journal.durable(execution.header.execution_id)
+    except Failure as lost:
+        execution.end(execution.lifecycle, build_response(execution, progress, Termination(failure=lost)))
+
+
+def _end_steps(execution: Execution, progress: RunProgress, termination: Termination) -> None:
+    """Record the end of the agents and of the plan's steps that have started and not ended."""
+    code = termination.limit if termination.failure is None else termination.failure.code
+    for call in reversed(progress.agent_calls):
+        execution.recorder.record(*call.cut_off(code or Code.CANCELLED_SIGNAL, execution.ledger.last_at))
+    for step in progress.steps:
+        end = step.end_event(StepStatus.CANCELLED, at=execution.ledger.last_at, code=code)
+        execution.recorder.record(step.anchor, step.correlation, end)
+
+
+async def _replay(execution: Execution, pattern: Pattern) -> None:
+    progress = RunProgress()
+    termination = await run_to_end(execution, progress, pattern, None)
+    if termination.failure is not None and has_diverged(termination.failure):
+        raise termination.failure
+    if termination.state is not State.SUSPENDED:
+        finish(execution, progress, termination)
+
+
+def _interrupted(execution: Execution) -> Termination:
+    """Return the termination of an execution that did not come to its own end."""
+    if execution.recorder.failure is not None:
+        return Termination(failure=execution.recorder.failure)
+    decision = execution.recorder.stop_decision
+    if decision is not None:
+        return Termination(failure=Cancellation(decision.code, decision.message))
+    return Termination(failure=_internal_error())
+
+
+def _internal_error() -> Failure:
+    return OrchestrationFailure(
+        Code.ORCHESTRATION_INVALID_TRANSITION, "internal error: the service broke one of its own rules"
+    )
+
+
+def _summed_stages(execution: Execution, progress: RunProgress, termination: Termination) -> list[StageEnd]:
+    """Return the ends of the two stages that are spans over the whole execution."""
+    if progress.prepared is None:
+        return []
+    ledger, outcome = execution.ledger, "ok" if termination.failure is None else "failed"
+    execute_ms = max(0.0, ledger.last_at - progress.prepared_at) * 1000
+    return [
+        StageEnd("Execute", execute_ms, outcome),
+        StageEnd("FailoverDecide", ledger.upstream.attempts_ms + ledger.upstream.delays_ms, outcome),
+    ]
+
+
+def _reason(termination: Termination) -> str:
+    if termination.failure is not None:
+        return termination.failure.code.lower()
+    if termination.limit is not None:
+        return LIMIT_REACHED
+    return "suspended" if termination.result is None else "answered"
+
+
+def pattern_for(header: ExecutionHeader, patterns: Mapping[Mode, Pattern]) -> Pattern:
+    """Return the pattern that runs the execution; if it cannot continue its record, it fails when it runs."""
+    pattern = patterns.get(header.mode, _UNKNOWN)
+    return pattern if pattern.can_continue(header) else replace(pattern, run=_refuse)
+
+
+def is_newer_version(header: ExecutionHeader, patterns: Mapping[Mode, Pattern]) -> bool:
+    """Return whether only a replica with a newer version of the pattern can continue the execution."""
+    pattern = patterns.get(header.mode)
+    return pattern is None or header.pattern_version > pattern.version
+
+
+def require_current_version(header: ExecutionHeader, patterns: Mapping[Mode, Pattern]) -> None:
+    """Raise StorageFailure (STORAGE_SNAPSHOT_INVALID) if today's pattern cannot continue the execution."""
+    pattern = patterns.get(header.mode)
+    if pattern is None or not pattern.can_continue(header):
+        raise version_mismatch()
+
+
+def version_mismatch() -> StorageFailure:
+    """Return the failure of a journal that today's pattern cannot continue."""
+    return StorageFailure(
+        Code.STORAGE_SNAPSHOT_INVALID, "the journal was written by another version of its mode's pattern or flow"
+    )
+
+
+async def _refuse(_: RunContext) -> str:
+    raise version_mismatch()
+
+
+def _no_bound(_inputs: BoundInputs) -> UpperBound:
+    return UpperBound()
+
+
+_UNKNOWN = Pattern(run=_refuse, version=0, upper_bound=_no_bound)

@@ -1,0 +1,138 @@
+"""Launcher: the one function that starts an execution, be it new, forked, resumed, or recovered."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
+
+from portico.capabilities.limits.quotas import RunSlot
+from portico.domain.failures import Code, Failure, RequestFailure
+from portico.domain.journal.outcomes import StopDecision
+from portico.domain.lifecycle import Mode
+from portico.orchestration.execution.environment import Environment, quota_of
+from portico.orchestration.execution.execution import Execution
+from portico.orchestration.execution.pattern import Pattern
+from portico.orchestration.execution.progress import RunProgress
+from portico.orchestration.execution.response import Termination, is_journaled
+from portico.orchestration.pipeline.stages import UNTIMED_AUTH_RESOLVE, StageTimer
+from portico.orchestration.runtime.driver import drive, finish, pattern_for
+from portico.orchestration.runtime.handle import CANCELLED_BY_CLIENT, ExecutionHandle, LocalExecution, LocalExecutions
+from portico.orchestration.runtime.resume import resume_if_answered
+from portico.ports.journal import ExecutionHistory
+from portico.ports.runtime import QueueTicket, Runner
+
+Body: TypeAlias = Callable[[], Awaitable[None]]
+
+
+class Launcher:
+    """Starts executions, in tasks of their own or in the caller's, and registers them while they run."""
+
+    def __init__(self, environment: Environment, runner: Runner, patterns: Mapping[Mode, Pattern]) -> None:
+        self.patterns = patterns
+        self.local = LocalExecutions(environment.event_feed)
+        self._environment = environment
+        self._runner = runner
+
+    def start(
+        self,
+        history: ExecutionHistory,
+        *,
+        subscribe: bool = False,
+        claimed: bool = False,
+        slot: RunSlot | None = None,
+        stop: StopDecision | None = None,
+        spawn: Callable[[str, Body], None] | None = None,
+    ) -> ExecutionHandle:
+        """Start an execution at the end of its history and return at once; every execution starts here.
+
+        The history of a new execution has no events, and the journal is open already; one that was `claimed` from the
+        store is attached to the journal. With `subscribe` the handle has its events from now on; with `stop`, or if a
+        cancellation was requested, it ends at once; `spawn` runs its body, by default in a task of its own. Without a
+        `slot` in the limits of its caller it waits for one.
+
+        Raises: RequestFailure (REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN). A new execution then ends with that failure;
+        a claimed one is left to its next owner.
+        """
+        execution = self._attach(history, stop) if claimed else self._execution(history)
+        execution_id = execution.header.execution_id
+        subscription = self._environment.event_feed.subscribe(execution_id) if subscribe else None
+        local = LocalExecution(execution, subscription)
+        earlier = [UNTIMED_AUTH_RESOLVE] if execution.header.auth_resolve_ms is None else []
+        body = partial(self._run, local, StageTimer(self._environment.clock, earlier), slot)
+        try:
+            (spawn or self._runner.start)(execution_id, body)
+        except Failure as refusal:
+            if subscription is not None:
+                subscription.close()
+            if local.is_journaled and not claimed:
+                finish(execution, RunProgress(), Termination(failure=refusal))
+            self._environment.journal.close(execution_id)
+            if slot is not None:
+                slot.refund()
+            raise
+        self.local.add(local)
+        return local.handle
+
+    async def run(self, history: ExecutionHistory) -> None:
+        """Start a claimed execution in the caller's task and return when it has ended or is suspended."""
+        bodies: list[Body] = []
+        self.start(history, claimed=True, spawn=lambda _, body: bodies.append(body))
+        await bodies.pop()()
+
+    async def admit(self) -> None:
+        """Raise RequestFailure (REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN) if no more executions may be queued."""
+        await self._runner.admit()
+
+    async def queue(self, ticket: QueueTicket) -> None:
+        """Queue a stored execution, which runs here or on another replica when its turn comes."""
+        await self._runner.queue(ticket)
+
+    @property
+    def is_draining(self) -> bool:
+        """Return whether nothing new is started here any more."""
+        return self._runner.is_draining
+
+    def require_accepting(self) -> None:
+        """Raise RequestFailure (REQUEST_SHUTTING_DOWN) if nothing new is started here any more."""
+        if self.is_draining:
+            raise RequestFailure(Code.REQUEST_SHUTTING_DOWN, "this replica is stopping", retry_after=1.0)
+
+    def _execution(self, history: ExecutionHistory) -> Execution:
+        environment = self._environment
+        return Execution(history.header, environment=environment, journal=environment.journal, history=history)
+
+    def _attach(self, history: ExecutionHistory, stop: StopDecision | None) -> Execution:
+        """Return the execution of a claimed history, with its journal open from now on."""
+        self._environment.journal.attach(history)
+        execution = self._execution(replace(history, header=replace(history.header, durability="journaled")))
+        if history.cancel_requested:
+            stop = CANCELLED_BY_CLIENT
+        if stop is None:
+            resume_if_answered(execution, history)
+        else:
+            execution.stop(stop.code, stop.message)
+        return execution
+
+    async def _run(self, local: LocalExecution, timer: StageTimer, slot: RunSlot | None) -> None:
+        execution, usage = local.execution, self._environment.usage
+
+        async def take_slot() -> None:
+            nonlocal slot
+            quota = quota_of(execution.header, self._environment) if slot is None else None
+            if quota is not None:
+                slot = await quota.wait_for_slot()
+            usage.begin(execution.header, partial(is_journaled, execution), slot)
+
+        try:
+            await drive(execution, pattern_for(execution.header, self.patterns), timer, take_slot)
+        finally:
+            usage.end(local.execution_id)
+            if slot is not None:
+                slot.release()
+            self.local.remove(local)
+            if not local.handle.is_suspended:
+                self._environment.event_feed.disconnect(local.execution_id)
+            try:
+                self._environment.journal.close(local.execution_id)
+            finally:
+                self.local.complete(local)

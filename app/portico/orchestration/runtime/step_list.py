@@ -1,0 +1,275 @@
+"""Step list: the recorded steps of an execution, as people read them.
+
+The record has what was answered, and only fingerprints of what was asked. So the execution is replayed offline, as far
+as its record goes, and every effect says what it asks. Without a replay, because the pattern has another version by
+now, the steps have no `request`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
+
+import orjson
+from pydantic import BaseModel, Field, JsonValue
+
+from portico.domain.contract.messages import Message
+from portico.domain.contract.response import Cost, Json, TokenUsage, public_message
+from portico.domain.failures import Failure
+from portico.domain.journal.events import Event, InferenceStart, NodeStart, RetrievalStart, StoredEvent, ToolStart
+from portico.domain.journal.outcomes import (
+    AgentCallStarted,
+    AgentStarted,
+    AnswerValidated,
+    AttemptCancelled,
+    AttemptFailed,
+    AttemptSucceeded,
+    CallDecided,
+    CompactionStarted,
+    InferenceSetup,
+    NodeEnded,
+    Outcome,
+    Plan,
+    PlanningInputs,
+    Prepared,
+    RaceDecided,
+    RecordedStep,
+    Refused,
+    Retrieved,
+    StopDecision,
+    SuspensionAnswer,
+    TimerFired,
+    ToolCallSuspended,
+    ToolEnded,
+    usage_of,
+)
+from portico.domain.journal.step_key import PREPARE_KEY, STOP_KEY, StepKey
+from portico.domain.lifecycle import Mode
+from portico.domain.model_call import RULES
+from portico.orchestration.execution.effect import Effect, SuspensionRequest
+from portico.orchestration.execution.execution import Execution
+from portico.orchestration.execution.ledger import recorded_prices
+from portico.orchestration.execution.pattern import Pattern
+from portico.orchestration.runtime.driver import pattern_for, replay
+from portico.orchestration.runtime.resume import as_suspended
+from portico.ports.journal import ExecutionHistory
+
+
+class StepView(BaseModel):
+    """A recorded step of an execution: what was asked and what was answered."""
+
+    key: str = Field(description="The step's key in the journal.")
+    kind: str = Field(
+        description="`retrieval` (a search of the memory), `prepare`, `compaction` (of a session), "
+        "`planning`, `plan`, `inference` (tools and "
+        "candidates), `attempt` (at an inference), `tool_call`, `node` and `agent` (of a flow: its function; its "
+        "system prompt and model), `validation` (of an answer, by a worker), `wait`, `answer` (to a suspension), "
+        "`decision`, `refusal`, or `stop`."
+    )
+    from_step: int | None = Field(description="The `from_step` of a fork that runs it again; null before the first.")
+    step_name: str | None = Field(description="The plan step, or the node of a flow, that it belongs to.")
+    started_at: datetime = Field(description="Start time.")
+    duration_ms: float | None = Field(description="Duration in milliseconds; null if it takes no time.")
+    provider: str | None = Field(description="The engine that was asked.")
+    usage: TokenUsage | None = Field(description="Tokens of the attempt.")
+    cost: Cost | None = Field(description="Cost of the attempt, if the engine has prices.")
+    request: Json = Field(description="What was asked; null if nothing is, or if it is not known any more.")
+    outcome: Json = Field(description="What was answered.")
+
+
+def step_views(history: ExecutionHistory, patterns: Mapping[Mode, Pattern]) -> list[StepView]:
+    """Return the recorded steps in the order in which they ended."""
+    requests = _requests(history, patterns)
+    first_events: dict[str, StoredEvent] = {}
+    starts: dict[str, StoredEvent] = {}
+    for stored in history.events:
+        first_events.setdefault(stored.anchor, stored)
+        if isinstance(stored.event, InferenceStart | ToolStart | NodeStart | RetrievalStart):
+            starts[stored.anchor] = stored
+    return [
+        _view(history, step, starts.get(key), first_events.get(key), requests.get(key))
+        for key, step in history.steps.items()
+    ]
+
+
+class _Observed(Execution):
+    """An execution in an offline replay that notes what its effects ask."""
+
+    def __init__(self, history: ExecutionHistory) -> None:
+        super().__init__(history.header, environment=None, journal=None, history=history)
+        self.requests: dict[StepKey, JsonValue] = {}
+
+    async def perform(self, effect: Effect) -> RecordedStep:
+        self.requests[effect.key] = effect.asked()
+        return await super().perform(effect)
+
+    def answer_to(self, question: SuspensionRequest, step_name: str | None) -> RecordedStep:
+        self.requests[question.key] = {"kind": question.kind, "tool_id": question.tool_id, "value": question.value}
+        return super().answer_to(question, step_name)
+
+
+def _requests(history: ExecutionHistory, patterns: Mapping[Mode, Pattern]) -> Mapping[StepKey, JsonValue]:
+    observed = _Observed(as_suspended(history))
+    try:
+        replay(observed, pattern_for(history.header, patterns))
+    except Failure:
+        # The record of a running execution ends in the middle, and another version may read it in another way.
+        return observed.requests
+    return observed.requests
+
+
+def _view(
+    history: ExecutionHistory, step: RecordedStep, start: StoredEvent | None, first: StoredEvent | None, asked: Json
+) -> StepView:
+    key, outcome = StepKey(step.key), step.outcome
+    duration_ms = _duration_ms(history, step)
+    began = step.at - (duration_ms or 0.0) / 1000 if start is None else start.at
+    is_attempt = start is not None and isinstance(start.event, InferenceStart)
+    usage = cost = None
+    if is_attempt and isinstance(outcome, AttemptSucceeded | AttemptFailed | AttemptCancelled):
+        usage, prices = usage_of(outcome), recorded_prices(history.steps, step)
+        cost = None if prices is None else Cost(amount=prices.cost_of(usage), currency=history.header.currency)
+    return StepView(
+        key=key,
+        kind=_kind(step, start),
+        from_step=key.step_number,
+        step_name=None if first is None else first.correlation.step_name,
+        started_at=datetime.fromtimestamp(began, UTC),
+        duration_ms=duration_ms,
+        provider=start.event.provider if start is not None and isinstance(start.event, InferenceStart) else None,
+        usage=usage,
+        cost=cost,
+        request=asked,
+        outcome=OUTCOMES[type(outcome)][1](outcome),
+    )
+
+
+def _kind(step: RecordedStep, start: StoredEvent | None) -> str:
+    if start is not None:
+        return _STARTED[type(start.event)]
+    return step.key if step.key in {PREPARE_KEY, STOP_KEY} else OUTCOMES[type(step.outcome)][0]
+
+
+def _duration_ms(history: ExecutionHistory, step: RecordedStep) -> float | None:
+    """Return the duration of what took time; None for what was only looked up or decided."""
+    match step.outcome:
+        case (
+            AttemptSucceeded()
+            | AttemptFailed()
+            | AttemptCancelled()
+            | ToolEnded()
+            | ToolCallSuspended()
+            | NodeEnded()
+            | Retrieved()
+        ):
+            return step.outcome.duration_ms
+        case Prepared() | Refused():
+            return sum(stage.duration_ms for stage in step.outcome.stages) if step.outcome.stages else None
+        case TimerFired():
+            failed = history.steps.get(StepKey(step.key).parent)
+            waited = failed.outcome.wait if failed is not None and isinstance(failed.outcome, AttemptFailed) else None
+            return None if waited is None else waited * 1000
+        case _:
+            return None
+
+
+def _messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    return [public_message(message) for message in messages]
+
+
+def _prepared(outcome: Prepared) -> Json:
+    found = {"tools": list(outcome.tools), "truncated_history": outcome.truncated_history}
+    context = {} if outcome.context is None else {"context": asdict(outcome.context)}
+    return {"messages": _messages(outcome.messages), **found, **context}
+
+
+def _retrieved(outcome: Retrieved) -> Json:
+    chunks = [{"source": each.source, "score": each.score, "content": each.text} for each in outcome.chunks]
+    legs = {"lexical": outcome.lexical, "vector": outcome.vector}
+    return {"chunks": chunks, **legs, "flagged": dict(outcome.flagged)}
+
+
+def _setup(outcome: InferenceSetup) -> Json:
+    engines = {
+        name: [{"provider": each.provider, "model": each.model} for each in candidates]
+        for name, candidates in (("candidates", outcome.candidates), ("left_out", outcome.left_out))
+    }
+    terms = {} if outcome.terms is None else {"terms": asdict(outcome.terms)}
+    return {"tools": [tool.name for tool in outcome.tools], **engines, "cut": list(outcome.cut), **terms}
+
+
+def _plan(outcome: Plan) -> Json:
+    steps = [step.model_dump(mode="json", exclude_none=True) for step in outcome.steps]
+    return {"planner_id": outcome.planner_id, "rationale": outcome.rationale, "steps": steps}
+
+
+def _reply(outcome: AttemptSucceeded) -> Json:
+    reply = outcome.reply
+    calls = [call.model_dump(mode="json") for call in reply.tool_calls]
+    texts = {"content": reply.text, "reasoning": reply.reasoning}
+    return {**texts, "tool_calls": calls, "finish_reason": reply.finish_reason, "model": reply.model}
+
+
+def _fault(outcome: AttemptFailed) -> Json:
+    error = {"code": RULES[outcome.reason].code, "reason": outcome.reason, "message": outcome.message}
+    details = {"details": dict(outcome.details), "retry_after": outcome.retry_after, "wait": outcome.wait}
+    return {"error": {**error, **details}, "content": outcome.partial}
+
+
+def _tool_end(outcome: ToolEnded) -> Json:
+    return {"content": outcome.content, "is_error": outcome.is_error, "code": outcome.code, "ran": outcome.ran}
+
+
+def _agent(outcome: AgentCallStarted) -> Json:
+    found = {"mode": outcome.mode, "model": outcome.model, "tools": list(outcome.tools)}
+    return {"preamble": outcome.system_prompt, **found}
+
+
+def _refusal(outcome: Refused) -> Json:
+    return {"error": {"code": outcome.code, "message": outcome.message, "details": outcome.details}}
+
+
+def _validation(outcome: AnswerValidated) -> Json:
+    refusal = {} if outcome.failure is None else {"code": outcome.failure.code, "message": outcome.failure.message}
+    return {"validation_result": outcome.validation.model_dump(mode="json"), **refusal}
+
+
+OUTCOMES: Mapping[type[Outcome], tuple[str, Callable[[Any], Json]]] = MappingProxyType(
+    {
+        PlanningInputs: (
+            "planning",
+            lambda outcome: {
+                "tools": [tool["name"] for tool in outcome.tools],
+                **({"step_types": [each["name"] for each in outcome.step_types]} if outcome.step_types else {}),
+                **({"plan": _plan(outcome.plan)} if outcome.plan is not None else {}),
+                "history": _messages(outcome.history),
+            },
+        ),
+        Plan: ("plan", _plan),
+        Retrieved: ("retrieval", _retrieved),
+        Prepared: ("prepare", _prepared),
+        CompactionStarted: ("compaction", asdict),
+        InferenceSetup: ("inference", _setup),
+        AttemptSucceeded: ("attempt", _reply),
+        AttemptFailed: ("attempt", _fault),
+        AttemptCancelled: ("wait", lambda outcome: {"cancelled": True, "content": outcome.partial}),
+        ToolEnded: ("tool_call", _tool_end),
+        NodeEnded: ("node", lambda outcome: {"output": orjson.loads(outcome.output)}),
+        AgentStarted: ("agent", lambda outcome: {"preamble": outcome.preamble, "model": outcome.model}),
+        AgentCallStarted: ("tool_call", _agent),
+        ToolCallSuspended: ("tool_call", lambda outcome: {"question": outcome.value}),
+        CallDecided: ("decision", lambda outcome: {"verdict": outcome.verdict}),
+        TimerFired: ("wait", lambda _: {}),
+        SuspensionAnswer: ("answer", lambda outcome: {"payload": outcome.payload}),
+        Refused: ("refusal", _refusal),
+        AnswerValidated: ("validation", _validation),
+        RaceDecided: ("decision", lambda outcome: {"branches": list(outcome.winners)}),
+        StopDecision: ("stop", lambda outcome: {"error": {"code": outcome.code, "message": outcome.message}}),
+    }
+)
+"""The kind of the step that each outcome makes, and the function that shows it."""
+_STARTED: Mapping[type[Event], str] = MappingProxyType(
+    {InferenceStart: "attempt", ToolStart: "tool_call", NodeStart: "node", RetrievalStart: "retrieval"}
+)
+"""The kind of a step that began with such an event."""

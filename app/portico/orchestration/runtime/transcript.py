@@ -1,0 +1,71 @@
+"""Transcripts: the whole conversation of an execution, with which a later one begins.
+
+Only messages are inherited. They are copied into the header of the later execution, so nothing runs or counts twice,
+and the later execution does not depend on the earlier one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from portico.domain.contract.messages import Message, system_prompt
+from portico.domain.contract.response import SystemResponse
+from portico.domain.failures import Code, RequestFailure
+from portico.domain.ids import ExecutionId
+from portico.domain.journal.header import ExecutionHeader, SpanLink
+from portico.domain.lifecycle import State
+from portico.ports.storage import StoredExecution
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """Messages with which an execution begins, and the executions that they come from, the latest last.
+
+    `root_span` is that of the latest.
+    """
+
+    messages: tuple[Message, ...] = ()
+    ancestors: tuple[ExecutionId, ...] = ()
+    root_span: SpanLink | None = None
+
+
+NO_TRANSCRIPT: Final = Transcript()
+
+
+def require_completed(stored: StoredExecution) -> None:
+    """Raise unless another execution can continue after the end of this one.
+
+    Raises: RequestFailure (REQUEST_RESUME_UNEXPECTED, REQUEST_RESUME_REQUIRED, REQUEST_IN_PROGRESS).
+    """
+    state = stored.status.state
+    if state is State.SUSPENDED and stored.owner is None:
+        raise RequestFailure(Code.REQUEST_RESUME_REQUIRED, "the execution to continue after is suspended; resume it")
+    if not stored.status.ended:
+        raise still_running()
+    if state is not State.COMPLETE:
+        message = f"the execution to continue after ended as {state} and has no answer; fork it at a step instead"
+        raise RequestFailure(Code.REQUEST_RESUME_UNEXPECTED, message)
+
+
+def still_running() -> RequestFailure:
+    """Return the refusal of a continuation after an execution that runs."""
+    return RequestFailure(Code.REQUEST_IN_PROGRESS, "the execution to continue after is still running", retry_after=1.0)
+
+
+def transcript_of(header: ExecutionHeader, response: SystemResponse, in_session: Sequence[Message]) -> Transcript:
+    """Return the conversation that the execution ended with; `in_session` is that of its session by then, if any."""
+    ancestors = (*header.ancestors, header.execution_id)
+    if in_session and header.origin is None:
+        return Transcript(tuple(in_session), ancestors, header.root_span)
+    overrides = () if header.fork is None else (message for each in header.fork.chain for message in each.messages)
+    asked = joined(header.inherited_messages, header.request.messages)
+    # Responses of format 1 have no messages.
+    answer = [Message(role="assistant", content=response.content)] if response.content else []
+    return Transcript((*asked, *overrides, *(response.messages or answer)), ancestors, header.root_span)
+
+
+def joined(earlier: Sequence[Message], own: Sequence[Message]) -> tuple[Message, ...]:
+    """Return the conversation with new messages at its end; their system messages replace those at its beginning."""
+    own_prompt = system_prompt(own)
+    rest = (message for message in earlier if message.role != "system")
+    return (*(own_prompt or system_prompt(earlier)), *rest, *own[len(own_prompt) :])

@@ -1,0 +1,77 @@
+"""Access ports: the stored API keys, and the authentication of callers."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from portico.domain.access.limits import NO_LIMITS, AccessLimits
+from portico.domain.access.principal import Permissions, Principal
+from portico.domain.ids import KeyId, TenantId, UserId
+
+
+@dataclass(frozen=True, slots=True)
+class StoredKey:
+    """API key as it is stored: its hash, the caller that it stands for, and its times in Unix seconds."""
+
+    key_id: KeyId
+    secret_hash: str
+    tenant: TenantId
+    user: UserId
+    permissions: Permissions
+    created_at: float
+    limits: AccessLimits = NO_LIMITS
+    expires_at: float | None = None
+    revoked_at: float | None = None
+    last_used_at: float | None = None
+
+    def is_valid(self, now: float) -> bool:
+        """Return True unless the key was revoked or has expired."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+    @property
+    def principal(self) -> Principal:
+        """The caller that a valid key stands for."""
+        return Principal(self.tenant, self.user, self.key_id, self.permissions, self.expires_at, self.limits)
+
+
+class KeyStore(Protocol):
+    """Storage of API keys. Every coroutine raises StorageFailure."""
+
+    async def add(self, key: StoredKey) -> bool:
+        """Store a new key. Return False if its public id is taken."""
+        ...
+
+    async def find(self, key_ids: Iterable[KeyId]) -> Sequence[StoredKey]:
+        """Return the keys with these ids, as far as they exist, revoked ones included."""
+        ...
+
+    async def all(self, tenant: TenantId | None = None) -> Sequence[StoredKey]:
+        """Return the keys of the tenant, or of all tenants, oldest first."""
+        ...
+
+    async def revoke(self, key_id: KeyId, at: float) -> StoredKey | None:
+        """Revoke a key from that time on and return it; one that was revoked before stays so. None if unknown."""
+        ...
+
+    async def cancel_executions(self, key_id: KeyId, at: float) -> int:
+        """Ask the owners of the running and queued executions of a key to cancel them; return how many there are."""
+        ...
+
+    async def mark_used(self, uses: Mapping[KeyId, float], *, interval: float) -> None:
+        """Store when keys were used last, unless a use less than `interval` seconds before is stored already."""
+        ...
+
+
+class Authenticator(Protocol):
+    """Authentication of callers."""
+
+    async def authenticate(self, credentials: str | None) -> Principal:
+        """Return the caller with these bearer credentials; None stands for a request without any.
+
+        Raises: AccessFailure (ACCESS_UNAUTHENTICATED, ACCESS_UNAVAILABLE); StorageFailure.
+        """
+        ...
+
+    async def is_current(self, principal: Principal) -> bool:
+        """Return whether a caller that was authenticated before still has access. Raises: StorageFailure."""
+        ...

@@ -1,0 +1,83 @@
+"""Event ports: sinks, subscriptions and feeds."""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol
+
+from portico.domain.ids import ExecutionId
+from portico.domain.journal.events import LiveDelta, StoredEvent
+from portico.ports.storage import StoredExecution
+
+
+class EventSink(Protocol):
+    """Receiver of all events, such as telemetry and live subscriptions."""
+
+    def publish(self, execution_id: ExecutionId, items: Sequence[StoredEvent | LiveDelta]) -> None:
+        """Take events of one execution, in order. Must neither block nor raise."""
+        ...
+
+
+class Subscription(Protocol):
+    """Reader of the events of one execution, behind a bounded queue.
+
+    Read it with `next`, or with `notify` and `take`.
+    """
+
+    async def next(self) -> Sequence[StoredEvent | LiveDelta]:
+        """Wait for items and return all that are queued, at least one; none when the subscription has ended."""
+        ...
+
+    def notify(self, callback: Callable[[], None] | None) -> None:
+        """Call back when items arrive or the subscription ends. The callback runs at once, so it must be short."""
+        ...
+
+    def take(self) -> Sequence[StoredEvent | LiveDelta]:
+        """Return all queued items without waiting."""
+        ...
+
+    @property
+    def ended(self) -> bool:
+        """Return True if nothing arrives after the items that are queued."""
+        ...
+
+    @property
+    def overflowed(self) -> bool:
+        """Return True if the reader fell behind and was disconnected."""
+        ...
+
+    def close(self) -> None:
+        """End the subscription. A second call has no effect."""
+        ...
+
+
+class EventFeed(Protocol):
+    """Live events of the executions that run in this process."""
+
+    def subscribe(self, execution_id: ExecutionId, *, past_suspension: bool = False) -> Subscription:
+        """Return a subscription to what is published from now on.
+
+        It ends after the terminal event, or after a suspension unless `past_suspension`.
+        """
+        ...
+
+    def disconnect(self, execution_id: ExecutionId) -> None:
+        """End all subscriptions to the execution after the items that are queued; readers may come back."""
+        ...
+
+    def disconnect_all_except(self, running: Collection[ExecutionId]) -> None:
+        """End the subscriptions to all executions but these."""
+        ...
+
+    def has_subscribers(self, execution_id: ExecutionId) -> bool:
+        """Return True if the execution has live subscriptions."""
+        ...
+
+
+class EventTailer(Protocol):
+    """Stored events of executions that run in another process, or have not started."""
+
+    def tail(self, stored: StoredExecution, after: int, *, past_suspension: bool = True) -> Subscription:
+        """Return a subscription to the events after a sequence number.
+
+        It ends after the terminal event, or after the next suspension unless `past_suspension`.
+        """
+        ...

@@ -1,0 +1,360 @@
+"""Storage ports: stored executions, sessions and replicas."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, Protocol, TypeVar
+
+from pydantic import JsonValue
+
+from portico.domain.access.principal import AccessScope
+from portico.domain.contract.messages import Message
+from portico.domain.contract.response import Suspension, SuspensionKind
+from portico.domain.failures import Code
+from portico.domain.ids import ExecutionId, ReplicaId, RequestId, SessionId, SuspensionId, TenantId, UserId
+from portico.domain.journal.events import StoredEvent, UnnumberedEvent
+from portico.domain.journal.header import ExecutionHeader
+from portico.domain.journal.outcomes import RecordedStep
+from portico.domain.journal.status import ExecutionStatus
+from portico.domain.lifecycle import Mode, State
+from portico.ports.journal import ExecutionHistory
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredExecution:
+    """Execution as it is stored. `owner` is the replica that runs it, if any; `epoch` counts its owners.
+
+    If its response cannot be read, the status has none, and the last error says so.
+    """
+
+    execution_id: ExecutionId
+    tenant: TenantId
+    request_id: RequestId
+    session_id: SessionId | None
+    mode: Mode
+    created_at: float
+    status: ExecutionStatus
+    owner: ReplicaId | None
+    epoch: int
+    last_sequence_number: int
+    user: UserId
+    agent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryTicket:
+    """Live execution that needs an owner or a cancellation.
+
+    The ticket is valid while the execution is in that epoch.
+    """
+
+    execution_id: ExecutionId
+    tenant: TenantId
+    owner: ReplicaId | None
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionFilter:
+    """Conditions of a list of executions, and its order; None matches all.
+
+    `since` and `until`, which is excluded, bound the time of creation in Unix seconds. `code` is the code of the last
+    error, `model` the model that was asked last, or its engine. An execution has all pairs of `metadata`.
+    """
+
+    state: State | None = None
+    mode: Mode | None = None
+    session_id: SessionId | None = None
+    agent: str | None = None
+    model: str | None = None
+    code: Code | None = None
+    since: float | None = None
+    until: float | None = None
+    metadata: Sequence[tuple[str, str]] = ()
+    oldest_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResultPage(Generic[T]):
+    """Part of a collection. `next` is the cursor of the following page; None on the last one."""
+
+    items: Sequence[T]
+    next: str | None
+
+
+class OtherUsers(StrEnum):
+    """Suspensions of other users that a list contains: none, those about calls of tools, or all of the tenant."""
+
+    NONE = "none"
+    CALLS = "calls"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class SuspensionFilter:
+    """Conditions of a list of open suspensions; None matches all. `since` is in Unix seconds.
+
+    `tool` is the tool whose call is suspended, else the name that a resume uses.
+    """
+
+    session_id: SessionId | None = None
+    request_id: RequestId | None = None
+    tool: str | None = None
+    kind: SuspensionKind | None = None
+    user: UserId | None = None
+    since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSuspension:
+    """Open suspension of an execution, with the names of the execution."""
+
+    execution_id: ExecutionId
+    request_id: RequestId
+    session_id: SessionId | None
+    user: UserId
+    agent: str | None
+    suspension: Suspension
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerReceipt:
+    """Receipt of a recorded answer: suspensions still open, epoch and number of commits after it, and its events."""
+
+    open_suspensions: int
+    epoch: int
+    commit_count: int
+    events: Sequence[StoredEvent] = ()
+
+
+class ExecutionStore(Protocol):
+    """Stored executions of all replicas. Those of another tenant, and those out of a scope, are treated as missing.
+
+    Every method raises StorageFailure.
+    """
+
+    async def find(self, scope: AccessScope, request_id: RequestId) -> StoredExecution | None:
+        """Return the execution with that request id."""
+        ...
+
+    async def executions(
+        self, scope: AccessScope, where: ExecutionFilter, *, after: str | None = None, limit: int
+    ) -> ResultPage[StoredExecution]:
+        """Return a page of executions in the order of their creation, the newest first unless asked otherwise."""
+        ...
+
+    async def load(self, tenant: TenantId, execution_id: ExecutionId) -> ExecutionHistory | None:
+        """Return the committed history of the execution."""
+        ...
+
+    async def events(
+        self, tenant: TenantId, execution_id: ExecutionId, *, after: int = 0, limit: int
+    ) -> Sequence[StoredEvent] | None:
+        """Return at most `limit` events after a sequence number, in order; fewer if there are no more.
+
+        None if there is no such execution.
+        """
+        ...
+
+    async def suspensions_of(self, tenant: TenantId, execution_id: ExecutionId) -> Sequence[Suspension]:
+        """Return the open suspensions of the execution."""
+        ...
+
+    async def answer(
+        self,
+        tenant: TenantId,
+        execution_id: ExecutionId,
+        suspension_id: SuspensionId,
+        step: RecordedStep,
+        events: Sequence[UnnumberedEvent] = (),
+        *,
+        claim: bool = False,
+    ) -> AnswerReceipt:
+        """Record the answer to one suspension as its step, once, and publish the events.
+
+        With `claim` this replica becomes the owner, in the same transaction, if no suspension is left open.
+
+        Raises: RequestFailure (REQUEST_RESUME_UNEXPECTED if the execution is not suspended, REQUEST_RESUME_MISMATCH if
+        that suspension is not open); nothing is changed then.
+        """
+        ...
+
+    async def claim(self, execution_id: ExecutionId, epoch: int, *, cancel: bool = False) -> ExecutionHistory | None:
+        """Make this replica the owner and return the history; None if the epoch has passed or the execution has ended.
+
+        With `cancel` the same commit records that the execution is to be cancelled, whichever replica owns it next.
+
+        From then on, all writes of an earlier owner are refused. An execution with a damaged history is ended as ERROR,
+        its session's turn is released, and None is returned. Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID) if a
+        newer version wrote the history; nothing is changed then, since another replica may be able to read it.
+        """
+        ...
+
+    async def release(self, execution_id: ExecutionId, epoch: int) -> None:
+        """Undo the claim that began that epoch, after which nothing was put. The execution has no owner then."""
+        ...
+
+    async def request_cancel(self, tenant: TenantId, execution_id: ExecutionId) -> None:
+        """Record that the execution is to be cancelled, and notify its owner where notifications are available."""
+        ...
+
+    async def cancel_requested(self) -> Sequence[RecoveryTicket]:
+        """Return live executions with a requested cancellation that this replica owns or that have no owner."""
+        ...
+
+    async def orphaned(self, alive: Collection[ReplicaId]) -> Sequence[RecoveryTicket]:
+        """Return live executions that need an owner: theirs is not alive, or their last suspension was answered."""
+        ...
+
+    async def expired(self) -> Sequence[RecoveryTicket]:
+        """Return suspended executions with an open suspension that has expired."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSession:
+    """Conversation as it is stored; `details` are set by the client."""
+
+    session_id: SessionId
+    created_at: float
+    updated_at: float
+    message_count: int
+    details: Mapping[str, JsonValue]
+    busy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SessionHistory:
+    """Messages of a session: their number, the most recent ones, and the leading system messages.
+
+    All are in chronological order; a leading message may also be one of the recent ones.
+    """
+
+    message_count: int = 0
+    recent_messages: Sequence[Message] = ()
+    system_messages: Sequence[Message] = ()
+
+
+NO_HISTORY = SessionHistory()
+
+
+class ReplicaRegistry(Protocol):
+    """Registry of the replicas that share a database."""
+
+    async def heartbeat(self) -> frozenset[ReplicaId]:
+        """Record that this replica is alive and return all that are, this one included. Raises: StorageFailure."""
+        ...
+
+    async def leave(self) -> None:
+        """Remove this replica. Raises: StorageFailure."""
+        ...
+
+
+class SessionStore(Protocol):
+    """Stored sessions. Those of another tenant, and those out of a scope, are treated as missing.
+
+    The journal grants the turn of a session to one execution when it opens, and to the next one in the queue in the
+    commit that ends the execution and appends its messages. Every coroutine raises StorageFailure.
+    """
+
+    async def session(self, scope: AccessScope, session_id: SessionId) -> StoredSession | None: ...
+
+    async def session_of_turn(self, owner: AccessScope, session_id: SessionId) -> StoredSession | None:
+        """Return the session in which a turn may begin; None if there is none, so that the turn creates it.
+
+        Raises: RequestFailure (REQUEST_NOT_FOUND) if it is out of the scope.
+        """
+        ...
+
+    async def sessions(self, scope: AccessScope, *, after: str | None = None, limit: int) -> ResultPage[StoredSession]:
+        """Return a page of sessions, the most recently used first."""
+        ...
+
+    async def update(
+        self, scope: AccessScope, session_id: SessionId, changes: Mapping[str, JsonValue]
+    ) -> StoredSession | None:
+        """Replace these details and delete those that are None."""
+        ...
+
+    async def messages(
+        self, scope: AccessScope, session_id: SessionId, *, after: int = 0, limit: int
+    ) -> Sequence[Message]:
+        """Return at most `limit` messages after a number, the oldest first; they are numbered from 1."""
+        ...
+
+    async def transcript(
+        self, scope: AccessScope, session_id: SessionId, execution_id: ExecutionId
+    ) -> tuple[Message, ...]:
+        """Return the messages up to the last one that the execution added; none if it added none."""
+        ...
+
+    async def history(self, scope: AccessScope, session_id: SessionId, *, limit: int) -> SessionHistory:
+        """Return the history with at most `limit` recent messages."""
+        ...
+
+    async def acquire_turn(
+        self,
+        scope: AccessScope,
+        session_id: SessionId,
+        execution_id: ExecutionId,
+        *,
+        limit: int,
+        on_wait: Callable[[], None],
+    ) -> SessionHistory:
+        """Wait for the execution's turn and return the history before it. `on_wait` is called once if it has to wait.
+
+        A database that does not answer is waited for, too. Raises: RequestFailure (REQUEST_NOT_FOUND) if the session
+        does not exist any more; StorageFailure (STORAGE_SNAPSHOT_INVALID) if its messages cannot be read.
+        """
+        ...
+
+    def release_turn(self, tenant: TenantId, session_id: SessionId) -> None:
+        """Signal that a turn has ended in this process, so that waiting executions check at once."""
+        ...
+
+
+class RecordStore(Protocol):
+    """Records of executions and sessions apart from running them: what outlives their steps, and their erasure.
+
+    Those of another tenant, and those out of a scope, are treated as missing. Every method raises StorageFailure.
+    """
+
+    async def header(self, tenant: TenantId, execution_id: ExecutionId) -> ExecutionHeader | None:
+        """Return the header of the execution, which outlives its steps and events."""
+        ...
+
+    async def suspensions(
+        self, own: AccessScope, where: SuspensionFilter, others: OtherUsers, *, after: str | None = None, limit: int
+    ) -> ResultPage[OpenSuspension]:
+        """Return a page of the open suspensions of a user, and of `others`, those of the oldest execution first."""
+        ...
+
+    async def erase_execution(
+        self, tenant: TenantId, execution_id: ExecutionId, *, with_forks: bool
+    ) -> Sequence[RequestId]:
+        """Delete the execution and all copies of its messages, those in forks only if asked to.
+
+        Return the request ids of those that are live: these are not deleted before they end.
+
+        Raises: RequestFailure (REQUEST_HAS_FORKS naming the forks; REQUEST_SESSION_BUSY, REQUEST_RESUME_REQUIRED if a
+        later turn of its session is live); nothing is changed then.
+        """
+        ...
+
+    async def forks_of_session(self, scope: AccessScope, session_id: SessionId) -> Sequence[RequestId]:
+        """Return the request ids of executions outside the session that have copies of its messages."""
+        ...
+
+    async def erase_session(
+        self, scope: AccessScope, session_id: SessionId, *, with_forks: bool
+    ) -> Sequence[RequestId] | None:
+        """Delete a session with its messages and executions, and the forks of these only if asked to.
+
+        Return the request ids of the forks that are live, which are not deleted before they end; None if there is no
+        such session. An execution of the session that is running is lost to its owner.
+
+        Raises: RequestFailure (REQUEST_HAS_FORKS naming the forks); nothing is changed then.
+        """
+        ...

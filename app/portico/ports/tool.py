@@ -1,0 +1,111 @@
+"""Tool port: tools, their context and errors."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from pydantic import JsonValue
+
+from portico.domain.ids import IdempotencyKey, ToolCallId
+from portico.domain.tools import Availability, ToolDefinition, ToolInfo
+from portico.ports.runtime import Clock, Entropy
+
+T = TypeVar("T")
+
+
+class ToolThreads(Protocol):
+    """Threads for the blocking functions of tools, which nothing can stop."""
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Return True if calls that never returned hold every thread."""
+        ...
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do the work on a thread and return what it returns; a cancelled call abandons its thread.
+
+        Raises: what the work raises.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContinuation:
+    """The answer to a tool's question, and the state that the tool gave with it."""
+
+    state: str
+    answer: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """Environment of a running tool. `seconds_left` is its time limit; `clock` and `entropy` are its only sources of
+    time and chance.
+
+    `idempotency_key` is the same for every attempt at this call, in every process, and for no other call. `threads` run
+    blocking functions; None outside of the service. `continuation` is there if the call goes on after a question.
+    """
+
+    tool_call_id: ToolCallId
+    seconds_left: float
+    clock: Clock
+    entropy: Entropy
+    idempotency_key: IdempotencyKey
+    threads: ToolThreads | None = None
+    continuation: ToolContinuation | None = None
+
+
+class ToolError(Exception):
+    """Error of a tool; its text is for the model."""
+
+    @staticmethod
+    def suspend(value: JsonValue, state: str | None = None) -> "ToolSuspended":
+        """Return an exception to raise in order to ask a question; the answer becomes the result of the call.
+
+        With a `state` of at most 64 KiB the tool is called again instead, with the same arguments; then the context's
+        `continuation` has the answer and the state.
+        """
+        return ToolSuspended(value, state)
+
+
+class ToolSuspended(ToolError):  # noqa: N818 - a question, not an error
+    """Question of a tool that must be answered from outside before the call has a result."""
+
+    def __init__(self, value: JsonValue, state: str | None = None) -> None:
+        super().__init__("the tool waits for an answer")
+        self.value = value
+        self.state = state
+
+
+class ToolOutcomeUnknown(ToolError):  # noqa: N818 - the call may have succeeded
+    """The call was sent and its connection was lost: nothing here knows whether it has acted."""
+
+
+class Tool(Protocol):
+    """Tool as the service calls it: the four methods of the tool seed."""
+
+    def info(self) -> ToolInfo: ...
+
+    def definition(self) -> ToolDefinition: ...
+
+    async def execute(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
+        """Run with arguments that match the definition, and return the text for the model, or a value that is shown to
+        it as JSON. Raises: ToolError, with a text for the model.
+        """
+        ...
+
+    def available(self) -> Availability: ...
+
+
+class ToolSource(Protocol):
+    """Origin of tools, such as the modules or the MCP servers of the configuration."""
+
+    @property
+    def name(self) -> str:
+        """Return the name of the source, as messages and views show it."""
+        ...
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """Return the tools that the source has now: the same object until they change."""
+        ...

@@ -1,0 +1,43 @@
+"""Settings: environment and TOML file, read into one frozen `Settings`. Nothing else reads `os.environ`."""
+
+from portico.settings.known_models import known_model
+from portico.settings.loader import load_settings
+from portico.settings.schema import (
+    EngineSettings,
+    FailoverSettings,
+    LimitSettings,
+    Price,
+    QueueSettings,
+    RouteSettings,
+    ServerSettings,
+    Settings,
+    StorageSettings,
+)
+from portico.settings.tables.auth import AuthSettings
+from portico.settings.tables.client_key import CLIENT_KEY, client_key
+from portico.settings.tables.connection import is_loopback
+from portico.settings.tables.planner import PlannerSettings
+from portico.settings.tables.telemetry import TelemetrySettings
+from portico.settings.values import ModelUrl, Secret
+
+__all__ = [
+    "CLIENT_KEY",
+    "AuthSettings",
+    "EngineSettings",
+    "FailoverSettings",
+    "LimitSettings",
+    "ModelUrl",
+    "PlannerSettings",
+    "Price",
+    "QueueSettings",
+    "RouteSettings",
+    "Secret",
+    "ServerSettings",
+    "Settings",
+    "StorageSettings",
+    "TelemetrySettings",
+    "client_key",
+    "is_loopback",
+    "known_model",
+    "load_settings",
+]

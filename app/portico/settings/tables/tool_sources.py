@@ -1,0 +1,203 @@
+"""Tools of the configuration: Python modules, programs, HTTP APIs and MCP servers."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, StringConstraints, model_validator
+
+from portico.domain.contract.messages import TOOL_NAME_PATTERN
+from portico.domain.json_path import PathStep, parse
+from portico.domain.tools import AGENT_TOOL_PREFIX, SideEffects
+from portico.settings.tables.connection import HeadersFromFile
+from portico.settings.tables.modules import ModuleNames
+from portico.settings.values import BaseUrl, Secret, SecretFromVariable, Table
+
+_KIB: Final = 1024
+_MIB: Final = 1024 * 1024
+_VARIABLE: Final = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")
+
+
+def _parameters(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    if schema.get("type") != "object" or not isinstance(schema.get("properties", {}), Mapping):
+        raise ValueError('must be a JSON Schema of an object: { type = "object", properties = { … } }')
+    return schema
+
+
+def _path(text: str) -> str:
+    parse(text)
+    return text
+
+
+def _word(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("must not contain NUL")
+    return text
+
+
+def _server_name(name: str) -> str:
+    if f"{name}__" == AGENT_TOOL_PREFIX:
+        raise ValueError("must have another name: agents are tools under this one")
+    return name
+
+
+def _environment_file(given: object) -> Mapping[str, Secret]:
+    if isinstance(given, Mapping):
+        return given
+    if not isinstance(given, str) or not given or "\0" in given:
+        raise ValueError("must be the path of a file")
+    try:
+        lines = Path(given).read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise ValueError(f"names a file that cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError("names a file that is not UTF-8") from None
+    pairs = [line.partition("=") for line in lines if line.strip() and not line.startswith("#")]
+    if not all(equals and _VARIABLE.fullmatch(name) and "\0" not in value for name, equals, value in pairs):
+        raise ValueError("names a file that must have one `NAME=value` a line")
+    return {name: Secret(value) for name, _, value in pairs}
+
+
+def _file_text(_: object) -> str:
+    return "(file)"
+
+
+EnvironmentFromFile = Annotated[
+    Mapping[str, Secret],
+    PlainValidator(_environment_file, json_schema_input_type=str),
+    PlainSerializer(_file_text, return_type=str),
+]
+ToolName = Annotated[str, StringConstraints(pattern=TOOL_NAME_PATTERN)]
+VariableName = Annotated[str, StringConstraints(pattern=_VARIABLE)]
+ServerName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,24}$"), AfterValidator(_server_name)]
+Word = Annotated[str, AfterValidator(_word)]
+Count = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+
+
+class ExternalToolSettings(Table):
+    """A tool outside of this process. Without further words it is taken for one that acts on the outside world."""
+
+    description: Annotated[str, Field(min_length=1)] = Field(description="Description that the model reads")
+    parameters: Annotated[Mapping[str, Any], AfterValidator(_parameters)] = Field(
+        default_factory=lambda: {"type": "object", "properties": {}}, description="JSON Schema of the arguments"
+    )
+    side_effects: Annotated[SideEffects, Field(strict=False)] = Field(
+        SideEffects.EXTERNAL, description="`none`, `read`, `write`, or `external`, whose calls wait for approval"
+    )
+    idempotent: bool = Field(False, description="True if a second call has no further effect")
+    timeout: Seconds = Field(30, description="Seconds after which a call is given up")
+
+
+class ChildSettings(Table):
+    """Directory and environment of a program that the service starts."""
+
+    working_dir: Annotated[str, Field(min_length=1)] = Field(
+        ".", description="Directory in which it runs; a relative one begins at the configuration file"
+    )
+    env: Mapping[VariableName, Word] = Field(
+        default_factory=dict, description="Variables of its environment, beside PATH, LANG and TZ"
+    )
+    env_from: Mapping[VariableName, SecretFromVariable] = Field(
+        default_factory=dict, description="Variables that take their value from one of the service's, by its name"
+    )
+    env_file: EnvironmentFromFile | None = Field(
+        None, description="File of further variables, one `NAME=value` a line, read at start"
+    )
+
+    def secrets(self) -> dict[str, str]:
+        """Return the variables whose values are secret."""
+        return {name: secret.read() or "" for name, secret in {**(self.env_file or {}), **self.env_from}.items()}
+
+    def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment of the program: the inherited variables, and those of the configuration."""
+        return {**inherited, **self.env, **self.secrets()}
+
+    def directory(self, base: Path) -> Path:
+        """Return the directory in which the program runs."""
+        return (base / self.working_dir).absolute()
+
+
+class ProgramSettings(ExternalToolSettings, ChildSettings):
+    """A program as a tool."""
+
+    command: Annotated[tuple[Word, ...], Field(min_length=1, strict=False)] = Field(
+        description="Program and its arguments; `{name}` is the argument of that name, no shell is involved"
+    )
+    ok_exit_codes: Annotated[tuple[int, ...], Field(min_length=1, strict=False)] = Field(
+        (0,), description="Exit codes of a success"
+    )
+    output_limit: Count = Field(256 * _KIB, description="Bytes of output that a result has: its beginning and its end")
+    memory: Count = Field(1024 * _MIB, description="Bytes of memory that a process may have")
+    processes: Count = Field(64, description="Processes that a call may have at the same time")
+    open_files: Count = Field(256, description="Files that a process may have open")
+    file_bytes: Count = Field(64 * _MIB, description="Bytes that a file may have that it writes")
+    cpu_seconds: Seconds | None = Field(None, description="Seconds of CPU time of a process; by default `timeout`")
+    require_isolation: bool = Field(False, description="True if it may only run isolated, which is not available yet")
+
+
+class HttpToolSettings(ExternalToolSettings):
+    """An HTTP API as a tool."""
+
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = Field("GET", description="Method of the request")
+    url: Annotated[str, Field(min_length=1)] = Field(
+        description="URL; `{name}` in its path or query is the argument of that name"
+    )
+    headers_file: HeadersFromFile | None = Field(
+        None, description="File of request headers, one `Name: value` a line; it is read again when it changes"
+    )
+    select: Annotated[str, AfterValidator(_path)] | None = Field(
+        None, description="JSON path of the part of the reply that is the result, such as `$.days[0].high`"
+    )
+    max_bytes: Count = Field(_MIB, description="Bytes that a reply may have")
+    allow_private: bool = Field(False, description="True if the host may be on loopback or in a private network")
+
+    @property
+    def selected(self) -> tuple[PathStep, ...] | None:
+        """Return the steps of `select`."""
+        return None if self.select is None else parse(self.select)
+
+
+class McpServerSettings(ChildSettings):
+    """An MCP server whose tools are taken: a program that is started, or a server that runs."""
+
+    command: Annotated[tuple[Word, ...], Field(strict=False)] = Field(
+        (), description="Program that is started and speaks over its standard input and output"
+    )
+    url: BaseUrl | None = Field(None, description="URL of a server that runs and speaks streamable HTTP")
+    headers_file: HeadersFromFile | None = Field(
+        None, description="File of request headers, one `Name: value` a line; it is read again when it changes"
+    )
+    trusted: bool = Field(
+        False, description="True if its hints about side effects are believed; else every call waits for approval"
+    )
+    allow: Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
+        None, description="Names of its tools that are taken, as the server names them; all by default"
+    )
+    timeout: Seconds = Field(30, description="Seconds after which a call is given up")
+
+    @model_validator(mode="after")
+    def _check_transport(self) -> Self:
+        if bool(self.command) == bool(self.url):
+            raise ValueError("must have either a command or a url")
+        given = [key for key in ("working_dir", "env", "env_from", "env_file") if key in self.model_fields_set]
+        if self.url and given:
+            raise ValueError(f"has a url, so {given[0]} has no meaning")
+        if self.command and self.headers_file is not None:
+            raise ValueError("has a command, so headers_file has no meaning")
+        return self
+
+
+class ToolSettings(Table):
+    """Tools: Python modules that define them, programs, HTTP APIs and MCP servers."""
+
+    modules: ModuleNames = Field(
+        (), description="Python modules that define tools; the directory of the configuration file is importable"
+    )
+    threads: Annotated[int, Field(ge=1)] = Field(
+        32, description="Blocking functions of tools that run at the same time, those included that never return"
+    )
+    cli: Mapping[ToolName, ProgramSettings] = Field(default_factory=dict, description="Programs, by tool name")
+    http: Mapping[ToolName, HttpToolSettings] = Field(default_factory=dict, description="HTTP APIs, by tool name")
+    mcp: Mapping[ServerName, McpServerSettings] = Field(default_factory=dict, description="MCP servers, by name")

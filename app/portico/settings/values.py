@@ -1,0 +1,254 @@
+"""Types of single settings: credentials, model URLs and base URLs."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Final, Self
+from urllib.parse import parse_qs, urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, PlainSerializer, PlainValidator, ValidationInfo
+
+from portico.domain.access.limits import MILLIONTHS, Rate, format_rate, parse_rate
+
+NOT_IN_THIS_VERSION = "not supported by this version of Portico"
+
+
+class Table(BaseModel):
+    """Table of the configuration file. Unknown keys are refused, and values are neither converted nor shown."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, hide_input_in_errors=True)
+
+
+class Secret:
+    """Credential that is never shown. One from a file is read again when the file changes.
+
+    While a changed file is missing or contains no valid credential, the previous one is used.
+    """
+
+    __slots__ = ("_path", "_seen", "_value")
+
+    def __init__(self, value: str | None, path: Path | None = None) -> None:
+        self._value = value
+        self._path = path
+        self._seen: tuple[int, int, int] | None = None
+
+    @classmethod
+    def from_file(cls, path: Path) -> Self:
+        """Return the credential in a file. Raises: OSError; ValueError if the file contains no valid credential."""
+        secret = cls(None, path)
+        secret._refresh(path)
+        return secret
+
+    def read(self) -> str | None:
+        """Return the current credential."""
+        if self._path is not None:
+            try:
+                self._refresh(self._path)
+            except (OSError, ValueError):
+                return self._value
+        return self._value
+
+    def _refresh(self, path: Path) -> None:
+        status = path.stat()
+        seen = (status.st_ino, status.st_mtime_ns, status.st_size)
+        if seen != self._seen:
+            self._value = _credential(path.read_text())
+            self._seen = seen
+
+    def __repr__(self) -> str:
+        return "Secret(...)"
+
+
+def _is_visible(text: str) -> bool:
+    return all("!" <= character <= "~" for character in text)
+
+
+def _credential(text: str) -> str:
+    """Return the text without surrounding whitespace. Raises: ValueError if it cannot be sent in a header."""
+    found = text.strip()
+    if not found or not _is_visible(found):
+        raise ValueError("must contain one word of visible ASCII")
+    return found
+
+
+_VARIABLE_NAME: Final = re.compile(r"(?=.{1,64}\Z)[A-Z]+(_[A-Z0-9]+)*")
+"""A name that may be shown: it does not look like a credential that stands in its place."""
+
+
+def _from_variable(given: object, info: ValidationInfo) -> Secret:
+    if isinstance(given, Secret):
+        return given
+    environ: Mapping[str, str] = (info.context or {}).get("environ", {})
+    if not isinstance(given, str):
+        raise ValueError("must be the name of a variable")  # noqa: TRY004 - pydantic reports ValueError
+    name = given if _VARIABLE_NAME.fullmatch(given) else "of that name"
+    value = environ.get(given)
+    if not value:
+        raise ValueError(f"the variable {name} is not set")
+    try:
+        return Secret(_credential(value))
+    except ValueError as error:
+        raise ValueError(f"the variable {name} {error}") from None
+
+
+def _from_file(given: object) -> Secret:
+    if isinstance(given, Secret):
+        return given
+    if not isinstance(given, str) or not given or "\0" in given:
+        raise ValueError("must be the path of a file")
+    try:
+        return Secret.from_file(Path(given))
+    except OSError as error:
+        raise ValueError(f"names a file that cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise ValueError("names a file that must contain one word of visible ASCII") from None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelScheme:
+    """Facts about the scheme of a model URL.
+
+    After `scheme://` follows a model, or the path of a file (`names_file`), or the address of a server and a model
+    (`names_server`), or nothing (`names_nothing`). An offline engine has no connection. `api_key_env` is the variable
+    whose presence selects `default_model` if no engine is configured. `context_window` is the default, in tokens.
+    """
+
+    names_file: bool = False
+    names_server: bool = False
+    names_nothing: bool = False
+    is_offline: bool = False
+    has_apis: bool = False
+    context_window: int = 128_000
+    api_key_env: str | None = None
+    default_model: str = ""
+
+
+_LOCAL_CONTEXT_WINDOW: Final = 16_384
+"""A local server allocates memory for the whole window that it is asked for."""
+SCHEMES: Mapping[str, ModelScheme] = MappingProxyType(
+    {
+        "openai": ModelScheme(has_apis=True, api_key_env="OPENAI_API_KEY", default_model="gpt-4o-mini"),
+        "anthropic": ModelScheme(api_key_env="ANTHROPIC_API_KEY", default_model="claude-haiku-4-5"),
+        "gemini": ModelScheme(api_key_env="GEMINI_API_KEY", default_model="gemini-2.5-flash"),
+        "ollama": ModelScheme(names_server=True, context_window=_LOCAL_CONTEXT_WINDOW),
+        "llamacpp": ModelScheme(names_file=True, is_offline=True, context_window=_LOCAL_CONTEXT_WINDOW),
+        "rehearsal": ModelScheme(names_nothing=True, is_offline=True),
+        "scripted": ModelScheme(names_file=True, is_offline=True),
+    }
+)
+"""Every scheme; the composition root has a builder for each. The order is that of preference for a default engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUrl:
+    """Scheme of an engine and the model it uses: `scheme://model`.
+
+    The model of `scripted` is the path of its replies, that of `llamacpp` the path of its weights. For `ollama` the
+    model follows the `address` (host and port) of the server, which is empty for the default one.
+    """
+
+    scheme: str
+    model: str
+    address: str = ""
+
+    @property
+    def is_offline(self) -> bool:
+        """Return True if the engine runs in this process and has no connection."""
+        return SCHEMES[self.scheme].is_offline
+
+    @classmethod
+    def parse(cls, given: object) -> Self:
+        """Return the parsed URL; the model is everything after `://`, slashes and colons included.
+
+        Raises: ValueError.
+        """
+        if isinstance(given, cls):
+            return given
+        if not isinstance(given, str) or "://" not in given:
+            raise ValueError('must be a model URL such as "openai://gpt-4o-mini"')
+        scheme, _, rest = given.partition("://")
+        if scheme not in SCHEMES:
+            raise ValueError("must begin with one of " + ", ".join(f"{known}://" for known in SCHEMES))
+        if len(rest) > 256 or not _is_visible(rest):
+            raise ValueError("must have at most 256 characters of visible ASCII after ://")
+        if SCHEMES[scheme].names_file and not (rest.startswith("/") and rest.strip("/")):
+            raise ValueError(f"must be {scheme}:// and the absolute path of a file, three slashes in all")
+        if SCHEMES[scheme].names_server:
+            address, _, model = rest.partition("/")
+            if not model or not _is_address(address):
+                raise ValueError(
+                    f"must be {scheme}://host:port/model; {scheme}:///model is the server on its default port"
+                )
+            return cls(scheme, model, address)
+        if not rest and not SCHEMES[scheme].names_nothing:
+            raise ValueError(f"must name a model after {scheme}://")
+        return cls(scheme, rest or scheme)
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.address}{'/' if SCHEMES[self.scheme].names_server else ''}{self.model}"
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return not text or _base_url(f"http://{text}") == f"http://{text}"
+    except ValueError:
+        return False
+
+
+def _base_url(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        is_usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_usable = False
+    if not is_usable or not _is_visible(text) or parts.query or parts.fragment:
+        raise ValueError("must be an http or https URL of a host, with or without a path")
+    if "@" in parts.netloc:
+        raise ValueError("must not contain a user or a password: name the secret in api_key_env or api_key_file")
+    return text.rstrip("/")
+
+
+def has_password(url: str) -> bool:
+    """Return True if the URL of a database contains a password."""
+    try:
+        parts = urlsplit(url)
+        return parts.password is not None or "password" in parse_qs(parts.query, keep_blank_values=True)
+    except ValueError:
+        return False
+
+
+_AS_TEXT = PlainSerializer(str, return_type=str)
+SecretFromVariable = Annotated[Secret, PlainValidator(_from_variable, json_schema_input_type=str), _AS_TEXT]
+SecretFromFile = Annotated[Secret, PlainValidator(_from_file, json_schema_input_type=str), _AS_TEXT]
+ModelUrlText = Annotated[ModelUrl, PlainValidator(ModelUrl.parse, json_schema_input_type=str), _AS_TEXT]
+BaseUrl = Annotated[str, AfterValidator(_base_url)]
+
+
+def _unit_rate(given: object) -> Rate:
+    return _rate(given, 1)
+
+
+def _cost_rate(given: object) -> Rate:
+    return _rate(given, MILLIONTHS)
+
+
+def _rate(given: object, units: int) -> Rate:
+    """Return the rate, whose amounts have so many units in 1."""
+    if isinstance(given, Rate):
+        return given
+    if not isinstance(given, str):
+        raise ValueError('must be a text such as "600/60"')  # noqa: TRY004 - pydantic reports ValueError
+    return parse_rate(given, units=units)
+
+
+UnitRate = Annotated[
+    Rate, PlainValidator(_unit_rate, json_schema_input_type=str), PlainSerializer(format_rate, return_type=str)
+]
+CostRate = Annotated[
+    Rate,
+    PlainValidator(_cost_rate, json_schema_input_type=str),
+    PlainSerializer(partial(format_rate, units=MILLIONTHS), return_type=str),
+]
