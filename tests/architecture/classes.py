@@ -1,9 +1,9 @@
-"""Size of classes: few public methods, few attributes."""
+"""Classes: few public methods, few attributes, and values that are not changed."""
 
 import ast
 from collections.abc import Iterator
 
-from tests.architecture.source import Finding, Rule, Source, dotted, product_or_bench
+from tests.architecture.source import Finding, Rule, Source, called, dotted, product, product_or_bench
 
 MAX_PUBLIC_METHODS = 12
 MAX_ATTRIBUTES = 12
@@ -55,7 +55,20 @@ def _value_classes(source: Source) -> set[str]:
     return values
 
 
+def changed_values(source: Source) -> Iterator[Finding]:
+    """Yield what changes an attribute behind the type checker, which alone keeps values from being changed."""
+    for call, name in called(source):
+        if name in {"setattr", "delattr"} or name.endswith((".__setattr__", ".__delattr__")):
+            yield Finding(call.lineno, f"calls {name}")
+    for node in source.nodes(ast.Subscript):
+        is_written = isinstance(node.ctx, ast.Store | ast.Del)
+        if is_written and (dotted(node.value) == "vars()" or dotted(node.value).endswith("__dict__")):
+            yield Finding(node.lineno, "writes into the dict of an object")
+
+
 def _is_frozen(decorator: ast.expr) -> bool:
+    if dotted(decorator.func if isinstance(decorator, ast.Call) else decorator) == "value":
+        return True
     if not isinstance(decorator, ast.Call) or not dotted(decorator.func).endswith("dataclass"):
         return False
     return any(each.arg == "frozen" and ast.unparse(each.value) == "True" for each in decorator.keywords)
@@ -82,7 +95,22 @@ RULES = (
             (ANY, f"class Wire(BaseModel):\n{FIELDS}"),
             (ANY, f"class Table(BaseModel): ...\nclass Settings(Table):\n{FIELDS}"),
             (ANY, f"@dataclass(frozen=True, slots=True)\nclass Value:\n{FIELDS}"),
+            (ANY, f"@value\nclass Value:\n{FIELDS}"),
+            (ANY, f"@value(slots=False)\nclass Value:\n{FIELDS}"),
             (ANY, f"class RunContext:\n{METHODS}"),
         ),
+    ),
+    Rule(
+        "Values are not changed behind the type checker",
+        product,
+        changed_values,
+        planted=(
+            (ANY, "object.__setattr__(step, 'name', 'b')\n"),
+            (ANY, "super().__delattr__('name')\n"),
+            (ANY, "setattr(step, name, 'b')\n"),
+            (ANY, "vars(step)['name'] = 'b'\n"),
+            (ANY, "del step.__dict__['name']\n"),
+        ),
+        innocent=((ANY, "names = vars(step)['name'], replace(step, name='b')\nreplies['name'] = 'b'\n"),),
     ),
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from ssl import SSLContext
 from types import MappingProxyType
@@ -24,12 +24,13 @@ from portico.adapters.engines.timeouts import Timeouts
 from portico.adapters.telemetry.genai import ModelName
 from portico.domain.failures import Code, ConfigurationFailure
 from portico.domain.token_prices import TokenPrices
+from portico.domain.value import value
 from portico.ports.model import Engine, EngineCapabilities, EngineProfile
 from portico.ports.runtime import Clock
 from portico.settings import EngineSettings, Price, Settings, known_model
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EngineResources:
     """Everything that the engines of a service share.
 
@@ -43,7 +44,7 @@ class EngineResources:
     on_unknown_frames: Callable[[str, int], None]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EngineBuild:
     """Everything that an engine is built from."""
 
@@ -127,7 +128,7 @@ def _nothing_known(_model: str) -> Mapping[str, bool]:
     return {}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EngineScheme:
     """Builder of the engines of one scheme, their default capabilities, those known of a model by its name, and the URL
     of their server if none is configured.

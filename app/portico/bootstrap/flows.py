@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -13,6 +13,7 @@ from portico.capabilities.tools.agents import AgentCatalogue
 from portico.capabilities.tools.registry import ToolRegistry
 from portico.domain.failures import Code, ConfigurationFailure
 from portico.domain.journal.events import CorrelationContext
+from portico.domain.value import value
 from portico.orchestration.flow.agent_config import AgentConfig
 from portico.orchestration.flow.context import Context
 from portico.orchestration.flow.errors import FlowError, Invalid
@@ -27,7 +28,7 @@ OnNodeError: TypeAlias = Callable[[CorrelationContext, str, Exception], None]
 """Takes the error of a node, with the execution's request id and the node's key, to the log."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LoadedFlow:
     """A flow that a module registered: its graph, and the dependencies that it provides."""
 

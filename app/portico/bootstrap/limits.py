@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 
 import anyio
@@ -20,6 +19,7 @@ from portico.capabilities.models.tokens import MAX_RATIOS, LearningTokenEstimato
 from portico.domain.access.limits import LimitKind
 from portico.domain.failures import StorageFailure
 from portico.domain.ids import ReplicaId
+from portico.domain.value import value
 from portico.ports.runtime import Clock
 from portico.settings import Settings
 
@@ -30,7 +30,7 @@ RATIO_INTERVAL_S = 60.0
 _DAY_S = 86_400.0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LimitReports:
     """Receivers of what limits do: the metrics, and the callback for errors of the periodic jobs."""
 
@@ -38,7 +38,7 @@ class LimitReports:
     on_error: Callable[[Exception], None]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LimitAccounts:
     """The limits, the usage and the token estimates of this replica."""
 

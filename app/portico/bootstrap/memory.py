@@ -1,7 +1,6 @@
 """Memory in the composition root: its stores, the embedder, and the periodic jobs."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from anyio.abc import TaskGroup
 
@@ -17,6 +16,7 @@ from portico.capabilities.memory.embedder import Embedder, EmbeddingAccounts, En
 from portico.capabilities.memory.search import HybridSearch
 from portico.capabilities.memory.vector_cache import VectorCache
 from portico.domain.failures import Code, ConfigurationFailure
+from portico.domain.value import value
 from portico.orchestration.memory import MemoryParts
 from portico.ports.memory import EmbeddingEngine
 from portico.ports.model import Engine
@@ -24,7 +24,7 @@ from portico.ports.runtime import Clock, Entropy
 from portico.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MemoryResources:
     """Everything that the memory shares with the rest of the service; `on_error` gets the errors of its jobs."""
 

@@ -4,7 +4,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -18,6 +18,7 @@ from portico.domain.failures import Code, ConfigurationFailure
 from portico.domain.journal.outcomes import PLANNER_IDS
 from portico.domain.plan.steps import StepType
 from portico.domain.tools import ToolDefinition, ToolInfo
+from portico.domain.value import value
 from portico.ports.tool import Tool
 
 _METHODS: Final = ("info", "definition", "execute", "available")
@@ -71,7 +72,7 @@ def load_rules(names: Sequence[str], directory: Path) -> RuleRegistry:
     return BUILT_IN_RULES.with_rules(found)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PlanModules:
     """Step types and planners of the modules of `plan.modules`, by name."""
 

@@ -7,7 +7,6 @@ executions of replicas that are no longer alive. Only the shared queue needs DBO
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import TypeAlias
@@ -29,6 +28,7 @@ from portico.adapters.stores.replicas import DatabaseReplicas
 from portico.adapters.stores.sqlite import SqliteDatabase
 from portico.domain.failures import StorageFailure
 from portico.domain.ids import ExecutionId, ReplicaId
+from portico.domain.value import value
 from portico.orchestration.runtime.recovery import Recovery
 from portico.ports.events import EventSink
 from portico.ports.runtime import Clock
@@ -38,7 +38,7 @@ Job: TypeAlias = Callable[[], Awaitable[object]]
 OnError: TypeAlias = Callable[[Exception], None]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MaintenanceJobs:
     """Periodic jobs of a replica, and the callback for their errors.
 

@@ -8,7 +8,7 @@ import gc
 import sys
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -82,6 +82,7 @@ from portico.domain.contract.request import PlanStep
 from portico.domain.failures import Code, ConfigurationFailure, Failure
 from portico.domain.ids import ExecutionId, ReplicaId
 from portico.domain.lifecycle import Mode
+from portico.domain.value import value
 from portico.orchestration.admission import ConfiguredLimits
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.pattern import Pattern
@@ -145,7 +146,7 @@ class Readiness(BaseModel):
     reason: str | None = Field(None, description="Reason why it is not.")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Service:
     """Service of one process, as entry points see it."""
 
@@ -260,7 +261,7 @@ async def check_storage(settings: Settings) -> str:
     return await check_database(settings.storage.url, clock, SystemEntropy(clock))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Foundation:
     """Parts of the service that need not be opened, and that all others are built from."""
 

@@ -1,7 +1,6 @@
 """Skills in the composition root: their directory, at start and again on request, and the agents that name them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -14,11 +13,12 @@ from portico.capabilities.skills.library import SkillLibrary
 from portico.capabilities.tools.agents import AgentCatalogue
 from portico.domain.context.skill import SkillError
 from portico.domain.failures import Code, ConfigurationFailure
+from portico.domain.value import value
 from portico.settings import Settings
 from portico.settings.schema import closest_name
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SkillReload:
     """The skills in force, and their reload. What cannot be used is reported and changes nothing."""
 

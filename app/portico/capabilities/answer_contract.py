@@ -1,7 +1,7 @@
 """A compiled output contract: the response format to ask for, and the validation of an answer."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cached_property
 
 import orjson
@@ -35,6 +35,7 @@ from portico.domain.failures import (
 from portico.domain.journal.outcomes import AnswerValidated, Refused
 from portico.domain.model_call import ResponseFormat
 from portico.domain.pattern_result import PatternResult
+from portico.domain.value import value
 
 _GRAMMAR_FIELD = "output.grammar"
 LARGE_CONTRACT_CHARACTERS = 2_048
@@ -45,7 +46,7 @@ MAX_ANSWER_NODES = 65_536
 """Brackets and commas of the largest answer with a value: each may begin another value."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ValidatedAnswer:
     """The result of a validation. `failure` says why the answer is invalid; `pattern_result` is there all the same.
 
@@ -113,7 +114,7 @@ class ValidatedAnswer:
         return ValidatedAnswer(replace(self.pattern_result, validation=result, confidence=score), failure)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _CompiledContract:
     """The compiled parts of a contract."""
 

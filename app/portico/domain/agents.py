@@ -1,18 +1,19 @@
 """Agents of the configuration, and the names under which they are tools."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from portico.domain.contract.messages import Message
 from portico.domain.contract.request import ExecutionHints, Limits, OutputContract
 from portico.domain.lifecycle import Mode
+from portico.domain.value import value
 
 MAX_AGENT_DEPTH: Final = 4
 """Levels of agents that an execution may call beneath each other."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConfiguredAgent:
     """An agent: its system prompt, and what a request that names it is given and may narrow.
 
@@ -33,7 +34,7 @@ class ConfiguredAgent:
     skills: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class RequestedAgent:
     """The agent of a request as it was at admission.
 

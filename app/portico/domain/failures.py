@@ -23,6 +23,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+from portico.domain.value import value
+
 
 class Category(StrEnum):
     """Category of a failure; it decides who may recover from it."""
@@ -100,7 +102,7 @@ class Code(StrEnum):
     STORAGE_SNAPSHOT_INVALID = "STORAGE_SNAPSHOT_INVALID"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Variant:
     """Variant of a code: its HTTP status, and whether sending the request again may help."""
 
@@ -109,7 +111,7 @@ class Variant:
     retryable: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FailureRow:
     """Facts about one code. The first variant applies if none is named."""
 

@@ -5,12 +5,13 @@ within one branch of a union replaces those of the branches that expect another 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from pydantic_core import ErrorDetails
+
+from portico.domain.value import value
 
 FieldPath: TypeAlias = tuple[str, ...]
 UNKNOWN_FIELD: Final = "extra_forbidden"
@@ -55,7 +56,7 @@ _PHRASES: Mapping[str, str] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class InvalidField:
     """A field that is not valid: its path and a message for people, which quotes no value."""
 

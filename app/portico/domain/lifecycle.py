@@ -12,11 +12,11 @@ Only the outermost pattern moves the lifecycle. The deadline runs unless the exe
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
 from portico.domain.failures import Code, OrchestrationFailure
+from portico.domain.value import value
 
 
 class Mode(StrEnum):
@@ -101,7 +101,7 @@ def was_left_suspended(edges: Iterable[tuple[State | None, State]]) -> bool:
     return suspended
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Lifecycle:
     """State of one execution in its mode's table."""
 

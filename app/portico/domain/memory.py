@@ -1,11 +1,11 @@
 """Memory: documents that are stored for retrieval, and the chunks of them that a search finds."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NewType
 
 from portico.domain.fingerprints import digest
 from portico.domain.ids import DocumentId, TenantId, UserId
+from portico.domain.value import value
 
 DEFAULT_CHUNKS: Final = 5
 MAX_CHUNKS: Final = 50
@@ -29,7 +29,7 @@ class LegState(StrEnum):
     SKIPPED = "skipped"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EmbeddingCharge:
     """Tokens and cost of an embedding by an engine, which were charged to the caller's limits and usage."""
 
@@ -39,7 +39,7 @@ class EmbeddingCharge:
     cost: float
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FoundChunk:
     """Part of a document that fits a query.
 
@@ -57,7 +57,7 @@ class FoundChunk:
         return f"{self.document_id}#{self.number}"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MemorySearchResult:
     """Found chunks, best first, with the states of the two legs, and the charge for the embedding of the query.
 

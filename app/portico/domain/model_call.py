@@ -1,7 +1,6 @@
 """Call of a model, its reply, and the meaning of a failed attempt, independent of the provider's dialect."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
@@ -11,6 +10,7 @@ from portico.domain.contract.request import ExecutionHints
 from portico.domain.contract.response import TokenUsage
 from portico.domain.failures import Code
 from portico.domain.tools import ToolDefinition
+from portico.domain.value import value
 
 
 class AttemptFailureReason(StrEnum):
@@ -45,7 +45,7 @@ class FailureAction(StrEnum):
     FATAL = "fatal"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FailureRule:
     """The meaning of one reason: `counts_as_failure` for the breaker, `opens_breaker` at once."""
 
@@ -81,7 +81,7 @@ RULES: Mapping[AttemptFailureReason, FailureRule] = MappingProxyType({
 # fmt: on
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class ResponseFormat:
     """Required format of an answer: a JSON Schema 2020-12, a GBNF grammar, or both."""
 
@@ -92,7 +92,7 @@ class ResponseFormat:
 NO_RESPONSE_FORMAT = ResponseFormat()
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class Reply:
     """Complete answer of a model, independent of the provider's dialect.
 
@@ -119,7 +119,7 @@ class Reply:
         return ModelMessage(**fields, provider=provider, kept=list(self.kept)) if self.kept else Message(**fields)
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class EngineCall:
     """Input of an engine: a whole conversation, the offered tools, and the hints.
 

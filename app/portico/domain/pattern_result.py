@@ -1,15 +1,16 @@
 """Result of a pattern."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pydantic import JsonValue
 
 from portico.domain.contract.constrained_types import ConfidenceSource
 from portico.domain.contract.final_answer import FinalAnswer
 from portico.domain.contract.response import PlanReport, ValidationResult, VoteReport
+from portico.domain.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PatternResult:
     """Part of a response that the pattern provides. `confidence` is between 0 and 1."""
 

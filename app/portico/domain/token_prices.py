@@ -1,14 +1,14 @@
 """Prices of tokens, and the cost of a usage by them."""
 
-from dataclasses import dataclass
 from typing import Final
 
 from portico.domain.contract.response import TokenUsage
+from portico.domain.value import value
 
 _MILLION: Final = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TokenPrices:
     """Prices of a million tokens, in the configured currency.
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
+from portico.domain.value import value
+
 AGENT_PREFIX: Final = "agent:"
 """Beginning of an agent's name in lists of tools: `agent:NAME`."""
 AGENT_TOOL_PREFIX: Final = "agent__"
@@ -78,7 +80,7 @@ class Availability:
     reason: str = ""
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class OfferedTool:
     """Tool as one inference offered it. Calls of an `unsafe` one are barriers; with `approval` each call waits for a
     person. `digest` is that of its source and definition; empty in older records. A call of an `agent` runs that agent.

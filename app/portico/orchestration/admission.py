@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from portico.capabilities.models.catalogue import EngineCatalogue, requested_models
 from portico.capabilities.models.format_enforcement import choose_enforcement, prepare_call
@@ -28,13 +27,14 @@ from portico.domain.lifecycle import Mode
 from portico.domain.model_call import EngineCall
 from portico.domain.plan.steps import StepType, named_tools
 from portico.domain.tools import REPLICA_RULE, STEP_PREFIX, ToolDefinition
+from portico.domain.value import value
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.ledger import budget_for
 from portico.orchestration.execution.pattern import FieldError, Pattern
 from portico.ports.model import Engine
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConfiguredLimits:
     """The deployment's caps; a request may only lower them. `timeout` is in seconds."""
 
@@ -196,8 +196,8 @@ class Admission:
             ("plan.policy.max_steps", policy.max_steps, caps.plan_steps),
             ("plan.policy.timeout_per_step", policy.timeout_per_step, caps.timeout),
         )
-        for field, value, cap in capped:
-            if value is not None and value > cap:
+        for field, requested, cap in capped:
+            if requested is not None and requested > cap:
                 yield FieldError(field, f"must be at most {cap:g}")
 
     def _unknown_step_types(self, request: SystemRequest) -> Iterator[FieldError]:

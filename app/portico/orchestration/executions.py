@@ -1,7 +1,7 @@
 """Existing executions: those that run here, wait for an answer, or have ended."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -17,6 +17,7 @@ from portico.domain.journal.outcomes import RecordedStep
 from portico.domain.journal.status import ExecutionStatus
 from portico.domain.journal.suspensions import ABOUT_CALLS
 from portico.domain.lifecycle import TERMINAL, Mode, State
+from portico.domain.value import value
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.guards import check_answer
 from portico.orchestration.redaction import (
@@ -99,7 +100,7 @@ class ResumeRequest(BaseModel):
     )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ExecutionPage:
     """A page of executions, newest first; `next` is the cursor of the following page, None on the last."""
 
@@ -107,12 +108,12 @@ class ExecutionPage:
     next: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AnswerAccepted:
     """The answer to a suspension of another user's execution was accepted; the execution itself is not shown."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ResumeAccepted:
     """The answer was accepted, but the execution was not started: other suspensions are still open.
 

@@ -1,7 +1,7 @@
 """Facade: everything that entry points may ask of the service, and the types that they exchange with it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from portico.domain.ids import ExecutionId, IdempotencyKey, RequestId, SpanId, T
 from portico.domain.journal.header import REVISION, EffectiveLimits, ExecutionHeader, SpanLink
 from portico.domain.journal.outcomes import RecordedStep
 from portico.domain.lifecycle import TERMINAL
+from portico.domain.value import value
 from portico.orchestration.admission import Admission, ConfiguredLimits, check_budget
 from portico.orchestration.agents import with_agent
 from portico.orchestration.direct_calls import DirectCalls
@@ -132,7 +133,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CallOptions:
     """Options of a call that are not part of the request's body.
 
@@ -159,7 +160,7 @@ def never_sampled(_: TraceId) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FacadeConfig:
     """Configuration besides engines and tools: caps, the currency of prices, and grammars and flows by name."""
 
@@ -175,7 +176,7 @@ class FacadeConfig:
     """Decides about the traces of which no caller has decided; without an export of spans none is recorded."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FacadeStores:
     """Stores that the facade reads and changes beside those of executions that run."""
 
@@ -184,7 +185,7 @@ class FacadeStores:
     memory: MemoryParts
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Accepted:
     """A stored execution that runs, here or on another replica, when its turn comes."""
 

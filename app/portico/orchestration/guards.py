@@ -5,7 +5,6 @@ the execution asks them. A refusal names the guard and nothing of the text.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -30,11 +29,12 @@ from portico.domain.contract.request import OutputContract, SystemRequest
 from portico.domain.contract.rules import AnswerContent, Rule
 from portico.domain.failures import RequestFailure
 from portico.domain.plan.steps import STEP_SPECS, named_tools
+from portico.domain.value import value
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.pattern import Pattern
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class GuardResult:
     """The verdicts of the guards of an accepted request, and the judges that the execution has to ask."""
 

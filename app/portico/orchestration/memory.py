@@ -1,6 +1,5 @@
 """Memory: the documents that callers store for retrieval, and their search."""
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
@@ -22,6 +21,7 @@ from portico.domain.memory import (
     private_scope,
     shared_scope,
 )
+from portico.domain.value import value
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.rights import require
 from portico.ports.memory import (
@@ -103,7 +103,7 @@ class MemorySearchView(BaseModel):
     vector: LegState = Field(description="State of the search by vectors; `skipped` if there are none.")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DocumentPage:
     """A page of documents in the order of their ids; `next` is the cursor of the following page, None on the last."""
 
@@ -111,7 +111,7 @@ class DocumentPage:
     next: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MemoryParts:
     """Everything that the documents need. `max_bytes` bounds those of a tenant; without one there is no limit."""
 
@@ -241,8 +241,8 @@ def _check(content: DocumentContent) -> None:
         raise RequestFailure(Code.REQUEST_TOO_LARGE, message, {"limit_bytes": MAX_DOCUMENT_BYTES})
     if not has_words(content.text):
         raise _invalid("text", "must contain a word")
-    for name, value in content.metadata.items():
-        if max(len(name), len(value)) > MAX_METADATA_CHARACTERS:
+    for name, text in content.metadata.items():
+        if max(len(name), len(text)) > MAX_METADATA_CHARACTERS:
             raise _invalid("metadata", f"must have names and values of at most {MAX_METADATA_CHARACTERS} characters")
 
 

@@ -1,7 +1,7 @@
 """Quotes: the most that a request can take before it runs, added up from its pattern's upper bound and its limits."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from math import isfinite
 from typing import Final
@@ -19,6 +19,7 @@ from portico.domain.journal.header import EffectiveLimits
 from portico.domain.lifecycle import Mode
 from portico.domain.plan.steps import StepType
 from portico.domain.token_prices import FREE
+from portico.domain.value import value
 from portico.orchestration.admission import tools_of_steps
 from portico.orchestration.execution.pattern import (
     TOOL_ATTEMPTS,
@@ -37,7 +38,7 @@ _GRACE_S = 5.0
 """Seconds after its deadline that an execution may take to end."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class QuoteCalculator:
     """Calculates quotes for the configured engines, tools and patterns."""
 

@@ -1,7 +1,6 @@
 """Records of executions: what was asked and what was answered, as far as it is stored."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -15,6 +14,7 @@ from portico.domain.failures import Code, RequestFailure, StorageFailure
 from portico.domain.ids import RequestId, SessionId, UserId
 from portico.domain.journal.header import ExecutionHeader
 from portico.domain.lifecycle import Mode
+from portico.domain.value import value
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.flow.served_flow import ServedFlow
 from portico.orchestration.flow.snapshot import FlowSnapshot
@@ -54,7 +54,7 @@ class SuspensionView(Suspension):
     agent: str | None = Field(description="Configured agent of the request.")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SuspensionPage:
     """A page of open suspensions; `next` is the cursor of the following page, None on the last."""
 

@@ -1,7 +1,6 @@
 """Sessions: conversations that outlive their executions, and the commands on them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import orjson
@@ -14,6 +13,7 @@ from portico.domain.contract.request import ExecutionHints, SystemRequest
 from portico.domain.failures import Code, RequestFailure, invalid_request
 from portico.domain.field_errors import invalid_fields
 from portico.domain.ids import SessionId
+from portico.domain.value import value
 from portico.orchestration.execution.branch_settings import merge_hints
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.redaction import redacted_messages, sees_all
@@ -65,7 +65,7 @@ class SessionChanges(BaseModel):
     state: JsonValue = Field(None, description="Another value that the client stores with the session.")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SessionPage:
     """A page of sessions, most recently updated first; `next` is the cursor of the following page, None on the last."""
 
@@ -73,7 +73,7 @@ class SessionPage:
     next: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MessagePage:
     """A page of messages, oldest first; `next` is the number of the last one, None if no more follow."""
 

@@ -1,15 +1,15 @@
 """Access ports: the stored API keys, and the authentication of callers."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from portico.domain.access.limits import NO_LIMITS, AccessLimits
 from portico.domain.access.principal import Permissions, Principal
 from portico.domain.ids import KeyId, TenantId, UserId
+from portico.domain.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StoredKey:
     """API key as it is stored: its hash, the caller that it stands for, and its times in Unix seconds."""
 

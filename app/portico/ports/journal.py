@@ -1,7 +1,6 @@
 """Journal port: the recorded history of executions."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from portico.domain.contract.messages import Message
@@ -11,9 +10,10 @@ from portico.domain.journal.header import ExecutionHeader
 from portico.domain.journal.outcomes import RecordedStep
 from portico.domain.journal.step_key import StepKey
 from portico.domain.lifecycle import State
+from portico.domain.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ExecutionHistory:
     """Committed history of one execution: its header, its steps by key, its events in order.
 
@@ -29,7 +29,7 @@ class ExecutionHistory:
     cancel_requested: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class IdempotencyClaim:
     """Idempotency key under which an execution is opened; `body_digest` is the digest of the canonical request body."""
 
@@ -37,7 +37,7 @@ class IdempotencyClaim:
     body_digest: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class IdempotencyHit:
     """Execution that already holds an idempotency key, and its state."""
 

@@ -1,16 +1,16 @@
 """Ports of limits and usage: units and slots that replicas share, and the usage that is stored."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 from portico.domain.access.limits import Rate
 from portico.domain.ids import TenantId, UserId
+from portico.domain.value import value
 
 UsageGroup = Literal["day", "key", "user", "agent", "model"]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RateLease:
     """Units of a rate that this replica may spend, and the state of the rate after they were taken."""
 
@@ -58,7 +58,7 @@ class UsageKey(NamedTuple):
     model: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class UsageCounts:
     """Usage so far: executions, tokens, and cost in the configured currency."""
 
@@ -76,7 +76,7 @@ class UsageCounts:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class UsageFilter:
     """Whose usage is read, of which hours; None is no condition. `until` is excluded."""
 

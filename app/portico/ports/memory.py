@@ -1,12 +1,12 @@
 """Memory ports: the search of documents that are stored for retrieval, their storage, and the embedding of texts."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from portico.domain.access.principal import AccessScope, Principal
 from portico.domain.ids import DocumentId, KeyId, TenantId, UserId
 from portico.domain.memory import MemoryScope, MemorySearchResult
+from portico.domain.value import value
 from portico.ports.model import EngineProfile
 from portico.ports.storage import ResultPage
 
@@ -25,7 +25,7 @@ class MemorySearch(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class VectorSpace:
     """Vectors that can be compared: those of one embedder and model.
 
@@ -37,7 +37,7 @@ class VectorSpace:
     dimension: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DocumentKey:
     """Name of one version of a stored document."""
 
@@ -47,7 +47,7 @@ class DocumentKey:
     revision: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class IndexedChunk:
     """Chunk of a document: its text, its number of words, and the hash and the count of each different one.
 
@@ -59,7 +59,7 @@ class IndexedChunk:
     terms: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DocumentEntry:
     """Stored document without its text; `size` is what it takes of the tenant's limit, times are Unix seconds."""
 
@@ -74,7 +74,7 @@ class DocumentEntry:
     """True if its chunks have vectors that are searched now."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StoredDocument:
     """Stored document with its text."""
 
@@ -83,7 +83,7 @@ class StoredDocument:
     metadata: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class NewDocument:
     """Document to be stored. From `embed_at` on it is due to be embedded; `key_id` is charged for that."""
 
@@ -129,7 +129,7 @@ class DocumentStore(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DueDocument:
     """Document that is to be embedded, and how often that has failed."""
 
@@ -161,7 +161,7 @@ class EmbeddingQueue(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LexicalMatch:
     """Chunk that has words of a query, with its words as in `IndexedChunk`."""
 
@@ -170,7 +170,7 @@ class LexicalMatch:
     terms: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LexicalMatches:
     """Chunks that have words of a query, and the statistics of what was searched.
 
@@ -183,7 +183,7 @@ class LexicalMatches:
     word_count: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ChunkText:
     """Text of a chunk, and where it stands."""
 
@@ -222,7 +222,7 @@ class MemoryIndex(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Embeddings:
     """Vectors of some texts in their order, as 32-bit floats, and the tokens that they took."""
 

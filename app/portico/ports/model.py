@@ -11,6 +11,7 @@ from portico.domain.ids import ExecutionId, TenantId
 from portico.domain.model_call import AttemptFailureReason, EngineCall, Reply
 from portico.domain.token_prices import TokenPrices
 from portico.domain.tools import ToolDefinition
+from portico.domain.value import value
 
 
 class TokenCounter(Protocol):
@@ -73,7 +74,7 @@ class EngineError(Exception):
         super().__init__(self.message)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EngineCapabilities:
     """Features that an engine has itself. For each missing one there is a fallback, and the response names it."""
 
@@ -95,7 +96,7 @@ class EngineCapabilities:
     embeddings: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EngineProfile:
     """Facts about a configured engine. `options` are the `hints.options` keys that are passed on.
 

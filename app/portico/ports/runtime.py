@@ -1,10 +1,10 @@
 """Runtime ports: time, randomness, threads, and the runner of executions."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from portico.domain.ids import ExecutionId, TenantId
+from portico.domain.value import value
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class ThreadPool(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class QueueTicket:
     """Queued execution. The ticket is valid while the execution is in that epoch."""
 

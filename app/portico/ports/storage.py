@@ -1,7 +1,6 @@
 """Storage ports: stored executions, sessions and replicas."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
@@ -17,12 +16,13 @@ from portico.domain.journal.header import ExecutionHeader
 from portico.domain.journal.outcomes import RecordedStep
 from portico.domain.journal.status import ExecutionStatus
 from portico.domain.lifecycle import Mode, State
+from portico.domain.value import value
 from portico.ports.journal import ExecutionHistory
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StoredExecution:
     """Execution as it is stored. `owner` is the replica that runs it, if any; `epoch` counts its owners.
 
@@ -43,7 +43,7 @@ class StoredExecution:
     agent: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RecoveryTicket:
     """Live execution that needs an owner or a cancellation.
 
@@ -56,7 +56,7 @@ class RecoveryTicket:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ExecutionFilter:
     """Conditions of a list of executions, and its order; None matches all.
 
@@ -76,7 +76,7 @@ class ExecutionFilter:
     oldest_first: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ResultPage(Generic[T]):
     """Part of a collection. `next` is the cursor of the following page; None on the last one."""
 
@@ -92,7 +92,7 @@ class OtherUsers(StrEnum):
     ALL = "all"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SuspensionFilter:
     """Conditions of a list of open suspensions; None matches all. `since` is in Unix seconds.
 
@@ -107,7 +107,7 @@ class SuspensionFilter:
     since: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OpenSuspension:
     """Open suspension of an execution, with the names of the execution."""
 
@@ -119,7 +119,7 @@ class OpenSuspension:
     suspension: Suspension
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AnswerReceipt:
     """Receipt of a recorded answer: suspensions still open, epoch and number of commits after it, and its events."""
 
@@ -213,7 +213,7 @@ class ExecutionStore(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StoredSession:
     """Conversation as it is stored; `details` are set by the client."""
 
@@ -225,7 +225,7 @@ class StoredSession:
     busy: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SessionHistory:
     """Messages of a session: their number, the most recent ones, and the leading system messages.
 

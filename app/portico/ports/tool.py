@@ -8,6 +8,7 @@ from pydantic import JsonValue
 
 from portico.domain.ids import IdempotencyKey, ToolCallId
 from portico.domain.tools import Availability, ToolDefinition, ToolInfo
+from portico.domain.value import value
 from portico.ports.runtime import Clock, Entropy
 
 T = TypeVar("T")
@@ -29,7 +30,7 @@ class ToolThreads(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolContinuation:
     """The answer to a tool's question, and the state that the tool gave with it."""
 

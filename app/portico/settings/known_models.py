@@ -5,7 +5,6 @@ importing it takes a third of a second and 18 MB.
 """
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -13,13 +12,14 @@ from typing import Any, Final
 import orjson
 
 from portico.domain.token_prices import TokenPrices
+from portico.domain.value import value
 
 _TABLE: Final = Path(__file__).with_suffix(".json")
 _VERSION: Final = re.compile(r"([-@](\d{8}|\d{4}-\d{2}-\d{2}|\d{3}|latest)|-preview(-\d{2}-\d{2,4})?)+$")
 """End of a model's name that names one version of it."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class KnownModel:
     """Facts about a model. `prices` are in US dollars and hold for a context window up to `context_window` tokens."""
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -12,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, PlainSerializer, PlainValidator, ValidationInfo
 
 from portico.domain.access.limits import MILLIONTHS, Rate, format_rate, parse_rate
+from portico.domain.value import value
 
 NOT_IN_THIS_VERSION = "not supported by this version of Portico"
 
@@ -107,7 +107,7 @@ def _from_file(given: object) -> Secret:
         raise ValueError("names a file that must contain one word of visible ASCII") from None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ModelScheme:
     """Facts about the scheme of a model URL.
 
@@ -142,7 +142,7 @@ SCHEMES: Mapping[str, ModelScheme] = MappingProxyType(
 """Every scheme; the composition root has a builder for each. The order is that of preference for a default engine."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ModelUrl:
     """Scheme of an engine and the model it uses: `scheme://model`.
 

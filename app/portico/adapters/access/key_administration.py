@@ -1,20 +1,20 @@
 """Creation, list and revocation of API keys, for the command line."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from portico.domain.access.api_key import ID_COUNT, SECRET_BYTES, ApiKey
 from portico.domain.access.limits import AccessLimits
 from portico.domain.access.principal import Permissions
 from portico.domain.ids import KeyId, TenantId, UserId
+from portico.domain.value import value
 from portico.ports.access import KeyStore, StoredKey
 from portico.ports.runtime import Clock, Entropy
 
 _DAY_S: Final = 86_400.0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class KeyGrant:
     """The caller that a new key stands for, and how many days it is valid; None stands for no end."""
 

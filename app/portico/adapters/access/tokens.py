@@ -13,7 +13,6 @@ import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from portico.adapters.access.key_sets import KeySets
@@ -21,6 +20,7 @@ from portico.adapters.access.refusals import unauthenticated
 from portico.domain.access.principal import Permissions, Principal, is_permission
 from portico.domain.ids import TenantId, UserId
 from portico.domain.strict_json import StrictJsonError, loads
+from portico.domain.value import value
 from portico.ports.runtime import Clock
 
 MAX_TOKEN_BYTES: Final = 8_192
@@ -32,7 +32,7 @@ _TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt"})
 """Values of `typ`, in lower case: tokens of other kinds, such as logout tokens, give no access [RFC 8725, 3.11]."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TokenRules:
     """Rules that a token has to keep; `leeway` is in seconds."""
 

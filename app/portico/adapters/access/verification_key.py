@@ -5,7 +5,6 @@ ones are left out, so that one bad key does not make the others useless.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ from jwt import PyJWK, PyJWS
 from jwt.exceptions import PyJWTError
 
 from portico.domain.strict_json import StrictJsonError, loads
+from portico.domain.value import value
 
 MAX_BYTES: Final = 256 * 1024
 MIN_RSA_BITS: Final = 2_048
@@ -24,7 +24,7 @@ _KEY_TYPES: Mapping[str, tuple[str, str | None]] = MappingProxyType(
 _SIGNATURES: Final = PyJWS(algorithms=list(_KEY_TYPES))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class VerificationKey:
     """Public key, for one algorithm. `kid` is the id under which tokens name it, if it has one."""
 

@@ -6,17 +6,17 @@ puts together: a JSON body is a stream of one event. A new provider is one folde
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from portico.adapters.engines.wire.deltas import Delta
 from portico.domain.contract.messages import Message, ModelMessage
 from portico.domain.model_call import AttemptFailureReason, EngineCall
+from portico.domain.value import value
 from portico.ports.memory import Embeddings
 from portico.ports.model import EngineError, EngineProfile
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EncodedRequest:
     """A request in a dialect: `path` is appended to the base URL, `body` becomes JSON.
 

@@ -1,9 +1,9 @@
 """Timeouts of an attempt, which all engines share."""
 
-from dataclasses import dataclass
+from portico.domain.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Timeouts:
     """Limits of the phases of one attempt, which `http/engine.py` defines."""
 

@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -35,6 +35,7 @@ from portico.adapters.runners.fair_queue import FairQueue, QueueLimits
 from portico.adapters.runners.task_pool import TaskPool, overloaded_failure
 from portico.domain.failures import Code, StorageFailure
 from portico.domain.ids import ExecutionId, TenantId
+from portico.domain.value import value
 from portico.ports.runtime import Clock, QueueTicket
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ _POOL_SIZE = 5
 _PAGE_SIZE = 500
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SharedQueue:
     """The queue that replicas share: its database, the name of this replica, and a count of waiting executions."""
 

@@ -2,19 +2,20 @@
 
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 from portico.adapters.runners.task_pool import TaskPool
 from portico.domain.access.limits import DEFAULT_TENANT
 from portico.domain.failures import Code, StorageFailure
 from portico.domain.ids import TenantId
+from portico.domain.value import value
 from portico.ports.runtime import Clock, QueueTicket
 
 _RETRY_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class QueueLimits:
     """Numbers of executions that may wait, and of queued executions that may run at once, in all and per tenant.
 

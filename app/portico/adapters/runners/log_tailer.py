@@ -7,7 +7,6 @@ events before them are read from the store. The store is read when a notificatio
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from math import inf
 from typing import Any
 
@@ -24,6 +23,7 @@ from portico.domain.journal.events import (
     StoredEvent,
     ToolStart,
 )
+from portico.domain.value import value
 from portico.ports.events import EventFeed, Subscription
 from portico.ports.storage import ExecutionStore, StoredExecution
 
@@ -100,7 +100,7 @@ class LogTailer:
             self._subscriptions.pop(subscription.start.execution_id, None)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TailPosition:
     """Start of a subscription in the log of an execution, and the types of events that end it."""
 

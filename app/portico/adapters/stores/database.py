@@ -16,6 +16,8 @@ from sqlalchemy import Delete, Insert, Select, Update, make_url
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Dialect
 
+from portico.domain.value import value
+
 T = TypeVar("T")
 Backend = Literal["sqlite", "postgresql"]
 ResultRows: TypeAlias = "Sequence[ResultRow]"
@@ -39,7 +41,7 @@ class ResultRow(Protocol):
     def __iter__(self) -> Iterator[Any]: ...
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CompiledStatement:
     """A statement in the SQL of one database; `parameters` orders the parameters that are given by name.
 
@@ -67,7 +69,7 @@ class Statement:
         return _compile(self, backend)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StatementCall:
     """A statement that is run with each set of parameters in turn; its result has the rows of all of them.
 

@@ -6,7 +6,6 @@ sink of the event bus, which publishes events after their commit.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import anyio
 import asyncpg
@@ -14,6 +13,7 @@ import asyncpg
 from portico.adapters.stores.postgres import CONNECTION_ERRORS, Connect, Connection
 from portico.domain.ids import ExecutionId
 from portico.domain.journal.events import LiveDelta, StoredEvent
+from portico.domain.value import value
 
 _CHANNEL = "portico"
 _GATHER_S = 0.02
@@ -25,7 +25,7 @@ _MAX_QUEUED = 10_000
 _GROWN, _CANCEL = "g", "c"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class NotificationHandlers:
     """Callbacks for notifications of other replicas."""
 

@@ -20,6 +20,7 @@ from portico.adapters.stores.database import ResultRows, Statement, StatementCal
 from portico.adapters.stores.health import StorageHealth
 from portico.adapters.stores.schema_upgrade import EARLIER_SCHEMA, SELECT_REVISION, upgrade_sql
 from portico.domain.failures import Code, ConfigurationFailure, Failure, StorageFailure
+from portico.domain.value import value
 from portico.ports.runtime import Clock, Entropy
 
 T = TypeVar("T")
@@ -48,7 +49,7 @@ _SECONDS_BEFORE_THE_SERVER = 0.5
 """A transaction is given up that long before the server would end its statement, so that the caller is answered."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PostgresTimeouts:
     """Timeouts and delays in seconds.
 

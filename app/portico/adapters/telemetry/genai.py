@@ -1,15 +1,16 @@
 """Names that the semantic conventions of OpenTelemetry for generative AI give to the configured engines."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
+
+from portico.domain.value import value
 
 _PROVIDER_NAMES: Final[Mapping[str, str]] = MappingProxyType({"gemini": "gcp.gemini"})
 """Names of the providers whose scheme has another one."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ModelName:
     """A configured model: its `gen_ai.provider.name` and `gen_ai.request.model`."""
 

@@ -1,13 +1,13 @@
 """Base of configured tools that run outside of this process."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from portico.domain.tools import SideEffects, ToolDefinition, ToolInfo
+from portico.domain.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ExternalToolFacts:
     """Facts of a configured tool: `parameters` is a JSON Schema of an object, `timeout` is in seconds."""
 

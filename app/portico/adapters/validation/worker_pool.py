@@ -11,7 +11,6 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE
 from typing import Final, TypeAlias
@@ -27,6 +26,7 @@ from portico.capabilities.answer_contract import too_costly_answer, too_costly_c
 from portico.domain.contract.request import OutputContract
 from portico.domain.contract.rules import AnswerContent
 from portico.domain.journal.outcomes import AnswerValidated, Refused
+from portico.domain.value import value
 
 _Result: TypeAlias = tuple[Refused | None, AnswerValidated | None]
 _RESULT: Final[TypeAdapter[_Result]] = TypeAdapter(_Result)
@@ -40,7 +40,7 @@ _ATTEMPTS: Final = 2
 """Attempts at a job whose worker is killed from outside."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WorkerLimits:
     """The number of workers, and the limits of each.
 

@@ -6,12 +6,11 @@ Messages that follow the last user message in the request, such as results of ca
 equation is reckoned from the assembled messages by `context_window.measure`, so that no piece can be left out of it.
 """
 
-from dataclasses import dataclass
-
 from portico.domain.contract.messages import Message
+from portico.domain.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ContextPieces:
     """The pieces of a context apart from tools. `request` has no system messages at its beginning."""
 

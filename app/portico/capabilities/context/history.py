@@ -7,7 +7,7 @@ the one that the session began with.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate
 from types import MappingProxyType
 
@@ -16,11 +16,12 @@ from portico.capabilities.context.redaction import Redactor, sensitive_messages
 from portico.capabilities.context.repair import Entry, is_whole, repaired
 from portico.domain.context.report import NOTHING_CUT, HistoryCut
 from portico.domain.contract.messages import Message, system_prompt
+from portico.domain.value import value
 from portico.ports.model import TokenCounter
 from portico.ports.storage import SessionHistory
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SanitizedHistory:
     """The conversation that an execution begins with, and what was left out of the session or redacted, by kind."""
 
@@ -34,7 +35,7 @@ class SanitizedHistory:
         return assemble(self.pieces)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class HistoryLimits:
     """Upper bounds for the part of a session that is used: messages, tokens, and tokens of the whole conversation.
 

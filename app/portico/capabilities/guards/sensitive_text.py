@@ -9,7 +9,6 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import pairwise
 from types import MappingProxyType
@@ -17,6 +16,7 @@ from typing import Final, NamedTuple, TypeAlias, get_args
 
 from portico.capabilities.guards.pattern_set import PatternMatch, PatternSet, encodable
 from portico.domain.context.guards import SensitiveKind
+from portico.domain.value import value
 
 KINDS: Final[tuple[SensitiveKind, ...]] = get_args(SensitiveKind)
 MAX_KEY_LENGTH: Final = 256
@@ -51,7 +51,7 @@ class Finding(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RedactedText:
     """Text without its sensitive parts, and how many there were of each kind."""
 

@@ -6,7 +6,6 @@ it is sent. Vectors are only accepted if there is one of the same size for each 
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
 from math import isfinite
 from typing import Final, Protocol
@@ -18,6 +17,7 @@ from portico.domain.contract.response import TokenUsage
 from portico.domain.failures import Failure
 from portico.domain.memory import DEFAULT_DIMENSION, EmbeddingCharge
 from portico.domain.token_prices import FREE
+from portico.domain.value import value
 from portico.ports.memory import EmbeddingEngine, Embeddings, VectorSpace
 from portico.ports.model import EngineError
 from portico.ports.runtime import Clock, ThreadPool
@@ -36,7 +36,7 @@ class EmbeddingError(Exception):
     """Failure to embed texts: the engine failed, the limits of the caller refuse it, or its vectors are unusable."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EmbeddedTexts:
     """Vectors of texts in their order, and the charge for them, which the built-in embedder does not have."""
 
@@ -73,7 +73,7 @@ class HashedNgramEmbedder:
         return EmbeddedTexts(await self._thread_pool.run(make))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EmbeddingAccounts:
     """The limits and the usage that embeddings are charged to."""
 

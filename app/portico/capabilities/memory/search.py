@@ -6,7 +6,7 @@ is divided by the most that the legs which answered can give, so that a score is
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -26,6 +26,7 @@ from portico.domain.memory import (
     private_scope,
     shared_scope,
 )
+from portico.domain.value import value
 from portico.ports.memory import ChunkText, MemoryIndex
 from portico.ports.runtime import ThreadPool
 
@@ -41,7 +42,7 @@ _REMEMBERED: Final = 1_000
 _NOTHING: Final = MemorySearchResult((), LegState.FAILED, LegState.FAILED)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Readable:
     """Scopes that a caller reads, with their versions, and the shared chunks that its own documents hide."""
 
@@ -50,7 +51,7 @@ class _Readable:
     hidden: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Leg:
     """Result of one leg: the ids of the chunks, best first."""
 

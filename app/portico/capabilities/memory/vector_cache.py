@@ -7,12 +7,12 @@ search. numpy is imported at the first search, by a thread, since it takes 0.1 s
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
 from portico.domain.memory import MemoryScope
+from portico.domain.value import value
 from portico.ports.memory import MemoryIndex, VectorSpace
 from portico.ports.runtime import ThreadPool
 
@@ -29,7 +29,7 @@ class VectorSizeError(Exception):
     """Vectors that cannot be compared, because their sizes differ."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Page:
     """Vectors of some chunks as rows of length 1, with the ids of the chunks."""
 
@@ -41,7 +41,7 @@ class _Page:
         return int(self.rows.nbytes + self.chunk_ids.nbytes)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _CachedScope:
     version: str
     pages: tuple[_Page, ...]

@@ -2,11 +2,11 @@
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NewType
 
 from portico.domain.model_call import RULES, FailureAction, Reply
+from portico.domain.value import value
 from portico.ports.model import EngineError
 from portico.ports.runtime import Clock
 
@@ -14,7 +14,7 @@ BreakerPeriod = NewType("BreakerPeriod", int)
 """Number of a period of a breaker, from 1: the next one begins whenever it opens or closes."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FailoverPolicy:
     """The `[failover]` settings, with times in seconds and the retry budget as a share of the attempts."""
 

@@ -6,7 +6,7 @@ Exactly the limit fits. PREPARE checks it for the request, the execution again b
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from portico.domain.context.report import ContextTerms
 from portico.domain.contract.messages import Message, Origin, origin_of
@@ -14,6 +14,7 @@ from portico.domain.failures import Code, InferenceFailure
 from portico.domain.ids import TenantId
 from portico.domain.model_call import EngineCall
 from portico.domain.tools import ToolDefinition
+from portico.domain.value import value
 from portico.ports.model import Engine, TokenCounter, TokenEstimator
 
 CUT_MARK = "[cut: this tool result was dropped to fit the context window]"
@@ -24,7 +25,7 @@ def capacity(engine: Engine) -> int:
     return max(0, engine.profile.context_window - engine.profile.response_reserve)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Window:
     """The right side of the equation, in tokens of the model that `counter` counts for."""
 

@@ -5,7 +5,6 @@ with rules of modules, which are other people's code. Grammars do not count: the
 steps, and works on a thread.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -15,6 +14,7 @@ from portico.capabilities.output.rules.custom import BUILT_IN_RULES
 from portico.capabilities.output.schema.plainness import MAX_PATTERN_SIZE, pattern_size, schema_patterns_size
 from portico.domain.contract.request import OutputContract
 from portico.domain.contract.rules import Compare, Regex, Rule
+from portico.domain.value import value
 
 SMALL_CONTRACT_BYTES: Final = 8_192
 SMALL_ANSWER_CHARACTERS: Final = 4_096
@@ -24,7 +24,7 @@ _QUICK_PATTERNS_SIZE: Final = 64
 _NOT_PLAIN: Final = MAX_PATTERN_SIZE + 1
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ContractSize:
     """The size of a contract: small and plain or not, and how quickly it is used."""
 

@@ -11,7 +11,6 @@ concerns an enumeration, that is the failed stage. If only a grammar is required
 if all of it is JSON, and no other stage runs. The grammar is applied to the text as the model wrote it.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -23,6 +22,7 @@ from portico.capabilities.output.schema.enum_normalisation import normalise_enum
 from portico.capabilities.output.schema.violations import SchemaViolation
 from portico.domain.failures import Code, ConfigurationFailure, ConstraintFailure
 from portico.domain.strict_json import StrictJsonError
+from portico.domain.value import value
 
 
 class EnforcementStage(StrEnum):
@@ -44,7 +44,7 @@ class StageOutcome(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StageReport:
     """The outcome of one stage; `detail` is the method that found the value."""
 
@@ -70,7 +70,7 @@ _NO_GRAMMAR = StageReport(EnforcementStage.GRAMMAR, StageOutcome.SKIPPED)
 _GRAMMAR_PASSED = StageReport(EnforcementStage.GRAMMAR, StageOutcome.PASSED)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EnforcedAnswer:
     """An answer in the required format. Its value is None if only a grammar is required and the text is not JSON."""
 

@@ -11,12 +11,12 @@ Regions do not overlap and their number is limited, so the time is linear in the
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
 from portico.domain.failures import Code, ConstraintFailure
 from portico.domain.strict_json import StrictJsonError, raw_decode
+from portico.domain.value import value
 
 MAX_REGIONS: Final = 256
 """Most regions of a text that are tried."""
@@ -53,7 +53,7 @@ class JSONExtractionError(ConstraintFailure):
         super().__init__(Code.CONSTRAINT_JSON_INVALID, f"the answer holds no JSON value: {message}", details)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ExtractedValue:
     """A value, and the method that found it."""
 

@@ -5,12 +5,12 @@ other quote should have been escaped. A string that runs into the next member's 
 """
 
 import re
-from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
 
 from portico.domain.strict_json import StrictJsonError
+from portico.domain.value import value
 
 _OPEN = "\u201c\u201d\u2018\u2019"
 """Typographic quotes."""
@@ -50,7 +50,7 @@ class StringPosition(Enum):
     ELEMENT = re.compile(rf"\s*+(?:{_OVER}|:|,\s*+(?:{_OVER}|{_ELEMENT}))|\s++{_ELEMENT}")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LenientString:
     """A string as it was meant, the index behind it, and its defects."""
 

@@ -10,7 +10,6 @@ Refused: json-repair. It does not report most of its changes (commas, single quo
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final
@@ -18,6 +17,7 @@ from typing import Any, Final
 from portico.capabilities.output.lenient_text import QUOTES, LenientString, StringPosition, read_string
 from portico.domain.json_path import format_path
 from portico.domain.strict_json import DEFAULT_MAX_DEPTH, StrictJsonError, dumps, raw_decode, unique_object
+from portico.domain.value import value
 
 MAX_CHARACTERS: Final = 131_072
 """Length of the longest text that is repaired."""
@@ -38,7 +38,7 @@ class RepairAction(StrEnum):
     ENUM_NORMALISED = "enum_normalised"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Repair:
     """One kind of change: the JSON path of its first occurrence, and how often it occurred. It holds no text."""
 
@@ -47,7 +47,7 @@ class Repair:
     times: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RepairedValue:
     """A value, and the changes that were needed to read it; none if it was JSON already."""
 

@@ -20,7 +20,7 @@ lists of different length (it would be a guess which elements were added and whi
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 from math import inf
 from typing import Any, Final, TypeAlias
@@ -33,6 +33,7 @@ from portico.domain.contract.request import RedundancyOptions
 from portico.domain.contract.response import VoteReport
 from portico.domain.failures import Code, ConstraintFailure, Failure, OrchestrationFailure, failure
 from portico.domain.json_path import PathStep, format_path
+from portico.domain.value import value
 
 Ballots: TypeAlias = Mapping[int, JsonValue | Failure]
 """Results of the replicas, by number from 0. A value is strict JSON: finite, of 64 bits, of Unicode text."""
@@ -52,7 +53,7 @@ _UNCUT: Final = 1 << 31
 """Characters of a name in a path: names are not cut, since two cut names could look alike."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ElectedAnswer:
     """The winning answer; `replica` is the lowest that gave it, None if it was put together from fields."""
 
@@ -62,7 +63,7 @@ class ElectedAnswer:
     replica: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Count:
     """The count of a race and of those within: the value, the votes of its weakest field, and what may still change."""
 

@@ -18,7 +18,6 @@ mark, which would make a replay differ; and escaping the quoted text, since the 
 import json
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import blake2b
@@ -26,6 +25,8 @@ from itertools import count
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict
+
+from portico.domain.value import value
 
 
 class PromptId(StrEnum):
@@ -98,7 +99,7 @@ _PLACE: Final = re.compile(r"\{([a-z_]+)\}")
 _NUMBERS: Final = (int, float)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PromptDefinition:
     """One prompt: its template, its input, and its output; None if it does not ask for JSON.
 

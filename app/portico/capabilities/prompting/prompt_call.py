@@ -1,7 +1,6 @@
 """One prompt for a model: its messages, its output format, and the parsing of a reply."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
 from pydantic import ValidationError
@@ -12,13 +11,14 @@ from portico.capabilities.prompting.registry import PromptRegistry, default_regi
 from portico.domain.contract.messages import Message
 from portico.domain.failures import Code, ConstraintFailure, Failure
 from portico.domain.model_call import ResponseFormat
+from portico.domain.value import value
 
 Output = TypeVar("Output", bound=PromptOutput)
 _MAX_VIOLATIONS = 100
 """Most violations that are kept of one answer; there can be one for every value in it."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Prompt:
     """A prompt with its input, not rendered yet, and the messages that come before it."""
 

@@ -8,7 +8,6 @@ a conversation of its own.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Generic
 
 from pydantic import BaseModel, JsonValue
@@ -38,6 +37,7 @@ from portico.domain.contract.request import PlanStep
 from portico.domain.failures import ConstraintFailure, Failure
 from portico.domain.model_call import ResponseFormat
 from portico.domain.plan.policy import TOOL_NOT_OFFERED
+from portico.domain.value import value
 
 MAX_REPAIRS: Final = 2
 MAX_QUOTED_CHARACTERS: Final = 20_000
@@ -55,7 +55,7 @@ def _max_repairs(attempts: int) -> int:
     return min(MAX_REPAIRS, attempts - 1)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Inquiry(Generic[Output]):
     """A question to a model, and how its reply is read as the output of the call."""
 

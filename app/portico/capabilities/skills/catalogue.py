@@ -2,7 +2,6 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from math import ceil
 from typing import Final, NamedTuple
@@ -13,6 +12,7 @@ from portico.domain.context.report import ExcludedSkill
 from portico.domain.context.skill import Skill, SkillError
 from portico.domain.contract.messages import Message
 from portico.domain.tools import reference_of
+from portico.domain.value import value
 
 REMEMBERED_SELECTIONS: Final = 512
 CountTokens = Callable[[Message], int]
@@ -30,7 +30,7 @@ class SkillRequest(NamedTuple):
     ratio: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ChosenSkills:
     """The skills of one context, each behind those that it requires, and the candidates that are not in it."""
 

@@ -1,12 +1,12 @@
 """Availability of tools: probes on threads, remembered for a second."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 import anyio
 
 from portico.domain.tools import Availability
+from portico.domain.value import value
 from portico.ports.runtime import Clock
 from portico.ports.tool import Tool, ToolThreads
 
@@ -18,7 +18,7 @@ _AVAILABLE: Final = Availability(available=True)
 _LATE: Final = Availability(False, f"its availability check did not return within {PROBE_SECONDS:g} s")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Probe:
     at: float
     result: Availability

@@ -9,7 +9,7 @@ it is abandoned. A tool that is not always available is a small class with the f
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, get_type_hints
 
@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic.json_schema import GenerateJsonSchema
 
 from portico.domain.tools import ArgumentViolation, Availability, SideEffects, ToolDefinition, ToolInfo
+from portico.domain.value import value
 from portico.ports.tool import ToolContext, ToolError
 
 ToolFunction = Callable[..., Any]
@@ -98,7 +99,7 @@ class FunctionTool:
         return {names.get(name, name): getattr(typed, name) for name in type(typed).model_fields}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Signature:
     """The arguments of a function as a model, and the name of its context parameter, if it has one.
 

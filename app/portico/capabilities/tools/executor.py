@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -17,6 +16,7 @@ from portico.domain.failures import Code
 from portico.domain.ids import IdempotencyKey
 from portico.domain.journal.outcomes import ToolCallSuspended, ToolEnded
 from portico.domain.tools import ArgumentViolation
+from portico.domain.value import value
 from portico.ports.runtime import Clock, Entropy
 from portico.ports.tool import Tool, ToolContext, ToolContinuation, ToolError, ToolOutcomeUnknown, ToolSuspended
 
@@ -24,7 +24,7 @@ MAX_STATE_BYTES = 64 * 1024
 _CUT_MARK = "\n[cut: the result was longer]"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Attempt:
     content: str
     code: Code | None = None

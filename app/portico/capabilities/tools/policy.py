@@ -6,7 +6,6 @@ offer, one with arguments decides each call.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import jsonschema_rs
@@ -21,13 +20,14 @@ from portico.domain.access.tool_policy import (
 )
 from portico.domain.failures import Code, ConfigurationFailure
 from portico.domain.tools import OfferedTool
+from portico.domain.value import value
 
 NOT_PERMITTED: Final = "not permitted: a policy of the service refuses this call"
 _NUMBERS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
 _TEXTS: Final = frozenset({"minLength", "maxLength", "pattern", "format"})
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _CompiledRule:
     rule: PolicyRule
     validator: jsonschema_rs.Validator | None

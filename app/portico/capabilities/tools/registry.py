@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
 
@@ -27,6 +26,7 @@ from portico.domain.tools import (
     ToolDefinition,
     ToolInfo,
 )
+from portico.domain.value import value
 from portico.ports.tool import Tool, ToolSource, ToolThreads
 
 BUILT_IN: Final = "built-in"
@@ -38,7 +38,7 @@ _NO_THREADS = Availability(False, "calls that never returned hold all threads of
 _AVAILABLE = Availability(available=True)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolList:
     """A source whose tools never change."""
 
@@ -46,7 +46,7 @@ class ToolList:
     tools: Sequence[Tool]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolStatus:
     """One tool: its info, its definition, its source, if it is available, and the reason if it is not."""
 
@@ -57,7 +57,7 @@ class ToolStatus:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Entry:
     tool: Tool
     source: str

@@ -5,12 +5,13 @@ A key has 256 random bits, so a fast hash of it is safe; a password hash would c
 
 import re
 from base64 import urlsafe_b64encode
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 from string import ascii_letters, digits
 from typing import Final, Self
 
 from portico.domain.ids import KeyId
+from portico.domain.value import value
 
 PREFIX: Final = "ptk_"
 ID_LENGTH: Final = 8
@@ -21,7 +22,7 @@ ID_COUNT: Final = len(_ALPHABET) ** ID_LENGTH
 _KEY: Final = re.compile(r"ptk_([A-Za-z0-9]{8})_([A-Za-z0-9_-]{43})")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ApiKey:
     """Key of a client. `key_id` is public; `secret` is never stored, logged or shown again."""
 

@@ -4,10 +4,11 @@ A rate is enforced by the generic cell rate algorithm: `quota` units may be take
 `quota / seconds` a second. Its whole state is `full_at`, the time in Unix seconds at which all units are back.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil, inf
 from typing import Final
+
+from portico.domain.value import value
 
 DEFAULT_TENANT: Final = "default"
 """Name of the configuration of every tenant that has none of its own."""
@@ -29,7 +30,7 @@ class LimitKind(StrEnum):
     CONCURRENCY = "concurrency"
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class Rate:
     """So many units in so many seconds; those of a cost are millionths of the currency."""
 
@@ -55,7 +56,7 @@ class Rate:
         return wait if wait > _CLOCK_RESOLUTION_S + _PART_OF_UNIT * self.seconds / self.quota else 0.0
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class AccessLimits:
     """Limits of a key or a tenant: rates, and executions that run at the same time. None is no limit."""
 

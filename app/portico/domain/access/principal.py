@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final, Literal
@@ -10,6 +9,7 @@ from typing import Final, Literal
 from portico.domain.access.limits import NO_LIMITS, AccessLimits
 from portico.domain.ids import KeyId, TenantId, UserId
 from portico.domain.tools import agent_of, reference_of
+from portico.domain.value import value
 
 
 class Permission(StrEnum):
@@ -26,7 +26,7 @@ class Permission(StrEnum):
 ObjectKind = Literal["tool", "model", "agent"]
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class Permissions:
     """Set of permissions by name, sorted. A name that ends with `*` permits all that begin like it."""
 
@@ -107,7 +107,7 @@ KEY_DEFAULT: Final = Permissions.of(
 """Permissions of a key that names none: everything in its tenant, without other users' data and the metrics."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AccessScope:
     """Data that a query may find: of one user of a tenant, or of all its users if `user` is None."""
 
@@ -119,7 +119,7 @@ class AccessScope:
         return tenant == self.tenant and self.user in {None, user}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Principal:
     """Caller: the tenant and the user that it acts for, its key, what it may do, and until when.
 

@@ -1,11 +1,11 @@
 """Policy of tool calls: its rules, its verdicts, and the callers that rules name."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from portico.domain.ids import KeyId, TenantId, UserId
+from portico.domain.value import value
 
 
 class CallVerdict(StrEnum):
@@ -21,7 +21,7 @@ class CallVerdict(StrEnum):
         return list(CallVerdict).index(self)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PolicyRule:
     """Rule for calls of `tool`; with `arguments`, a JSON Schema of them, only for those that it accepts.
 
@@ -37,7 +37,7 @@ class PolicyRule:
     key: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PolicyRules:
     """Rules in the order in which they take precedence; `trusted_output` names tools whose results are trusted."""
 
@@ -48,7 +48,7 @@ class PolicyRules:
     trusted_output: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolCaller:
     """Principal and agent for which an execution calls tools."""
 
@@ -58,7 +58,7 @@ class ToolCaller:
     agent: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CallCircumstances:
     """Circumstances of a call besides its arguments.
 

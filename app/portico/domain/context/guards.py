@@ -1,13 +1,13 @@
 """Guards: checks of what clients send, by configuration, before a model reads it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
 from portico.domain.contract.messages import Message
 from portico.domain.contract.request import SystemRequest
 from portico.domain.contract.rules import Rule
 from portico.domain.failures import Code, ValidationFailure
+from portico.domain.value import value
 
 GuardType = Literal["rules", "pii", "injection", "judge"]
 GuardAction = Literal["refuse", "flag"]
@@ -20,7 +20,7 @@ RESERVED_NAMES: Final = frozenset({INPUT_RULES, GUARDRAIL_FAILED, "usage_implaus
 """Names that a guard must not have, since they mean something else among the flags of an answer."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConfiguredGuard:
     """A guard: the check that it makes, its consequence, and the routes and agents that it is limited to.
 
@@ -46,7 +46,7 @@ class ConfiguredGuard:
         return not frozenset(self.routes).isdisjoint(routes) or not frozenset(self.agents).isdisjoint(agents)
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class GuardVerdict:
     """The result of a guard that ran before an execution, or with an answer to its suspension."""
 
@@ -55,7 +55,7 @@ class GuardVerdict:
     tripped: bool
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class RequestedJudge:
     """A judge of what an execution is asked, as it was configured at admission."""
 

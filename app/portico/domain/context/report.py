@@ -4,11 +4,13 @@ It has ids and counts and never a text, so that everybody who may see an executi
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from portico.domain.value import value
 
-@dataclass(frozen=True)
+
+@value(slots=False)
 class ContextTerms:
     """The budget equation in tokens: the terms of its left side, and the `limit` on its right.
 
@@ -30,7 +32,7 @@ class ContextTerms:
         return self.system + self.history + self.message + self.tools + self.skills + self.memory
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class HistoryCut:
     """Messages of the earlier conversation that are not in the context; `summarised` of them are in a summary.
 
@@ -45,7 +47,7 @@ class HistoryCut:
 NOTHING_CUT: Final = HistoryCut()
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class UsedSkill:
     """A skill in the context."""
 
@@ -53,7 +55,7 @@ class UsedSkill:
     tokens: int
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class ExcludedSkill:
     """A candidate that is not in the context, and why."""
 
@@ -61,7 +63,7 @@ class ExcludedSkill:
     reason: str
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class ContextChunk:
     """A chunk of a document that was found; one that is not `used` did not fit or was refused."""
 
@@ -72,7 +74,7 @@ class ContextChunk:
     used: bool = True
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class ContextReport:
     """Context of the first inference. `redacted` counts replaced values by kind."""
 

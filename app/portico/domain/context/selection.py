@@ -1,13 +1,13 @@
 """Selections of PREPARE for the context beside the conversation: skills and retrieved chunks."""
 
-from dataclasses import dataclass
 from typing import Final
 
 from portico.domain.context.report import ContextChunk, ExcludedSkill, UsedSkill
 from portico.domain.contract.messages import Message
+from portico.domain.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SelectedSkills:
     """The skills that were chosen, with one message for each in the same order, and the candidates that were not.
 
@@ -21,7 +21,7 @@ class SelectedSkills:
     tools: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RetrievedContext:
     """The message with the chunks that are used, of role user and origin `retrieved`, and all chunks that were found.
 

@@ -1,15 +1,14 @@
 """Skills: texts of the configuration that a model reads when they are of use for a task."""
 
-from dataclasses import dataclass
-
 from portico.domain.contract.messages import Message, Origin, TracedMessage
+from portico.domain.value import value
 
 
 class SkillError(ValueError):
     """A file or a set of skills that cannot be used; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Skill:
     """A skill: its text and when it is of use.
 

@@ -1,15 +1,17 @@
 """Summary of the turns of a session that do not fit into a context any more."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Final
 
 from pydantic import JsonValue
+
+from portico.domain.value import value
 
 SUMMARY_DETAIL: Final = "summary"
 """Name of the summary among the details of a stored session, which clients do not see."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SessionSummary:
     """Text that stands for the first `covered` messages of a session. It is untrusted if one of them was."""
 

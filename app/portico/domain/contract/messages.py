@@ -3,7 +3,6 @@
 import base64
 import binascii
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import takewhile
 from typing import Annotated, Any, Literal
@@ -13,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from portico.domain.failures import TAXONOMY, Code, Failure, failure
 from portico.domain.ids import ToolCallId
 from portico.domain.tools import ArgumentViolation
+from portico.domain.value import value
 
 Role = Literal["system", "user", "assistant", "tool"]
 TOOL_NAME_PATTERN = r"^[a-zA-Z0-9_-]{1,64}$"
@@ -161,7 +161,7 @@ def with_origin(message: Message, origin: Origin) -> Message:
     return TracedMessage.model_validate({**dict(message), "origin": origin})
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolResult:
     """Result of one tool call; `content` is the text the model sees. `code` is set if `is_error` is.
 

@@ -7,7 +7,7 @@ slots, since orjson writes a dataclass that has a dict five times as fast.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from datetime import UTC, datetime
 from functools import lru_cache
 from types import MappingProxyType
@@ -22,6 +22,7 @@ from portico.domain.fallback import State as FsmState
 from portico.domain.ids import RequestId, SessionId, SpanId, SuspensionId, ToolCallId, TraceId
 from portico.domain.lifecycle import State
 from portico.domain.memory import LegState
+from portico.domain.value import value
 
 INIT_ANCHOR = "init"
 END_ANCHOR = "end"
@@ -33,7 +34,7 @@ MAX_TOOL_CONTENT = 64 * 1024
 FinishReason = Literal["stop", "tool", "length", "content_filter", "cancelled", "error"]
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class CorrelationContext:
     """Ids that link an event to its execution and span [boundary seed].
 
@@ -62,7 +63,7 @@ class CorrelationContext:
         )
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class LifecycleTransition:
     """Change of the execution's state. The first one has no `from_state`."""
 
@@ -73,7 +74,7 @@ class LifecycleTransition:
     reason: str
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class FallbackTransition:
     """Change of the fallback machine of one inference; `segment` is the attempt concerned, if there is one."""
 
@@ -88,7 +89,7 @@ class FallbackTransition:
     segment: str | None
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class StageEnd:
     """End of a pipeline stage."""
 
@@ -98,7 +99,7 @@ class StageEnd:
     outcome: str
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class ContextAssembled:
     """The context of the first inference, if more than the request is in it: tokens of each term, and what was cut,
     redacted, chosen and retrieved. It has ids and counts and never a text.
@@ -113,7 +114,7 @@ class ContextAssembled:
     chunks: tuple[ContextChunk, ...]
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class GuardEnd:
     """End of a guard: the action that it takes if it trips, and if it did."""
 
@@ -123,7 +124,7 @@ class GuardEnd:
     tripped: bool
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class InferenceStart:
     """Start of an attempt on a provider. `replica` is None outside redundant mode."""
 
@@ -139,7 +140,7 @@ class InferenceStart:
     replica: int | None = None
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class InferenceDelta:
     """Piece of an answer. `offset` is the number of characters of its kind before it in the segment.
 
@@ -154,7 +155,7 @@ class InferenceDelta:
     value: Any = None
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class InferenceRetracted:
     """Withdrawal of the streamed content of a segment; another attempt follows."""
 
@@ -162,7 +163,7 @@ class InferenceRetracted:
     segment: str
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class InferenceEnd:
     """End of an attempt on a provider."""
 
@@ -184,7 +185,7 @@ class InferenceEnd:
     """
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class ToolStart:
     """Start of an attempt at a tool call."""
 
@@ -196,7 +197,7 @@ class ToolStart:
     """The branch where several replicas answer; not compared, since older records lack it."""
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class ToolContent:
     """Arguments of a tool call as it starts, or its result as it ends. Live only: never stored, never logged."""
 
@@ -206,7 +207,7 @@ class ToolContent:
     result: str | None = None
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class ToolEnd:
     """End of an attempt at a tool call."""
 
@@ -218,7 +219,7 @@ class ToolEnd:
     error_code: Code | None
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class ConstraintRepaired:
     """Repairs or respellings that made an answer match its format; each has `action`, `path` and `times`.
 
@@ -231,7 +232,7 @@ class ConstraintRepaired:
     replica: int | None = None
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class ValidationEnd:
     """Result of a validation.
 
@@ -246,7 +247,7 @@ class ValidationEnd:
     replica: int | None = None
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class PlanCreated:
     """The plan to run; each step has `name`, `type` and `depends_on`, the names of its predecessors.
 
@@ -258,7 +259,7 @@ class PlanCreated:
     steps: tuple[Mapping[str, Any], ...]
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class VoteCast:
     """Vote of a replica, or its failure without one. The event does not contain the vote."""
 
@@ -268,7 +269,7 @@ class VoteCast:
     error_code: Code | None
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class VoteDecided:
     """End of a vote: the `votes` of the winner or a failure, early if some `replicas` were cancelled.
 
@@ -286,7 +287,7 @@ class VoteDecided:
     error_code: Code | None
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class StepStart:
     """Start of an attempt at a plan step; attempts are counted from 1. Several passes over a plan are, too."""
 
@@ -296,7 +297,7 @@ class StepStart:
     pass_number: int | None = None
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class StepEnd:
     """End of an attempt at a plan step, or its cut-off by the end of the execution. Another may follow a failed one."""
 
@@ -309,7 +310,7 @@ class StepEnd:
     pass_number: int | None = None
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class PassEnd:
     """End of a pass over a plan: the scores of the assessment, between 0 and 1, and the verdict.
 
@@ -327,7 +328,7 @@ class PassEnd:
     ttl_remaining: int
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class NodeStart:
     """Start of the function of a flow's node."""
 
@@ -335,7 +336,7 @@ class NodeStart:
     node: str
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class FlowStep:
     """Step of a flow: a node put out what follows, waits for an answer, or put out the flow's result."""
 
@@ -344,7 +345,7 @@ class FlowStep:
     outcome: Literal["continue", "suspend", "done"]
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class RetrievalStart:
     """Start of a search of the memory, for at most `top_k` chunks of documents."""
 
@@ -352,7 +353,7 @@ class RetrievalStart:
     top_k: int
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class RetrievalEnd:
     """End of a search of the memory: how many chunks were found, and the state of each of its two legs.
 
@@ -367,7 +368,7 @@ class RetrievalEnd:
     duration_ms: float
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class ExecutionSuspended:
     """Suspension of the execution: nothing can run until the open suspensions are answered."""
 
@@ -376,7 +377,7 @@ class ExecutionSuspended:
     response: SystemResponse
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class ExecutionResumed:
     """Answer to an open suspension; the execution continues when none is left."""
 
@@ -387,7 +388,7 @@ class ExecutionResumed:
     resumed_by: str
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class ExecutionCompleted:
     """Terminal event of an execution that ended with an answer."""
 
@@ -395,7 +396,7 @@ class ExecutionCompleted:
     response: SystemResponse
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class ExecutionFailed:
     """Terminal event of an execution that ended with a failure."""
 
@@ -403,7 +404,7 @@ class ExecutionFailed:
     response: SystemResponse
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class ExecutionCancelled:
     """Terminal event of an execution that a client, a signal or the deadline ended."""
 

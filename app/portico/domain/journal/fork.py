@@ -1,15 +1,14 @@
 """Forks: executions that continue from a step of another one, with other settings."""
 
-from dataclasses import dataclass
-
 from portico.domain.access.principal import ALL, Permissions
 from portico.domain.contract.messages import Message
 from portico.domain.contract.request import ExecutionHints
 from portico.domain.ids import RequestId
 from portico.domain.journal.step_key import StepKey
+from portico.domain.value import value
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class Fork:
     """Origin of an execution that inherits the top-level steps of another one before `from_step`.
 

@@ -1,6 +1,6 @@
 """Header of an execution and its effective limits."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from typing import Final
 
@@ -15,6 +15,7 @@ from portico.domain.fingerprints import span_id
 from portico.domain.ids import ExecutionId, KeyId, RequestId, SpanId, TenantId, TraceId, UserId
 from portico.domain.journal.fork import Fork
 from portico.domain.lifecycle import Mode
+from portico.domain.value import value
 
 REVISION: Final = 3
 """Revision of the rules that all patterns share; an execution keeps the one that it began with.
@@ -32,7 +33,7 @@ RESERVED_SHARE: Final = 0.1
 """Share of the time that is withheld for a final answer, up to a maximum."""
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class EffectiveLimits:
     """Limits of one execution: the configured ones, narrowed by the request.
 
@@ -66,7 +67,7 @@ class EffectiveLimits:
         )
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class SpanLink:
     """A span of another trace, or of another execution, that led to an execution."""
 
@@ -74,7 +75,7 @@ class SpanLink:
     span_id: SpanId
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class ExecutionHeader:
     """Facts about an execution that are recorded before its first step.
 

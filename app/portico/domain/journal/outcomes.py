@@ -5,7 +5,7 @@ Outcomes and everything in them have no slots, since orjson writes a dataclass t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, TypeAlias
 
 from pydantic import JsonValue
@@ -24,9 +24,10 @@ from portico.domain.memory import EmbeddingCharge, FoundChunk, LegState
 from portico.domain.model_call import AttemptFailureReason, Reply
 from portico.domain.token_prices import TokenPrices
 from portico.domain.tools import ArgumentViolation, OfferedTool
+from portico.domain.value import value
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class StageTrace:
     """Stage of the pipeline, with its duration and outcome."""
 
@@ -35,7 +36,7 @@ class StageTrace:
     outcome: str = "ok"
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class Prepared:
     """Outcome of PREPARE: the initial conversation and the tools that may be offered.
 
@@ -58,7 +59,7 @@ class Prepared:
         return has_skills and isinstance(choice, NamedTool) and choice.name in self.left_out
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class Retrieved:
     """Outcome: the memory was searched for this `query`. `chunks` are those that were found, best first.
 
@@ -81,7 +82,7 @@ PLANNER_IDS: Final = MODEL_PLANNERS | {"authored", "static"}
 """Every `planner_id` that no planner of a module may have."""
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class Plan:
     """Outcome: the plan to run, which planner made it and why."""
 
@@ -90,7 +91,7 @@ class Plan:
     rationale: str
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class CompactionStarted:
     """Outcome: turns of the session are to be summed up, as redacted texts, together with the `earlier` summary.
 
@@ -104,7 +105,7 @@ class CompactionStarted:
     max_tokens: int
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class PlanningInputs:
     """Outcome: the inputs of the planner. Each tool has a name, a description and parameters.
 
@@ -119,7 +120,7 @@ class PlanningInputs:
     retrieval: bool = False
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class Candidate:
     """Provider that an inference may try: the engine's configured name and its model.
 
@@ -148,7 +149,7 @@ class Candidate:
         return f"attempt:{self.provider}:{self.model}"
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class InferenceSetup:
     """Outcome: the tools that are available now, the candidates in order, and the tool results that were cut to fit.
 
@@ -164,7 +165,7 @@ class InferenceSetup:
     terms: ContextTerms | None = None
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class AttemptSucceeded:
     """Outcome: the provider answered."""
 
@@ -172,7 +173,7 @@ class AttemptSucceeded:
     duration_ms: float
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class AttemptFailed:
     """Outcome: the attempt on the provider failed.
 
@@ -192,7 +193,7 @@ class AttemptFailed:
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class ToolEnded:
     """Outcome: one attempt at a tool call ended.
 
@@ -209,7 +210,7 @@ class ToolEnded:
     violations: tuple[ArgumentViolation, ...] = ()
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class ToolCallSuspended:
     """Outcome: the tool asked a question, whose answer becomes the result of the call.
 
@@ -221,7 +222,7 @@ class ToolCallSuspended:
     state: str | None = None
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class CallDecided:
     """Outcome: policy decided about a tool call. `tool_digest` is that of the tool's definition by then."""
 
@@ -229,7 +230,7 @@ class CallDecided:
     tool_digest: str
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class NodeEnded:
     """Outcome: the function of a flow's node returned. `output` is its output in JSON."""
 
@@ -237,7 +238,7 @@ class NodeEnded:
     duration_ms: float
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class AgentStarted:
     """Outcome: an agent of a flow got its first task; this system prompt and this model hold from then on.
 
@@ -251,7 +252,7 @@ class AgentStarted:
     limits: Limits | None = None
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class AgentCallStarted:
     """Outcome: a tool call began to run an agent; these settings hold for its run.
 
@@ -272,12 +273,12 @@ class AgentCallStarted:
     left_out: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class TimerFired:
     """Outcome: the wait is over."""
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class SuspensionAnswer:
     """Outcome: a suspension was answered; `guards` is what the guards found in the answer."""
 
@@ -285,7 +286,7 @@ class SuspensionAnswer:
     guards: tuple[GuardVerdict, ...] = ()
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class Refused:
     """Outcome: a check refused to act. A replay does not repeat the check."""
 
@@ -308,7 +309,7 @@ class Refused:
         return raised
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class AnswerValidated:
     """Outcome: a worker validated the answer of the inference that the step belongs to.
 
@@ -320,7 +321,7 @@ class AnswerValidated:
     failure: Refused | None = None
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class AttemptCancelled:
     """Outcome: the attempt was cancelled, after it had used and streamed this."""
 
@@ -334,14 +335,14 @@ def usage_of(outcome: AttemptSucceeded | AttemptFailed | AttemptCancelled) -> To
     return outcome.reply.usage if isinstance(outcome, AttemptSucceeded) else outcome.usage
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class RaceDecided:
     """Outcome: these branches of a gather are enough. It is recorded before the others are cancelled."""
 
     winners: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class StopDecision:
     """Outcome: the execution stops, on a signal or at its deadline. It is recorded before anything is cancelled."""
 
@@ -374,7 +375,7 @@ Outcome: TypeAlias = (
 )
 
 
-@dataclass(frozen=True)
+@value(slots=False)
 class RecordedStep:
     """Step of an execution with its outcome. `at` is in Unix seconds.
 

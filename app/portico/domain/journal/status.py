@@ -1,7 +1,6 @@
 """Status of an execution, folded from its history."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from portico.domain.contract.response import SystemResponse
@@ -29,9 +28,10 @@ from portico.domain.journal.outcomes import RecordedStep
 from portico.domain.journal.step_key import step_number_of
 from portico.domain.lifecycle import TERMINAL, State
 from portico.domain.model_call import RULES
+from portico.domain.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ExecutionStatus:
     """State, progress, most recent error, the engine that was asked last, and the response if there is one.
 

@@ -4,7 +4,6 @@ The messages of violations must not change: the model that makes a plan reads th
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
@@ -22,6 +21,7 @@ from portico.domain.plan.steps import (
     shared_options,
     spec_of,
 )
+from portico.domain.value import value
 
 MAX_VIOLATIONS: Final = 64
 """Maximum number of reported violations."""
@@ -29,7 +29,7 @@ TOOL_NOT_OFFERED: Final = "must name a tool that is offered"
 """Violation of a step that names another tool."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EffectivePlanPolicy:
     """Policy of a plan: the configured limits, narrowed by the request; None means no limit. Times are in seconds.
 

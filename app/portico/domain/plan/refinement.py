@@ -12,7 +12,6 @@ so the events and results of a step are found by its name in every pass.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -20,6 +19,7 @@ from portico.domain.contract.request import PlanStep
 from portico.domain.contract.response import StepStatus
 from portico.domain.plan.graph import predecessors, topological_order
 from portico.domain.plan.plan import plan_refused
+from portico.domain.value import value
 
 
 class RefinementAction(StrEnum):
@@ -31,7 +31,7 @@ class RefinementAction(StrEnum):
     REPLACE = "REPLACE"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PlanChange:
     """One change of a plan: the step that it concerns, by name, and the step that it brings."""
 

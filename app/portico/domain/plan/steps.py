@@ -4,7 +4,6 @@ A type of a module has none: any value may be its input, and its definition, a J
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Annotated, Final, Literal, TypeAlias
@@ -17,6 +16,7 @@ from portico.domain.contract.request import PlanStep
 from portico.domain.contract.rules import MAX_RULES, Rule, RuleName
 from portico.domain.memory import MAX_CHUNKS
 from portico.domain.tools import tool_of
+from portico.domain.value import value
 
 
 class StepType(StrEnum):
@@ -127,7 +127,7 @@ with these members.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StepSpec:
     """Facts about one type of step.
 

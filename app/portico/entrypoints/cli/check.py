@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 
 from rich.console import Console
 from rich.text import Text
@@ -10,6 +9,7 @@ from rich.text import Text
 from portico.bootstrap.service import Service
 from portico.domain.access.principal import LOCAL
 from portico.domain.failures import Category, Failure
+from portico.domain.value import value
 from portico.entrypoints.cli.execution import settings_of_command
 from portico.entrypoints.cli.exit_codes import printable
 from portico.settings import Settings
@@ -18,7 +18,7 @@ OpenService = Callable[[Settings], AbstractAsyncContextManager[Service]]
 CheckStorage = Callable[[Settings], Awaitable[str]]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CheckResult:
     """Result of the check of one subject; `category` is that of the failure, None if there is none."""
 

@@ -4,7 +4,6 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from socket import socket
@@ -22,6 +21,7 @@ from portico.domain.contract.response import SystemResponse
 from portico.domain.failures import Category
 from portico.domain.ids import RequestId, TenantId
 from portico.domain.lifecycle import Mode, State
+from portico.domain.value import value
 from portico.entrypoints.cli.check import CheckStorage, OpenService, run_checks
 from portico.entrypoints.cli.clients.approvals import approval_commands
 from portico.entrypoints.cli.clients.explain import explain
@@ -38,7 +38,7 @@ from portico.entrypoints.cli.tools import tool_commands
 from portico.settings import Settings, load_settings
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Wiring:
     """The parts that the commands use; passed in, because the command line and HTTP do not import each other."""
 

@@ -4,7 +4,6 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +22,7 @@ from portico.domain.field_errors import invalid_fields, path_within
 from portico.domain.ids import RequestId, SuspensionId
 from portico.domain.lifecycle import Mode, State
 from portico.domain.strict_json import StrictJsonError, loads
+from portico.domain.value import value
 from portico.entrypoints.cli.display.live_view import LiveView, write_answer
 from portico.entrypoints.cli.display.plan_tree import PlanTreeView
 from portico.entrypoints.cli.display.suspension_prompt import Ask, ask_person
@@ -43,7 +43,7 @@ TEMPORARY_STORE = "sqlite://"
 STANDARD_INPUT: Final = Path("-")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ExecuteOptions:
     """Options of the request. No `tools` means all tools, as in a request.
 
@@ -108,7 +108,7 @@ def parse_request(fields: Any) -> SystemRequest:
     raise failure
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class OutputOptions:
     """Options of the output: the answer goes to standard output, as text or JSON.
 

@@ -8,7 +8,6 @@ nothing out, so it fails.
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import orjson
@@ -17,6 +16,7 @@ from rich.text import Text
 
 from portico.domain.failures import Category, Failure, RequestFailure
 from portico.domain.ids import RequestId, TenantId
+from portico.domain.value import value
 from portico.entrypoints.cli.exit_codes import EXIT_CODES, printable
 from portico.orchestration.facade import HistoryReader, ReplayReport
 from portico.settings import Settings
@@ -26,7 +26,7 @@ ReplayOutcome: TypeAlias = ReplayReport | Failure | Exception
 """The report of a replay, the reason why there is none, or the bug that it met."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReplaySelection:
     """The executions to replay: those with these ids, or the `last` ones."""
 
@@ -35,7 +35,7 @@ class ReplaySelection:
     last: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReplayPrinter:
     """The output on standard output, one line per execution, readable or as JSON."""
 

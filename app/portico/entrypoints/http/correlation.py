@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from starlette.types import Scope
 
 from portico.domain.ids import SpanId, TraceId
+from portico.domain.value import value
 from portico.ports.tracing import TRACE_KEY, CallerTrace, RequestTrace
 
 Header = tuple[bytes, bytes]
@@ -20,7 +20,7 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Correlation:
     """The ids that every response carries. `trace_id` is 32 hex digits, `span_id` 16.
 

@@ -2,7 +2,6 @@
 
 from asyncio import get_running_loop
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from pydantic import TypeAdapter
 from starlette.requests import ClientDisconnect
@@ -12,6 +11,7 @@ from portico.domain.access.principal import LOCAL
 from portico.domain.contract.response import SystemResponse
 from portico.domain.failures import Code, RequestFailure
 from portico.domain.lifecycle import State
+from portico.domain.value import value
 from portico.entrypoints.http.context import RequestContext
 from portico.entrypoints.http.correlation import Correlation, Header
 from portico.entrypoints.http.errors import JSON, WholeResponse, retry_headers, status_of
@@ -27,7 +27,7 @@ REPLAYED: Header = (b"idempotency-replayed", b"true")
 _RESPONSE = TypeAdapter(SystemResponse)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ExecutionResponder:
     """The responses to one request about an execution."""
 

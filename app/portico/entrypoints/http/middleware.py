@@ -2,11 +2,11 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from portico.domain.failures import Code, Failure, OrchestrationFailure, RequestFailure
+from portico.domain.value import value
 from portico.entrypoints.http.context import CONTEXT_KEY, RequestContext
 from portico.entrypoints.http.correlation import SCOPE_KEY, correlate, gateway_request_id
 from portico.entrypoints.http.errors import CLOSE, problem_response, record_refusal
@@ -76,7 +76,7 @@ class CorrelationMiddleware:
                 scope["app"].state.service.link_request(given, **ids)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Listeners:
     """The hosts for which requests are accepted, and the port that has the metrics and nothing else, if there is one.
 

@@ -1,7 +1,7 @@
 """Settings of a branch, which its pattern hands on with changes."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final, NamedTuple
 
 from portico.capabilities.prompting.prompts.assessment import SemanticCheckOutput
@@ -17,6 +17,7 @@ from portico.domain.journal.step_key import StepKey
 from portico.domain.lifecycle import Mode
 from portico.domain.pattern_result import PatternResult
 from portico.domain.tools import ToolDefinition
+from portico.domain.value import value
 from portico.orchestration.execution.environment import ChunkCheck
 
 DEFAULT_REDUNDANCY: Final = RedundancyOptions()
@@ -29,7 +30,7 @@ class AgentPattern(NamedTuple):
     version: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReasoningStart:
     """The state before the first pass over a plan: the passes that it may have, the profile of its task, the inputs of
     planning, the semantic check of the plan if there is one, and how often the plan was refined.
@@ -42,7 +43,7 @@ class ReasoningStart:
     refinements: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class BranchSettings:
     """Settings of a branch.
 

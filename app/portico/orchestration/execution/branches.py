@@ -18,6 +18,7 @@ from portico.domain.fingerprints import digest
 from portico.domain.journal.header import RESERVED_SHARE
 from portico.domain.journal.outcomes import RaceDecided, RecordedStep
 from portico.domain.journal.step_key import ROOT, StepKey
+from portico.domain.value import value
 from portico.orchestration.execution.effect import (
     BranchStopped,
     BranchSuspended,
@@ -116,7 +117,7 @@ class InputGate:
                 raise BranchStopped
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Waiting:
     """The end of a branch that waits for an answer. Without `has_run` that was recorded, and it did not run now.
 

@@ -6,7 +6,7 @@ everything else is new there, so nothing leaks between branches.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Generic, TypeVar, overload
@@ -39,6 +39,7 @@ from portico.domain.lifecycle import Mode, State
 from portico.domain.model_call import Reply, ResponseFormat
 from portico.domain.pattern_result import PatternResult
 from portico.domain.tools import STEP_PREFIX, OfferedTool
+from portico.domain.value import value
 from portico.orchestration.execution.branch_settings import DEFAULT_REDUNDANCY, AgentPattern, BranchSettings
 from portico.orchestration.execution.branches import EarlyStop, TimeLimit, Waiting
 from portico.orchestration.execution.effect import BranchSuspended, Effect, SuspensionRequest
@@ -431,7 +432,7 @@ class RunContext:
         step.attempt, step.anchor, step.started_at = step.attempt + 1, self._position.anchor, self._position.now
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Branch(Generic[T]):
     """A branch to run: its settings, the conversation that it continues, and its key if it waited before."""
 
@@ -441,7 +442,7 @@ class Branch(Generic[T]):
     key: StepKey | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SettledBranch(Generic[T]):
     """The end of a branch: its result, its failure, or that it waits; its key, and its conversation by then."""
 

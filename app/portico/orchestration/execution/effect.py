@@ -7,7 +7,6 @@ before it acts, so that an answer is used once.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import count
 
 from pydantic import JsonValue
@@ -18,6 +17,7 @@ from portico.domain.fingerprints import question_digest
 from portico.domain.journal.events import CorrelationContext, Event, LiveDelta
 from portico.domain.journal.outcomes import AttemptCancelled, Outcome, RecordedStep, SuspensionAnswer
 from portico.domain.journal.step_key import StepKey
+from portico.domain.value import value
 from portico.orchestration.execution.environment import Environment
 
 
@@ -102,7 +102,7 @@ class NonIdempotentEffect(Effect):
         """Return the outcome that the answer gives; None where it allows one more run."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SuspensionRequest:
     """A question that suspends its branch until it is answered."""
 
@@ -120,7 +120,7 @@ class SuspensionRequest:
         return question_digest(self.key, self.kind, self.tool_id, self.value)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class UnknownOutcome:
     """The question that decides about an uncertain effect.
 

@@ -1,7 +1,6 @@
 """The environment of executions: every port that effects use."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from portico.capabilities.guards.catalogue import NO_GUARDS, GuardCatalogue
@@ -15,6 +14,7 @@ from portico.capabilities.tools.agents import NO_AGENTS, AgentCatalogue
 from portico.capabilities.tools.executor import ToolExecutor
 from portico.capabilities.tools.registry import ToolRegistry
 from portico.domain.journal.header import ExecutionHeader
+from portico.domain.value import value
 from portico.ports.events import EventFeed
 from portico.ports.journal import Journal
 from portico.ports.memory import MemorySearch
@@ -24,7 +24,7 @@ from portico.ports.storage import SessionStore
 from portico.ports.validation import AnswerValidator
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Environment:
     """Ports and capabilities that an execution may use.
 

@@ -45,6 +45,7 @@ from portico.domain.journal.step_key import GUARD_KEY, RETRIEVAL_KEY, StepKey
 from portico.domain.model_call import AttemptFailureReason, EngineCall, Reply
 from portico.domain.token_prices import FREE, TokenPrices
 from portico.domain.tools import ArgumentViolation
+from portico.domain.value import value
 from portico.ports.journal import ExecutionHistory
 from portico.ports.model import EngineProfile, TokenCounter
 
@@ -217,7 +218,7 @@ class Ledger:
         return [each for each in self._attempts if not each.key.is_within(*self._excluded)]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Attempt:
     at: float
     key: StepKey
@@ -359,7 +360,7 @@ class BudgetShare(NamedTuple):
 NOTHING = BudgetShare(0, 0.0)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Limit:
     """One limit as an attempt meets it: `reading` is what its input takes, `per_token` what a written token takes.
 

@@ -15,7 +15,7 @@ Upper bounds, from the tables of the state machines and the effective limits:
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import reduce
 from math import inf
 from typing import NamedTuple, TypeAlias
@@ -32,6 +32,7 @@ from portico.domain.contract.response import Suspension
 from portico.domain.journal.header import EffectiveLimits, ExecutionHeader
 from portico.domain.lifecycle import State
 from portico.domain.pattern_result import PatternResult
+from portico.domain.value import value
 from portico.orchestration.execution.context import RunContext
 from portico.ports.model import EngineProfile
 
@@ -46,7 +47,7 @@ class FieldError(NamedTuple):
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class UpperBound:
     """The most of everything that work can take.
 
@@ -111,7 +112,7 @@ def in_parallel(bounds: Iterable[UpperBound]) -> UpperBound:
     return reduce(UpperBound.concurrent_with, bounds, UpperBound())
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class BoundInputs:
     """Inputs of the `upper_bound` hooks: a request, its limits, its tools, and the configuration."""
 
@@ -188,7 +189,7 @@ def no_names(_request: SystemRequest) -> Collection[str]:
     return ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Pattern:
     """A mode: the code that runs it, the version that its records belong to, and what the rest of the core asks of it.
 

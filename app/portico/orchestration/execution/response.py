@@ -1,7 +1,6 @@
 """The response of an execution, built from its ledger, its progress and how it ended."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from portico.domain.contract.constrained_types import ConfidenceSource
@@ -30,12 +29,13 @@ from portico.domain.journal.outcomes import Candidate, Prepared
 from portico.domain.lifecycle import State
 from portico.domain.model_call import Reply
 from portico.domain.pattern_result import PatternResult
+from portico.domain.value import value
 from portico.orchestration.execution.execution import Execution
 from portico.orchestration.execution.progress import RunProgress
 from portico.orchestration.execution.retrieval.sources import RetrievedTexts, coverage, retrieved_texts, sources_of
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Termination:
     """The end of a run: a result, a failure, or, with neither, a suspension.
 

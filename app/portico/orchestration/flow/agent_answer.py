@@ -5,7 +5,6 @@ parameters are the same schema.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from portico.capabilities.models.format_enforcement import SUBMIT_TOOL, submit_description
@@ -16,6 +15,7 @@ from portico.domain.contract.messages import UNREADABLE_ARGUMENTS, ToolCall
 from portico.domain.failures import ConstraintFailure
 from portico.domain.model_call import ResponseFormat
 from portico.domain.tools import ToolDefinition
+from portico.domain.value import value
 from portico.orchestration.flow.errors import DeserializeError, SerializeError
 from portico.orchestration.flow.nodes import NOT_WRITABLE, AgentNode, StateType
 
@@ -25,7 +25,7 @@ _ACCEPTED = "accepted"
 _CANCELLED = "cancelled: the answer was handed in"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AgentAnswer:
     """An answer as the node's output in JSON, or the violations that make it unusable, as pairs of path and message."""
 

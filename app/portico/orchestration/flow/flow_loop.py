@@ -14,7 +14,7 @@ Theory of operation
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial, reduce
 from typing import Any
 
@@ -33,6 +33,7 @@ from portico.domain.journal.outcomes import AgentStarted, NodeEnded, Refused, To
 from portico.domain.journal.step_key import StepKey
 from portico.domain.lifecycle import State
 from portico.domain.pattern_result import PatternResult
+from portico.domain.value import value
 from portico.orchestration.execution.branch_span import in_span
 from portico.orchestration.execution.branches import Waiting
 from portico.orchestration.execution.context import Branch, RunContext, perform, set_findings, settle
@@ -69,7 +70,7 @@ VERSION = 2
 """Raised by hand with every change of effects or their order; golden journals guard it."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Fired:
     """The end of a node: its outputs by key, its steps, and what an agent goes on with."""
 

@@ -5,7 +5,7 @@ calls behind it; an answer lets the reply go on without another inference.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import anyio
@@ -36,6 +36,7 @@ from portico.domain.journal.suspensions import (
 )
 from portico.domain.model_call import RULES, EngineCall, Reply
 from portico.domain.tools import OfferedTool, concurrent_groups
+from portico.domain.value import value
 from portico.orchestration.flow.agent_answer import (
     MAX_REPAIRS,
     NOT_SUBMITTED,
@@ -60,7 +61,7 @@ CALL_SECONDS = 600.0
 """Time limit of a tool that has none of its own."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AgentStep:
     """The end of one step of an agent: its record, and its output once it has one."""
 

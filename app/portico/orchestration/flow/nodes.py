@@ -10,6 +10,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from portico.domain.field_errors import invalid_fields
 from portico.domain.json_path import format_path
+from portico.domain.value import value
 from portico.orchestration.flow.agent_config import AgentConfig
 from portico.orchestration.flow.errors import DeserializeError, Invalid, SerializeError
 
@@ -19,7 +20,7 @@ AsyncFunction: TypeAlias = Callable[..., Awaitable[Any]]
 NOT_WRITABLE = "cannot be written as JSON by its model"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StateType:
     """A typed state of a flow. A value is stored as JSON, and every reader validates a copy of its own."""
 

@@ -1,18 +1,19 @@
 """Registration of flows: a function that returns a graph, under a name."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
+from portico.domain.value import value
 from portico.orchestration.flow.graph import FlowGraph
 
 Input = TypeVar("Input", bound=BaseModel)
 Output = TypeVar("Output", bound=BaseModel)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FlowDefinition(Generic[Input, Output]):
     """A flow that modules of the configuration register. Calling it returns its graph.
 

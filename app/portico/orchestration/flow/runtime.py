@@ -32,6 +32,7 @@ from portico.capabilities.output.canonical_json import canonical_json
 from portico.domain.contract.messages import Message
 from portico.domain.contract.response import NO_USAGE, SuspensionKind, TokenUsage
 from portico.domain.journal.suspensions import UNKNOWN_OUTCOME_DECISIONS, GiveUp, Happened, RunAgain, payload_errors
+from portico.domain.value import value
 from portico.orchestration.flow.context import Context
 from portico.orchestration.flow.errors import (
     Deadlock,
@@ -62,17 +63,17 @@ MAX_STEPS = 500
 class RunOut:
     """The outcome of a step: Continue, Done or Suspend."""
 
-    @dataclass(frozen=True, slots=True)
+    @value
     class Continue:
         """The step is done, and others remain."""
 
-    @dataclass(frozen=True, slots=True)
+    @value
     class Done(Generic[T]):
         """The flow has ended with this value."""
 
         value: T
 
-    @dataclass(frozen=True, slots=True)
+    @value
     class Suspend:
         """The flow waits for answers, and nothing else can fire."""
 
@@ -287,11 +288,11 @@ def _restored(graph: FlowGraph[Any, Any], snapshot: FlowSnapshot) -> _Progress:
     if snapshot.fingerprint != graph.fingerprint:
         raise SnapLoadError(f"the graph of {snapshot.flow} has changed since the snapshot was made")
     state: dict[str, str] = {}
-    for key, value in snapshot.state:
+    for key, written in snapshot.state:
         if key not in graph.states or key in state:
             raise SnapLoadError(f"the snapshot has a state {key!a:.80} that the graph does not have, or has it twice")
         try:
-            state[key] = graph.states[key].parse(value)
+            state[key] = graph.states[key].parse(written)
         except FlowError as unreadable:
             raise SnapLoadError(f"the snapshot cannot be read: {unreadable}") from unreadable
     suspended = {each.node: each for each in snapshot.suspensions}

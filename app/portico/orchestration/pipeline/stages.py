@@ -38,6 +38,7 @@ from portico.domain.journal.header import EffectiveLimits
 from portico.domain.journal.outcomes import StageTrace
 from portico.domain.memory import FoundChunk
 from portico.domain.tools import ToolDefinition
+from portico.domain.value import value
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.pattern import Pattern
 from portico.orchestration.pipeline.skills import choose_skills, skill_candidates
@@ -47,7 +48,7 @@ from portico.ports.storage import SessionHistory
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Stage(Generic[T]):
     """A named step of the pipeline. Raises: the Failure that refuses the request."""
 

@@ -5,7 +5,7 @@ that it may call are recorded first, all else is in the header of the execution.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any, Final
@@ -25,6 +25,7 @@ from portico.domain.plan.plan import output_contract_of, plan_refused, validate_
 from portico.domain.plan.policy import EffectivePlanPolicy
 from portico.domain.plan.steps import StepType, named_tools, step_options
 from portico.domain.tools import REPLICA_RULE, STEP_PREFIX, ToolDefinition, agent_of
+from portico.domain.value import value
 from portico.orchestration.execution.context import RunContext
 from portico.orchestration.execution.environment import Environment
 from portico.ports.validation import AnswerValidator
@@ -50,7 +51,7 @@ def refusal_of(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PlanRules:
     """Rules for a plan that a model makes or changes: the policy, and the tools and the types of modules that were
     recorded.

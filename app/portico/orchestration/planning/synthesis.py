@@ -13,7 +13,7 @@ Theory of operation
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
@@ -24,6 +24,7 @@ from portico.capabilities.prompting.prompts.answer import AnswerSynthesisInput, 
 from portico.capabilities.prompting.registry import default_registry
 from portico.domain.contract.final_answer import PhaseEInput
 from portico.domain.failures import Code, Failure
+from portico.domain.value import value
 from portico.orchestration.execution.branches import has_diverged
 
 __all__ = ["FinalAnswer", "PhaseEInput", "answer_without_model", "execute_phase_e", "salvage_answer"]
@@ -56,7 +57,7 @@ _WHY: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Ending:
     """The end of an execution, as its answer tells it; without a `reason` the answer is not degraded."""
 

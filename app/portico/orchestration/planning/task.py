@@ -1,7 +1,7 @@
 """Task: what is to be planned and assessed, as the prompts of planning are given it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from portico.capabilities.prompting.prompts.planning import HistoryMessage, PlannableTool, ToolSummary
@@ -14,12 +14,13 @@ from portico.domain.failures import OrchestrationFailure
 from portico.domain.journal.outcomes import Outcome, Plan, PlanningInputs, Refused
 from portico.domain.plan.plan import plan_refused
 from portico.domain.plan.steps import StepType
+from portico.domain.value import value
 from portico.orchestration.execution.context import RunContext
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.planning.plan_check import PlanRules, module_types_of, plannable_tools_of
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Task:
     """The last user message, or the last message if there is none, what was said before it, and the tools."""
 

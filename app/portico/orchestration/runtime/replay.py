@@ -1,7 +1,6 @@
 """Offline replay of stored executions: over HTTP, before a resume, and from the command line."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from pydantic import BaseModel, Field
 
@@ -9,6 +8,7 @@ from portico.domain.access.principal import AccessScope
 from portico.domain.failures import Code, Failure, RequestFailure
 from portico.domain.ids import RequestId, TenantId
 from portico.domain.lifecycle import Mode, State
+from portico.domain.value import value
 from portico.orchestration.execution.execution import Execution
 from portico.orchestration.execution.pattern import Pattern
 from portico.orchestration.runtime.driver import pattern_for, replay, require_current_version
@@ -29,7 +29,7 @@ class ReplayReport(BaseModel):
     replayed: str | None = Field(None, description="The kind of that step in the replay.")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SuspendedFlow:
     """A suspended execution of a flow. `obstacle` is the reason for which it would not resume; None if it would."""
 

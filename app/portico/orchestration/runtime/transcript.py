@@ -5,7 +5,6 @@ and the later execution does not depend on the earlier one.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from portico.domain.contract.messages import Message, system_prompt
@@ -14,10 +13,11 @@ from portico.domain.failures import Code, RequestFailure
 from portico.domain.ids import ExecutionId
 from portico.domain.journal.header import ExecutionHeader, SpanLink
 from portico.domain.lifecycle import State
+from portico.domain.value import value
 from portico.ports.storage import StoredExecution
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Transcript:
     """Messages with which an execution begins, and the executions that they come from, the latest last.
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Final, Self
@@ -10,6 +10,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AfterValidator, PlainSerializer, PlainValidator
 
+from portico.domain.value import value
 from portico.settings.values import Secret
 
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
@@ -22,7 +23,7 @@ _RESERVED_HEADERS: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ProxyEnvironment:
     """The proxies that the environment's conventional variables name; those in lower case take precedence."""
 

@@ -9,7 +9,7 @@ import ssl
 from asyncio import Future, get_running_loop
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from io import BytesIO
 from math import inf
 from typing import Final, TypeAlias
@@ -19,6 +19,7 @@ from yarl import URL
 
 from portico.adapters.engines.http.transport import HttpRequest, HttpResponse, TransportError
 from portico.domain.model_call import AttemptFailureReason
+from portico.domain.value import value
 
 KEEP_ALIVE_SECONDS: Final = 15.0
 DNS_CACHE_SECONDS: Final = 10
@@ -49,7 +50,7 @@ _ERRORS: Final = (aiohttp.ClientError, OSError, ValueError)
 """Everything that aiohttp raises for a bad address, connection or response; ValueError for an unusable URL."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Route:
     """The way to an engine: the certificates to trust, the proxy, and how long connecting may take."""
 

@@ -19,7 +19,7 @@ A stream is left at its end marker. A connection failure after a terminal marker
 from asyncio import get_running_loop
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
 import anyio
@@ -37,6 +37,7 @@ from portico.adapters.engines.wire.json_lines import JsonLinesParser
 from portico.adapters.engines.wire.reply_builder import ReplyBuilder
 from portico.adapters.engines.wire.usage import UsageBounds
 from portico.domain.model_call import AttemptFailureReason, EngineCall, Reply
+from portico.domain.value import value
 from portico.ports.memory import Embeddings
 from portico.ports.model import EngineError, EngineProfile, Progress
 from portico.ports.runtime import Clock
@@ -58,7 +59,7 @@ STREAM_PARSERS: Final[Mapping[str, Callable[[int], EventStreamParser | JsonLines
 """The parser of a streamed body by its media type. A body of any other type is one JSON text."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReplyLimits:
     """The largest reply that is read."""
 
@@ -66,7 +67,7 @@ class ReplyLimits:
     line_bytes: int = 4 * 2**20
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Endpoint:
     """The address of an engine, its credentials and limits. `api_key` is read for every request.
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
+from portico.domain.value import value
 from portico.ports.model import EngineError
 
 
@@ -12,7 +13,7 @@ class TransportError(EngineError):
     """A failure of the connection, in contrast to a failure that the provider reported."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class HttpRequest:
     """One request. `url` is sent as it is; a body is JSON."""
 

@@ -1,14 +1,14 @@
 """The optional packages behind `llamacpp://`, imported when the first such engine is configured."""
 
-from dataclasses import dataclass
 from importlib import import_module
 from logging import CRITICAL, getLogger
 from types import ModuleType
 
 from portico.domain.failures import Code, ConfigurationFailure
+from portico.domain.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LlamaCppLibrary:
     """The packages of the extra `llamacpp`. Their types are unknown here, so that they may be missing."""
 

@@ -17,7 +17,6 @@ in a route show a recovery too, and a script of two entries shows an invalid ans
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
@@ -40,6 +39,7 @@ from portico.domain.contract.request import ExecutionHints, NamedTool
 from portico.domain.contract.response import TokenUsage
 from portico.domain.memory import DEFAULT_DIMENSION
 from portico.domain.model_call import AttemptFailureReason, EngineCall, Reply
+from portico.domain.value import value
 from portico.ports.memory import Embeddings
 from portico.ports.model import EngineCapabilities, EngineError, EngineProfile, Progress
 from portico.ports.runtime import Clock
@@ -103,7 +103,7 @@ class RehearsalEngine:
         return reply
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Turn:
     """The last user message, without its directives, and the tool results after it."""
 

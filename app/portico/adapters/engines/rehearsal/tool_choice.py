@@ -7,15 +7,15 @@ count wins, the first offered among equals. Nothing here knows which tools there
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from portico.adapters.engines.rehearsal.schema_values import SchemaFiller, fill
 from portico.adapters.engines.rehearsal.text_values import TextValues, stems
 from portico.domain.tools import ToolDefinition
+from portico.domain.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolMatch:
     """A tool, the arguments that the text names for it, and how well the text fits it."""
 

@@ -1,13 +1,13 @@
 """Deltas: what one part of a reply adds to it, in terms that all dialects share."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from portico.adapters.engines.wire.usage import TokenCounts
+from portico.domain.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolCallFragment:
     """A tool call or the next fragment of one. `arguments` is JSON text; `index` is None where the provider gives none.
 

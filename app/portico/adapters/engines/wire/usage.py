@@ -3,11 +3,11 @@
 Counts are read as they come and checked once, when the usage is asked for. Usage that cannot be true is none.
 """
 
-from dataclasses import dataclass
 from math import inf
 from typing import Any, Final, NamedTuple
 
 from portico.domain.contract.response import NO_USAGE, TokenUsage
+from portico.domain.value import value
 
 NO_COUNT: Final = -1
 """A count that cannot be true."""
@@ -27,7 +27,7 @@ class TokenCounts(NamedTuple):
     cache_write_tokens: Any = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class UsageBounds:
     """The most tokens that a reply can have used. The text of a reply bounds nothing: reasoning may be hidden."""
 

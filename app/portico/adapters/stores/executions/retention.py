@@ -1,14 +1,13 @@
 """Number of queued executions, and deletion of what is older than its retention."""
 
-from dataclasses import dataclass
-
 from portico.adapters.stores.database import Database, Transaction, execute
 from portico.adapters.stores.erasure import delete_histories, erase_rows, erase_session_rows
 from portico.adapters.stores.executions import queries
 from portico.adapters.stores.journal.insert_execution import IDEMPOTENCY_KEY_TTL_S
+from portico.domain.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RetentionLimits:
     """Times in Unix seconds before which data is deleted: steps and events, and everything else."""
 

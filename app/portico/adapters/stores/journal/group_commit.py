@@ -52,11 +52,12 @@ from portico.adapters.stores.schema import (
 )
 from portico.domain.ids import ExecutionId, SessionId, TenantId
 from portico.domain.lifecycle import TERMINAL
+from portico.domain.value import value
 
 Values: TypeAlias = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SessionTurnEnd:
     """End of a session's turn, with the encoded messages that it adds."""
 
@@ -66,7 +67,7 @@ class SessionTurnEnd:
     messages: Sequence[bytes]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ExecutionAdvance:
     """One commit of an execution: its row in `commits`, the changed columns in `executions`, and related rows."""
 
@@ -86,7 +87,7 @@ class CommitBatch:
     ended: list[NewExecution] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class BatchResult:
     """Result of a batch: executions that another owner has claimed, and refused new executions."""
 

@@ -6,7 +6,7 @@ executions are ordered by id, which is the order of time; the commit that ends a
 
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from sqlalchemy import and_, bindparam, delete, func, or_, select, text, update
@@ -16,6 +16,7 @@ from portico.adapters.stores.schema import IS_LIVE, executions, idempotency_keys
 from portico.domain.failures import Code, Failure, RequestFailure
 from portico.domain.ids import ExecutionId
 from portico.domain.lifecycle import State
+from portico.domain.value import value
 from portico.ports.journal import IdempotencyHit
 
 Values: TypeAlias = dict[str, Any]
@@ -26,7 +27,7 @@ MAX_WAITING_PER_SESSION = 16
 _RETRY_AFTER = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class NewExecution:
     """Row and commit 0 of a new execution, with the key and the session's turn that it has to be granted.
 

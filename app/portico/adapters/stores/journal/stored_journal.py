@@ -55,6 +55,7 @@ from portico.domain.journal.events import (
 from portico.domain.journal.header import ExecutionHeader
 from portico.domain.journal.outcomes import RecordedStep
 from portico.domain.journal.status import ExecutionStatus
+from portico.domain.value import value
 from portico.ports.events import EventSink
 from portico.ports.journal import ExecutionHistory, IdempotencyClaim, IdempotencyHit, JournalObserver
 from portico.ports.runtime import Clock, Timeline
@@ -63,7 +64,7 @@ _DELTA_BYTES = 256
 """Size of a delta in the writer's queue, apart from its text."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class JournalConfig:
     """Configuration of a journal.
 

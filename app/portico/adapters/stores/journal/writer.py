@@ -30,12 +30,13 @@ from portico.adapters.stores.journal.insert_execution import InsertRefusal, NewE
 from portico.domain.failures import Code, Failure, StorageFailure
 from portico.domain.ids import ExecutionId
 from portico.domain.journal.events import LiveDelta, StoredEvent
+from portico.domain.value import value
 from portico.ports.events import EventSink
 
 _RETRY_AFTER = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WriterLimits:
     """Limits of a group and of both queues, and the time in which executions that ended in memory gather."""
 
@@ -46,7 +47,7 @@ class WriterLimits:
     gather_seconds: float = 0.25
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WriterCallbacks:
     """Callbacks for data that is not stored.
 
@@ -68,7 +69,7 @@ class WriteStream:
     end: InsertRefusal | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class QueuedCommit:
     """One commit in the queue; `events` are published after it."""
 
@@ -85,7 +86,7 @@ class EndedExecution(NamedTuple):
     size: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _QueuedDelta:
     """One delta in the queue."""
 

@@ -8,7 +8,6 @@ translation to Prometheus gives them. An absent `error_type` is an empty text, w
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from portico.adapters.telemetry.genai import ModelName
@@ -20,6 +19,7 @@ from portico.domain.contract.response import StepStatus
 from portico.domain.failures import Code
 from portico.domain.journal.events import FinishReason
 from portico.domain.plan.steps import StepType
+from portico.domain.value import value
 
 NO_VALUE: Final = "none"
 NO_ERROR: Final = ""
@@ -35,7 +35,7 @@ _MODEL = ("gen_ai_provider_name", "gen_ai_request_model")
 SeriesType = Literal["counter", "gauge", "histogram"]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Series:
     """One series: its name, type and labels, its meaning, what to do when it moves, and a histogram's buckets."""
 

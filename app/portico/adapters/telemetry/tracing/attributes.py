@@ -4,7 +4,6 @@ No attribute holds a message, an argument, a result or a stop sequence unless co
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from portico.domain.journal.outcomes import AttemptFailed, AttemptSucceeded, Out
 from portico.domain.lifecycle import Mode
 from portico.domain.model_call import RULES
 from portico.domain.tools import agent_of
+from portico.domain.value import value
 
 MAX_CONTENT: Final = 16 * 1024
 """Characters of one captured text; a collector refuses batches of more than a few megabytes."""
@@ -48,7 +48,7 @@ _SHOWN_FIELDS: Final[Mapping[type[Any], Sequence[tuple[str, str]]]] = MappingPro
 )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EngineFacts:
     """Facts about a configured engine: the names of its model, and the address of its server if it has one."""
 
@@ -60,7 +60,7 @@ class EngineFacts:
 _UNKNOWN_ENGINE: Final = EngineFacts(ModelName("_OTHER", ""))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CallFacts:
     """Facts about a model call that no event has. `first_chunk_at` is in Unix seconds, of a streamed one."""
 

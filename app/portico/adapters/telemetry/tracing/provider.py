@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
@@ -21,11 +20,12 @@ from portico.adapters.telemetry.tracing.span_draft import SpanDraft
 from portico.adapters.telemetry.tracing.span_queue import DEFAULT_LIMITS, ExportLimits, ExportReports, SpanQueue
 from portico.domain.ids import TraceId
 from portico.domain.journal.header import ExecutionHeader
+from portico.domain.value import value
 
 FLUSH_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TracingConfig:
     """Configuration of traces: the collector, the share of the traces that are recorded, and the service's name."""
 

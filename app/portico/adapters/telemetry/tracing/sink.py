@@ -33,12 +33,13 @@ from portico.domain.journal.events import (
 )
 from portico.domain.journal.header import ExecutionHeader
 from portico.domain.journal.outcomes import Outcome, RecordedStep
+from portico.domain.value import value
 from portico.ports.journal import ExecutionHistory
 
 Export = Callable[[ExecutionHeader, Sequence[SpanDraft]], None]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SpanConfig:
     """Configuration of spans: the executions that are kept though they are not sampled, and what spans show."""
 

@@ -6,14 +6,15 @@ spans, which are counted. The thread never holds up the event loop or the end of
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from threading import Event, Lock, Thread
 
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from portico.domain.value import value
 
-@dataclass(frozen=True, slots=True)
+
+@value
 class ExportLimits:
     """Bounds of the queue: the spans that may wait, those of one batch, and the seconds after which a batch is sent."""
 
@@ -26,7 +27,7 @@ DEFAULT_LIMITS = ExportLimits()
 _ABORT_SECONDS = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ExportReports:
     """Callbacks: the number of spans that were dropped, and True once batches fail or False once they arrive again."""
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Final
 from urllib.parse import SplitResult, urljoin, urlsplit
@@ -17,6 +16,7 @@ from portico.adapters.tools.plain_text import plain_text
 from portico.domain.fingerprints import digest
 from portico.domain.json_path import Matches, PathStep, children
 from portico.domain.tools import Availability
+from portico.domain.value import value
 from portico.ports.tool import ToolContext, ToolError, ToolOutcomeUnknown
 
 MAX_REDIRECTS: Final = 5
@@ -28,7 +28,7 @@ _CONTAINMENT: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class HttpToolConfig:
     """Configuration of one HTTP tool.
 

@@ -1,11 +1,12 @@
 """Configuration of one MCP server, for modules that do not load the protocol's library."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from portico.domain.value import value
 
-@dataclass(frozen=True, slots=True)
+
+@value
 class McpServerConfig:
     """Configuration of one MCP server: a `command` to start, or the `url` of one that runs.
 

@@ -11,7 +11,6 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from shutil import which
@@ -28,6 +27,7 @@ from portico.adapters.tools.programs.process_table import (
     processes_of,
     task_count_of_user,
 )
+from portico.domain.value import value
 
 SEARCH_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 GRACE_S: Final = 0.5
@@ -41,7 +41,7 @@ _ROUNDS: Final = 50
 _ROUND_S: Final = 0.01
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ProcessLimits:
     """Limits of one run. CPU time is in seconds, the others are in bytes or counts."""
 
@@ -53,7 +53,7 @@ class ProcessLimits:
     cpu_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ProcessEnd:
     """End of a run: the exit code, negative for a signal, the output, and the limit that ended it, if one did."""
 

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from shutil import which
 from typing import Any, Final
@@ -20,12 +19,13 @@ from portico.adapters.tools.programs.process import (
 from portico.adapters.tools.programs.process_table import is_readable
 from portico.domain.fingerprints import digest
 from portico.domain.tools import Availability
+from portico.domain.value import value
 from portico.ports.tool import ToolContext, ToolError
 
 _ISOLATION: Final = "it requires isolation, which this version does not have"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ProgramConfig:
     """Configuration of one program tool.
 

@@ -3,10 +3,10 @@
 import re
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from portico.domain.failures import Code, ConfigurationFailure
+from portico.domain.value import value
 
 _PAST = sys.maxunicode + 1
 _HALVES = (0xD800, 0xDFFF)
@@ -30,14 +30,14 @@ def grammar_error_at(message: str, text: str, offset: int) -> GrammarError:
     return GrammarError(message, len(ends) + 1, offset - (ends[-1] if ends else 0) + 1)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CharacterSet:
     """One character of a set. `bounds` ascend: the first code point of a run, the first after it, and so on."""
 
     bounds: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Alternation:
     """One of several sequences of symbols, by id; `offsets` are those of their elements in the text."""
 
@@ -45,7 +45,7 @@ class Alternation:
     offsets: tuple[tuple[int, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Repetition:
     """A symbol, by id, from `minimum` to `maximum` times; unbounded if `maximum` is None."""
 
@@ -61,7 +61,7 @@ class Repetition:
 GrammarSymbol: TypeAlias = CharacterSet | Alternation | Repetition
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class GrammarRules:
     """A parsed grammar: all symbols, referred to by their index, the named ones, and the root.
 

@@ -5,7 +5,6 @@ broken if a path that means one place leads to none. A rule without a path appli
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from types import ModuleType
 from typing import Any, Final
@@ -15,6 +14,7 @@ from portico.capabilities.output.schema.validators import is_linear
 from portico.domain import json_path
 from portico.domain.contract.rules import AnswerContent, Compare, Custom, NotEmpty, Regex, Rule
 from portico.domain.failures import Code, RequestFailure, ValidationFailure
+from portico.domain.value import value
 
 MAX_REPORTED_ERRORS: Final = 8
 """Most reported errors of unusable rules, since finding that a pattern is too large takes long."""
@@ -22,7 +22,7 @@ MAX_VIOLATIONS_PER_RULE: Final = 20
 """Most reported places of one rule."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RuleViolation:
     """A broken rule: its name or type, the place as a JSON path, and the reason, without the value itself."""
 
@@ -35,7 +35,7 @@ class RuleViolation:
         return {"rule": self.rule, "path": self.path, "message": self.message}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RuleReport:
     """The result of all rules. Under strict validation there are no warnings: all are errors."""
 
@@ -65,7 +65,7 @@ CustomRule = Callable[[AnswerContent, Mapping[str, Any]], str | None]
 """A custom rule: returns the reason why an answer breaks it, by the rule's options, or None."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DeclaredRule:
     """A custom rule with the name of its function and of the module that defines it."""
 
@@ -91,7 +91,7 @@ def rules_of(module: ModuleType) -> list[DeclaredRule]:
     return list({each.name: each for each in found if each.module == module.__name__}.values())
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _NamedRule:
     """A rule and its name."""
 
@@ -177,8 +177,8 @@ class RuleSet:
             return [] if message is None else [(rule.path or "$", message)]
         broken: list[tuple[str, str]] = []
         check = value_check(rule, answer.value)
-        for place, value in _targets(rule, answer):
-            message = "is missing" if value is _MISSING else check(value)
+        for place, target in _targets(rule, answer):
+            message = "is missing" if target is _MISSING else check(target)
             if message is not None:
                 broken.append((json_path.format_path(place), message))
             if len(broken) == MAX_VIOLATIONS_PER_RULE:

@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
 from typing import Any, Final
 
 from portico.domain.json_path import format_path
+from portico.domain.value import value
 
 JsonPointer = tuple[str | int, ...]
 """The steps of a JSON pointer [RFC 6901], unescaped."""
@@ -61,7 +61,7 @@ class SchemaOutlineError(ValueError):
         self.path = format_path(pointer)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SchemaOutline:
     """All subschemas by their pointers, and the targets of their references."""
 

@@ -10,7 +10,6 @@ alternative of each alternative. The search ends when it has checked so much JSO
 import re
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final
@@ -21,6 +20,7 @@ import orjson
 from portico.capabilities.output.schema.outline import JsonPointer, SchemaOutline, member_subschemas
 from portico.capabilities.output.schema.validators import cached_pattern, compile_validator
 from portico.domain.json_path import format_path
+from portico.domain.value import value
 
 MAX_VIOLATIONS: Final = 20
 MAX_MESSAGE_CHARACTERS: Final = 240
@@ -57,7 +57,7 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SchemaViolation:
     """One reason: the place in the answer, as a JSON path, and what is wrong there, without the value itself."""
 
@@ -192,11 +192,11 @@ class _Explanation:
 
     def _enqueue_unfit(self, candidates: Iterable[tuple[JsonPointer, Any, JsonPointer]]) -> None:
         """Search the subschemas that do not fit, unless there are enough violations already."""
-        for pointer, value, place in candidates:
+        for pointer, candidate, place in candidates:
             if self._subschemas[pointer] is False:
                 self._add(place, _MESSAGES["falseSchema"], "falseSchema")
-            elif not self._fits(pointer, value):
-                self._enqueue(pointer, value, place)
+            elif not self._fits(pointer, candidate):
+                self._enqueue(pointer, candidate, place)
             if self._has_enough or (self._is_explained and len(self._waiting) >= MAX_VIOLATIONS):
                 return
 

@@ -12,6 +12,7 @@ from rich.text import Text
 from portico.domain.contract.response import SystemResponse
 from portico.domain.journal import events
 from portico.domain.journal.events import InferenceDelta, LiveDelta, StoredEvent, ToolContent
+from portico.domain.value import value
 from portico.entrypoints.cli.exit_codes import printable
 
 _SHOWN_CHARACTERS = 200
@@ -91,7 +92,7 @@ def _terminal(event: events.TerminalEvent) -> str:
     return f"{event.response.state}  {usage.total_tokens} tokens{' (estimated)' if usage.estimated else ''}"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _EventStyle:
     style: str
     summary: Callable[[Any], str]

@@ -4,12 +4,14 @@ Together they are one conversation with a new service: in this order each gets t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any
 
+from portico.domain.value import value
 
-@dataclass(frozen=True, slots=True)
+
+@value
 class OperationExample:
     """One request: its parameters by name, its body, and the status of its response."""
 

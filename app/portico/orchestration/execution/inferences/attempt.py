@@ -1,7 +1,7 @@
 """Provider attempt: one call of an engine, what it streams, and its outcome."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from types import MappingProxyType
@@ -47,6 +47,7 @@ from portico.domain.journal.step_key import segment_of
 from portico.domain.model_call import NO_RESPONSE_FORMAT, AttemptFailureReason, EngineCall, Reply, ResponseFormat
 from portico.domain.token_prices import FREE
 from portico.domain.tools import OfferedTool, ToolDefinition
+from portico.domain.value import value
 from portico.orchestration.execution.branches import InputGate
 from portico.orchestration.execution.effect import Effect
 from portico.orchestration.execution.environment import Environment
@@ -65,7 +66,7 @@ _LIMIT_REASONS: Mapping[type[Failure], AttemptFailureReason] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class InferenceRequest:
     """Request of one inference.
 
@@ -135,7 +136,7 @@ class InferenceRequest:
         return EngineCall(conversation, tools, self.hints, response_format.schema, response_format.grammar)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PreparedCall:
     """The call of a prepared inference, and its estimated tokens without correction; None if they were not counted."""
 

@@ -1,7 +1,6 @@
 """Inference: the providers that are offered a request, and the attempts until one answers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pydantic import JsonValue
 
@@ -34,6 +33,7 @@ from portico.domain.journal.outcomes import (
 )
 from portico.domain.journal.step_key import StepKey
 from portico.domain.model_call import EngineCall, Reply
+from portico.domain.value import value
 from portico.orchestration.execution.effect import Effect
 from portico.orchestration.execution.environment import Environment, quota_of
 from portico.orchestration.execution.execution import Execution
@@ -41,7 +41,7 @@ from portico.orchestration.execution.inferences.attempt import InferenceRequest,
 from portico.ports.model import Engine
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class InferenceResult:
     """The reply, the candidate and the attempt that gave it, and what the inference was offered."""
 

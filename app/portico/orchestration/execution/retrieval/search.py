@@ -5,7 +5,6 @@ deleted meanwhile change nothing. A search never fails its execution: what did n
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 
 from pydantic import JsonValue
 
@@ -16,6 +15,7 @@ from portico.domain.journal.header import ExecutionHeader
 from portico.domain.journal.outcomes import AttemptCancelled, Outcome, RecordedStep, Retrieved
 from portico.domain.journal.step_key import StepKey
 from portico.domain.memory import DEFAULT_CHUNKS, LegState, MemorySearchResult
+from portico.domain.value import value
 from portico.orchestration.execution.effect import Effect
 from portico.orchestration.execution.environment import ChunkCheck, Environment
 from portico.orchestration.execution.execution import Execution
@@ -25,7 +25,7 @@ _SKIPPED = MemorySearchResult((), LegState.SKIPPED, LegState.SKIPPED)
 _FAILED = MemorySearchResult((), LegState.FAILED, LegState.FAILED)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RetrievalQuery:
     """The text to search for, of which the beginning counts, and what to return of the chunks that are found."""
 

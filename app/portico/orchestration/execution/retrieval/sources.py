@@ -2,19 +2,19 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from portico.domain.contract.response import Source
 from portico.domain.journal.outcomes import Prepared
 from portico.domain.journal.step_key import RETRIEVAL_KEY
 from portico.domain.memory import FoundChunk, LegState
+from portico.domain.value import value
 from portico.orchestration.execution.ledger import Ledger
 
 _WORD: Final = re.compile(r"\w{3,}")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RetrievedTexts:
     """The query of a search that was made, and those of the found chunks that were read."""
 

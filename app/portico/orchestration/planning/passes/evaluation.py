@@ -6,7 +6,6 @@ out, and at least one step completed. An assessment that cannot be read is no re
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from pydantic import JsonValue
@@ -23,6 +22,7 @@ from portico.capabilities.prompting.prompts.planning import PlanStepState
 from portico.domain.contract.response import StepStatus
 from portico.domain.failures import ConstraintFailure
 from portico.domain.journal.events import PassEnd
+from portico.domain.value import value
 from portico.orchestration.execution.context import RunContext
 from portico.orchestration.patterns.plan_run import PlanProgress
 from portico.orchestration.patterns.steps import as_answer
@@ -35,7 +35,7 @@ _LEAST_CHARACTERS: Final = 500
 _CODE: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Verdict:
     """The worth of a pass: the assessment, if it could be read, and the reasons why it did not converge."""
 

@@ -1,0 +1,69 @@
+"""Values: compared and hashed by their fields, and kept from changes by the type checker."""
+
+import re
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+from mypy import api
+
+from portico.domain.value import value
+from tests.architecture.source import ROOT
+
+MODULE = """
+from dataclasses import field, replace
+from portico.domain.value import value
+
+@value
+class Point:
+    x: int
+    tags: tuple[str, ...] = field(default=())
+
+@value(slots=False)
+class Stored:
+    x: int
+
+Point(1).x = 2  # read-only
+Stored(1).x = 2  # read-only
+replace(Point(1), y=2)  # Unexpected keyword argument "y" for "replace"
+Point()  # Missing positional argument "x"
+Stored("1")  # incompatible type
+replace(Point(1, ("a",)), x=2)
+hash(Stored(1))
+"""
+
+
+@value
+class Point:
+    x: int
+    y: int = 0
+
+
+@value(slots=False)
+class Stored:
+    x: int
+
+
+def test_values_of_equal_fields_are_equal_and_have_one_hash() -> None:
+    assert Point(1) == Point(1, 0) != Point(1, 1)
+    assert len({Point(1), Point(1, 0), Stored(1), Stored(1)}) == 2
+    assert replace(Point(1), y=2) == Point(1, 2)
+    assert [each.name for each in fields(Point)] == ["x", "y"]
+
+
+def test_a_value_has_no_dict_unless_it_is_stored() -> None:
+    assert not hasattr(Point(1), "__dict__")
+    assert vars(Stored(1)) == {"x": 1}
+
+
+def test_the_type_checker_refuses_changes_and_wrong_fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = tmp_path / "points.py"
+    module.write_text(MODULE, encoding="utf-8")
+    monkeypatch.setenv("MYPYPATH", str(ROOT / "app"))
+    report, _, _ = api.run(
+        ["--strict", "--no-error-summary", "--config-file=", "--cache-dir", str(tmp_path), str(module)]
+    )
+    wanted = {number: line.partition("  # ")[2] for number, line in enumerate(MODULE.splitlines(), 1) if "  # " in line}
+    found = dict(re.findall(r"points\.py:(\d+): error: (.*)", report))
+    assert {int(number) for number in found} == wanted.keys(), report
+    assert all(text in found[str(number)] for number, text in wanted.items()), report
