@@ -76,7 +76,7 @@ def test_the_build_requirements_are_locked_by_hash() -> None:
     assert "--hash=sha256:" in lock
 
 
-def test_b5_99_it_runs_as_a_numbered_user_that_is_not_root() -> None:
+def test_it_runs_as_a_numbered_user_that_is_not_root() -> None:
     assert re.findall(r"^USER (.*)$", FINAL, re.MULTILINE) == ["10001:10001"]
     assert re.findall(r"^.*chown.*$", DOCKERFILE, re.MULTILINE) == [
         "COPY --from=build --chown=10001:10001 /srv/var /srv/var"
@@ -123,7 +123,7 @@ def test_the_build_context_contains_only_the_copied_files() -> None:
     "line",
     ["read_only: true", "cap_drop:\n      - ALL", "- no-new-privileges:true", "tmpfs:", "healthcheck:"],
 )
-def test_b5_99_the_composed_service_has_no_unneeded_privileges(line: str) -> None:
+def test_the_composed_service_has_no_unneeded_privileges(line: str) -> None:
     assert line in COMPOSE
 
 

@@ -226,17 +226,17 @@ class TestSources:
         Path("given.toml").write_text("[server]\nport = 11\n")
         assert load_settings({"PORTICO_CONFIG": "missing.toml"}, Path("given.toml")).server.port == 11
 
-    def test_b5_101_a_named_file_that_is_missing_is_refused(self) -> None:
+    def test_a_named_file_that_is_missing_is_refused(self) -> None:
         for environ, path in (({"PORTICO_CONFIG": "away.toml"}, None), ({}, Path("away.toml"))):
             with pytest.raises(ConfigurationFailure, match=r"away\.toml cannot be read: No such file"):
                 load_settings(environ, path)
 
-    def test_b5_101_a_syntax_error_is_refused_with_its_line(self) -> None:
+    def test_a_syntax_error_is_refused_with_its_line(self) -> None:
         assert "given.toml is not TOML" in refusal("[server]\nport = \n")
         assert "line 2" in refusal("[server]\nport = \n")
         assert "line 3" in refusal("[server]\nport = 1\nport = 2\n")
 
-    def test_b5_101_bytes_that_are_not_text_are_refused(self) -> None:
+    def test_bytes_that_are_not_text_are_refused(self) -> None:
         Path("given.toml").write_bytes(b"\xff\xfe")
         with pytest.raises(ConfigurationFailure, match=r"given\.toml is not UTF-8"):
             load_settings({}, Path("given.toml"))
@@ -356,7 +356,7 @@ class TestUnknownKeys:
             (f"{ENGINE}price = {{ input = 1, output = 1, outptu = 1 }}", "did you mean engines.primary.price.output?"),
         ],
     )
-    def test_b5_101_an_unknown_key_is_refused_with_the_most_similar_known_one(self, text: str, expected: str) -> None:
+    def test_an_unknown_key_is_refused_with_the_most_similar_known_one(self, text: str, expected: str) -> None:
         assert expected in refusal(text)
 
     def test_a_misspelt_key_has_one_error(self) -> None:
@@ -439,7 +439,7 @@ class TestPlanner:
             ("[limits]\nplan_steps = 0", "limits.plan_steps: must be at least 1"),
         ],
     )
-    def test_b5_101_a_plan_that_cannot_run_is_refused_by_its_step(self, text: str, expected: str) -> None:
+    def test_a_plan_that_cannot_run_is_refused_by_its_step(self, text: str, expected: str) -> None:
         assert expected in refusal(text)
 
     def test_an_error_of_the_planner_does_not_quote_the_value(self) -> None:
@@ -498,7 +498,7 @@ class TestContradictions:
             ("[failover]\nretry_budget = 1.5", "failover.retry_budget: must be at most 1"),
         ],
     )
-    def test_b5_101_a_contradiction_is_refused_by_name(self, text: str, expected: str) -> None:
+    def test_a_contradiction_is_refused_by_name(self, text: str, expected: str) -> None:
         assert expected in refusal(text)
 
     @pytest.mark.parametrize("host", ["0.0.0.1", "::", "192.168.0.1", "example.org", ""])
@@ -644,7 +644,7 @@ class TestSecrets:
     def test_without_a_source_the_credential_is_empty(self) -> None:
         assert load(ENGINE).engines["primary"].api_key.read() is None
 
-    def test_b5_100_a_rotated_file_is_read_again(self, tmp_path: Path) -> None:
+    def test_a_rotated_file_is_read_again(self, tmp_path: Path) -> None:
         path = tmp_path / "key"
         path.write_text("first\n")
         secret = self.load_file(path)
@@ -653,7 +653,7 @@ class TestSecrets:
         os.utime(path, ns=(1, 1))
         assert secret.read() == "other"
 
-    def test_b5_100_a_file_replaced_by_a_link_swap_is_read_again(self, tmp_path: Path) -> None:
+    def test_a_file_replaced_by_a_link_swap_is_read_again(self, tmp_path: Path) -> None:
         for number in (1, 2):
             (tmp_path / f"key{number}").write_text(f"key-{number}")
             os.utime(tmp_path / f"key{number}", ns=(1, 1))
@@ -666,7 +666,7 @@ class TestSecrets:
         assert secret.read() == "key-2"
 
     @pytest.mark.parametrize("halfway", [None, "", "two words", "\xff"])
-    def test_b5_100_the_previous_secret_is_used_during_a_rotation(self, tmp_path: Path, halfway: str | None) -> None:
+    def test_the_previous_secret_is_used_during_a_rotation(self, tmp_path: Path, halfway: str | None) -> None:
         path = tmp_path / "key"
         path.write_text("first")
         secret = self.load_file(path)
@@ -700,7 +700,7 @@ class TestSecrets:
             (f'model = "{CANARY}"', {}, "model: must be a model URL"),
         ],
     )
-    def test_b8_an_error_of_a_secret_names_the_key_and_never_the_value(
+    def test_an_error_of_a_secret_names_the_key_and_never_the_value(
         self, key: str, environ: Mapping[str, str], expected: str
     ) -> None:
         text = key if key.startswith("model") else f'model = "openai://x"\n{key}'
@@ -710,7 +710,7 @@ class TestSecrets:
         assert f"engines.primary.{expected}" in shown
         assert CANARY not in shown
 
-    def test_b8_a_secret_in_a_portico_variable_is_refused_without_its_value(self) -> None:
+    def test_a_secret_in_a_portico_variable_is_refused_without_its_value(self) -> None:
         message = refusal(ENGINE, PORTICO__ENGINES__PRIMARY__API_KEY=CANARY)
         assert "PORTICO__ENGINES__PRIMARY__API_KEY: engines.primary.api_key: must not contain a secret" in message
         assert CANARY not in message
@@ -738,7 +738,7 @@ class TestSecrets:
             == "engines.primary.api_key_file: must not be set together with engines.primary.api_key_env"
         )
 
-    def test_b8_no_view_of_the_settings_shows_a_secret(self, tmp_path: Path) -> None:
+    def test_no_view_of_the_settings_shows_a_secret(self, tmp_path: Path) -> None:
         (tmp_path / "key").write_text(CANARY)
         text = f'[engines.a]\nmodel = "openai://x"\napi_key_file = "{tmp_path / "key"}"\n{ENGINE}api_key_env = "KEY"'
         settings = load(text, KEY=CANARY)

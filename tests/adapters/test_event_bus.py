@@ -47,7 +47,7 @@ def test_a_sink_gets_all_events_before_publish_returns() -> None:
     assert [item.event for item in recorder.events] == [MOVED, STARTED]
 
 
-def test_b5_102_a_failing_sink_affects_neither_the_core_nor_the_next_sink() -> None:
+def test_a_failing_sink_affects_neither_the_core_nor_the_next_sink() -> None:
     recorder = EventRecorder()
     observed = ObservedBus(Broken(), recorder)
     observed.bus.publish("a", stored_events(MOVED))
@@ -119,7 +119,7 @@ async def test_a_subscription_ends_after_the_last_event_was_delivered(last: Even
     assert not subscription.overflowed
 
 
-async def test_b2_38_only_a_subscription_with_a_full_queue_is_dropped() -> None:
+async def test_only_a_subscription_with_a_full_queue_is_dropped() -> None:
     observed = ObservedBus(recorder := EventRecorder())
     slow, quick = observed.bus.subscribe("a"), observed.bus.subscribe("a")
     events: list[StoredEvent | LiveDelta] = []
@@ -133,7 +133,7 @@ async def test_b2_38_only_a_subscription_with_a_full_queue_is_dropped() -> None:
     assert not quick.overflowed
 
 
-async def test_b2_38_a_dropped_subscription_has_no_events_and_is_not_counted_again() -> None:
+async def test_a_dropped_subscription_has_no_events_and_is_not_counted_again() -> None:
     observed = ObservedBus()
     observed.bus.subscribe("a")
     for _ in range(CAPACITY * 3):
@@ -185,7 +185,7 @@ def test_an_execution_has_subscribers_until_the_last_one_is_closed() -> None:
     assert not bus.has_subscribers("a")
 
 
-def test_i10_closed_subscriptions_hold_no_memory() -> None:
+def test_closed_subscriptions_hold_no_memory() -> None:
     bus = ObservedBus().bus
     for number in range(100):
         subscription = bus.subscribe(str(number))

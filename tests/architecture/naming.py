@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
-from tests.architecture.source import Finding, Rule, Source, product, python
+from tests.architecture.source import Finding, Rule, Source, product, python, tests
 
 ALLOWED_GERUNDS = frozenset(
     {
@@ -16,6 +16,7 @@ ALLOWED_GERUNDS = frozenset(
 )
 NOUNS_IN_ING = frozenset({"string", "spelling", "meaning", "naming"})
 SHARED_CLASS_NAMES = frozenset({"State"})
+NUMBERED_TEST = re.compile(r"test_[a-z]\d+_")
 QUESTION = re.compile(r"(What|Whether|Who|Where|When|Which|How|Why)\b")
 RIDDLES = ("told", "unsaid", "untold", "whoever", "whatever", "somebody", "nobody")
 RIDDLE = re.compile(rf"(?<![a-z])({'|'.join(RIDDLES)})(?![a-z])", re.IGNORECASE)
@@ -51,6 +52,12 @@ def riddles(source: Source) -> Iterator[Finding]:
             yield Finding(number, f"says {found[0]}")
 
 
+def numbered_tests(source: Source) -> Iterator[Finding]:
+    for node in source.functions():
+        if NUMBERED_TEST.match(node.name):
+            yield Finding(node.lineno, f"{node.name} begins with the number of a list")
+
+
 def repeated_classes(sources: Iterable[Source]) -> dict[str, list[str]]:
     """Return the paths of the product that define a public class of the same name, by that name."""
     paths: defaultdict[str, list[str]] = defaultdict(list)
@@ -70,6 +77,7 @@ def prose(path: str) -> bool:
 
 
 ANY = "app/portico/domain/any.py"
+ANY_TEST = "tests/domain/test_any.py"
 RULES = (
     Rule(
         "A module is named by a noun",
@@ -95,5 +103,19 @@ RULES = (
         riddles,
         planted=((ANY, "def _told(): ...\n"), (ANY, '"""Nobody owns it."""\n'), ("README.md", "Whoever asks\n")),
         innocent=((ANY, "retold = stolder = 1\n"),),
+    ),
+    Rule(
+        "The name of a test is a sentence without a number of a list",
+        tests,
+        numbered_tests,
+        planted=(
+            (ANY_TEST, "def test_b4_84_a_commit_is_kept() -> None: ...\n"),
+            (ANY_TEST, "class TestAny:\n    async def test_i10_state_is_bounded(self) -> None: ...\n"),
+        ),
+        innocent=(
+            (ANY_TEST, "def test_a_commit_is_kept() -> None: ...\n"),
+            (ANY_TEST, "def test_utf8_or_400_characters() -> None: ...\n"),
+            (ANY, "def test_b4_84_a_commit_is_kept() -> None: ...\n"),
+        ),
     ),
 )

@@ -269,7 +269,7 @@ async def test_a_session_in_use_has_the_messages_of_an_execution_that_is_gone(he
     assert len(await here.conversations.messages(LOCAL.own, "s", limit=EVER)) == 4
 
 
-def test_b6_109_every_query_of_an_erasure_carries_the_tenant_unless_it_names_an_execution() -> None:
+def test_every_query_of_an_erasure_carries_the_tenant_unless_it_names_an_execution() -> None:
     for name, statement in vars(erasure).items():
         if isinstance(statement, Statement):
             sql = statement.compiled("sqlite").sql

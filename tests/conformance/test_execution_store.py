@@ -62,7 +62,7 @@ async def test_an_execution_is_found_with_its_status(here: StoreReplica, clock: 
     assert over.status.response == FAILED.response
 
 
-def test_b6_109_every_query_carries_the_tenant() -> None:
+def test_every_query_carries_the_tenant() -> None:
     over_all = {
         "CLAIM",
         "COMMITS",
@@ -111,7 +111,7 @@ async def test_executions_are_listed_newest_first_in_pages_and_filtered(here: St
 
 
 @pytest.mark.parametrize("hostile", ["' OR 1=1 --", "state", "\ud7ff", "\U0010ffff", '"; DROP TABLE commits; --'])
-async def test_b4_90_client_input_is_only_used_as_a_value(here: StoreReplica, hostile: str) -> None:
+async def test_client_input_is_only_used_as_a_value(here: StoreReplica, hostile: str) -> None:
     await begun(here, "a", "r-a", MOVED)
     assert await here.store.find(LOCAL.own, hostile) is None
     assert (await here.store.executions(LOCAL.own, ExecutionFilter(session_id=hostile), limit=9)).items == []
@@ -211,7 +211,7 @@ async def test_answers_are_recorded_steps_and_accepted_once_in_any_order(here: S
     assert await all_suspensions(here) == []
 
 
-async def test_b6_103_one_of_two_concurrent_answers_is_accepted(here: StoreReplica) -> None:
+async def test_one_of_two_concurrent_answers_is_accepted(here: StoreReplica) -> None:
     for execution_id in map(str, range(8)):
         await suspended(here, execution_id)
         taken: list[object] = []
@@ -231,7 +231,7 @@ async def test_b6_103_one_of_two_concurrent_answers_is_accepted(here: StoreRepli
         assert record.commit_count == 2
 
 
-async def test_b6_104_a_running_execution_refuses_answers(here: StoreReplica) -> None:
+async def test_a_running_execution_refuses_answers(here: StoreReplica) -> None:
     await begun(here, "a", "r-a", MOVED)
     await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("local", "a", "1", answered()))
     await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("local", "unknown", "1", answered()))
@@ -240,9 +240,7 @@ async def test_b6_104_a_running_execution_refuses_answers(here: StoreReplica) ->
     assert record.commit_count == 1
 
 
-async def test_b6_105_b6_108_a_claimed_execution_refuses_answers_and_further_claims(
-    here: StoreReplica, there: StoreReplica
-) -> None:
+async def test_a_claimed_execution_refuses_answers_and_further_claims(here: StoreReplica, there: StoreReplica) -> None:
     await suspended(here, "a")
     claims = [await each.store.claim("a", 1) for each in (here, there)]
     assert claims[0] is not None
@@ -268,7 +266,7 @@ async def test_the_last_answer_claims_the_execution_in_the_same_transaction(
     assert await there.store.claim("a", 1) is None
 
 
-async def test_b6_105_a_suspended_execution_that_is_being_ended_refuses_answers(here: StoreReplica) -> None:
+async def test_a_suspended_execution_that_is_being_ended_refuses_answers(here: StoreReplica) -> None:
     await suspended(here, "a")
     record = await here.store.claim("a", 1)
     assert record is not None
@@ -298,7 +296,7 @@ async def test_an_ended_execution_is_not_claimed(here: StoreReplica) -> None:
     assert await here.store.claim("unknown", 1) is None
 
 
-async def test_b5_94_a_claimed_execution_continues_where_it_was(here: StoreReplica, there: StoreReplica) -> None:
+async def test_a_claimed_execution_continues_where_it_was(here: StoreReplica, there: StoreReplica) -> None:
     await begun(here, "a", "r-a", MOVED)
     record = await there.store.claim("a", 1)
     assert record is not None
@@ -315,7 +313,7 @@ async def test_b5_94_a_claimed_execution_continues_where_it_was(here: StoreRepli
     assert (found.status.total_steps, found.status.state) == (1, State.COMPLETE)
 
 
-async def test_b5_95_writes_of_an_earlier_owner_are_refused_and_affect_no_other_execution(
+async def test_writes_of_an_earlier_owner_are_refused_and_affect_no_other_execution(
     here: StoreReplica, there: StoreReplica
 ) -> None:
     await begun(here, "a", "r-a", MOVED)
@@ -367,7 +365,7 @@ async def test_old_histories_are_purged_and_responses_stay(here: StoreReplica, c
     assert await here.store.load("local", "live") is not None
 
 
-async def test_b2_49_an_idempotency_key_belongs_to_its_first_request(here: StoreReplica, there: StoreReplica) -> None:
+async def test_an_idempotency_key_belongs_to_its_first_request(here: StoreReplica, there: StoreReplica) -> None:
     claim = IdempotencyClaim("key", "digest")
     assert await here.journal.open(journaled("a", "r-a"), claim) is None
     earlier = await there.journal.open(journaled("b", "r-b"), claim)
@@ -397,7 +395,7 @@ async def test_a_refused_execution_leaves_its_key_and_its_session_free(here: Sto
     assert await here.journal.open(journaled("c", "r-c", session_id="s"), IdempotencyClaim("key", "digest")) is None
 
 
-async def test_b6_106_a_session_has_one_turn_at_a_time(here: StoreReplica, there: StoreReplica) -> None:
+async def test_a_session_has_one_turn_at_a_time(here: StoreReplica, there: StoreReplica) -> None:
     await here.journal.open(journaled("a", "r-a", session_id="s"))
     await refused(Code.REQUEST_SESSION_BUSY, there.journal.open(journaled("b", "r-b", session_id="s")))
     await there.journal.open(journaled("c", "r-c", tenant="other", session_id="s"))
@@ -409,7 +407,7 @@ async def test_b6_106_a_session_has_one_turn_at_a_time(here: StoreReplica, there
     assert await there.journal.open(journaled("b", "r-b", session_id="s")) is None
 
 
-async def test_b6_106_one_of_many_concurrent_turns_begins(here: StoreReplica, there: StoreReplica) -> None:
+async def test_one_of_many_concurrent_turns_begins(here: StoreReplica, there: StoreReplica) -> None:
     outcomes: list[object] = []
 
     async def open_(number: int) -> None:
@@ -495,7 +493,7 @@ async def test_a_deleted_session_leaves_nothing_and_its_running_execution_is_los
     assert await here.journal.open(journaled("c", "r-a", session_id="s"), IdempotencyClaim("key", "digest")) is None
 
 
-async def test_b4_89_a_foreign_record_is_refused(here: StoreReplica) -> None:
+async def test_a_foreign_record_is_refused(here: StoreReplica) -> None:
     await begun(here, "a", "r-a", MOVED)
     for forged in (b"\x80\x04\x95", b"[99,{}]", b'[1,{"execution_id":"b"}]'):
         await here.database.write(lambda forged=forged: execute(_FORGE, {"forged": forged}))

@@ -143,7 +143,7 @@ async def test_a_delta_is_published_in_order_and_not_stored(
     assert [each.event for each in record.events] == [STARTED, MOVED]
 
 
-async def test_b2_46_the_request_id_of_a_running_execution_is_refused(journal: Journal, level: Level) -> None:
+async def test_the_request_id_of_a_running_execution_is_refused(journal: Journal, level: Level) -> None:
     await journal.open(level("a", "same"))
     with pytest.raises(RequestFailure) as refused:
         await journal.open(level("b", "same"))
@@ -153,7 +153,7 @@ async def test_b2_46_the_request_id_of_a_running_execution_is_refused(journal: J
     journal.put("a", recorded_step("0"), unnumbered(MOVED))
 
 
-async def test_b2_46_the_request_id_of_a_recently_ended_execution_is_refused(journal: Journal, level: Level) -> None:
+async def test_the_request_id_of_a_recently_ended_execution_is_refused(journal: Journal, level: Level) -> None:
     await journal.open(level("a", "same"))
     journal.close("a")
     with pytest.raises(RequestFailure):

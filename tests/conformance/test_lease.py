@@ -75,7 +75,7 @@ BREAKS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("way", BREAKS)
-async def test_b4_89_a_damaged_execution_ends_once_and_so_does_its_turn(
+async def test_a_damaged_execution_ends_once_and_so_does_its_turn(
     here: StoreReplica, there: StoreReplica, clock: Clock, way: str
 ) -> None:
     await a_turn(here)
@@ -131,9 +131,7 @@ async def test_the_end_of_a_damaged_execution_follows_its_unreadable_events(here
     assert {each.correlation.trace_id for each in log} == {TRACE if way == "events" else "0" * 32}
 
 
-async def test_b5_95_the_previous_owner_of_a_damaged_execution_cannot_write(
-    here: StoreReplica, there: StoreReplica
-) -> None:
+async def test_the_previous_owner_of_a_damaged_execution_cannot_write(here: StoreReplica, there: StoreReplica) -> None:
     await begun(here, "a", "r-a", MOVED)
     await forge(here, "outcome", 0, b"{}")
     await there.store.claim("a", 1)

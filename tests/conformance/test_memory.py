@@ -45,7 +45,7 @@ async def test_a_document_is_found_by_its_words_and_by_similar_ones(memory: Stor
     assert (result.lexical, result.vector) == (LegState.ANSWERED, LegState.ANSWERED)
 
 
-async def test_b6_109_documents_are_of_one_user_unless_they_are_shared(memory: StoredMemory) -> None:
+async def test_documents_are_of_one_user_unless_they_are_shared(memory: StoredMemory) -> None:
     await memory.put(ADA, "ulm", ULM)
     await memory.put(ADA, "bonn", BONN, shared=True)
     await memory.put(BOB, "ulm", "The Danube is blue.")

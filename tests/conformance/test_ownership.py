@@ -41,7 +41,7 @@ async def refusal(here: StoreReplica, header: ExecutionHeader) -> Code:
 
 
 @pytest.mark.parametrize("scope", FOREIGN, ids=["tenant", "user"])
-async def test_b6_109_a_foreign_execution_does_not_exist(here: StoreReplica, scope: AccessScope) -> None:
+async def test_a_foreign_execution_does_not_exist(here: StoreReplica, scope: AccessScope) -> None:
     await suspended(here, "a")
     assert await here.store.find(scope, "r-a") is None
     assert (await here.store.executions(scope, ExecutionFilter(), limit=EVER)).items == []
@@ -49,7 +49,7 @@ async def test_b6_109_a_foreign_execution_does_not_exist(here: StoreReplica, sco
     assert len(await all_suspensions(here)) == 1
 
 
-async def test_b6_109_an_internal_id_of_another_tenant_finds_nothing(here: StoreReplica) -> None:
+async def test_an_internal_id_of_another_tenant_finds_nothing(here: StoreReplica) -> None:
     await suspended(here, "a")
     assert await here.store.load("other", "a") is None
     assert await here.store.events("other", "a", limit=EVER) is None
@@ -58,7 +58,7 @@ async def test_b6_109_an_internal_id_of_another_tenant_finds_nothing(here: Store
 
 
 @pytest.mark.parametrize("scope", FOREIGN, ids=["tenant", "user"])
-async def test_b6_109_a_foreign_session_does_not_exist(here: StoreReplica, scope: AccessScope) -> None:
+async def test_a_foreign_session_does_not_exist(here: StoreReplica, scope: AccessScope) -> None:
     await ended(here, journaled("a", "r-a", session_id="s"))
     assert await here.conversations.session(scope, "s") is None
     assert (await here.conversations.sessions(scope, limit=EVER)).items == []
@@ -90,7 +90,7 @@ async def test_the_whole_tenant_is_a_scope_too(here: StoreReplica) -> None:
 
 @pytest.mark.parametrize("busy", ["reject", "enqueue"])
 @pytest.mark.parametrize("holds_turn", [True, False], ids=["busy", "idle"])
-async def test_b6_109_no_turn_begins_in_the_session_of_another_user(
+async def test_no_turn_begins_in_the_session_of_another_user(
     here: StoreReplica, there: StoreReplica, busy: str, *, holds_turn: bool
 ) -> None:
     first = of_user("ada", "a", "r-a", session_id="s")
@@ -106,7 +106,7 @@ async def test_b6_109_no_turn_begins_in_the_session_of_another_user(
     assert session.busy is holds_turn
 
 
-async def test_b6_109_a_turn_does_not_wait_in_a_session_that_became_anothers(here: StoreReplica) -> None:
+async def test_a_turn_does_not_wait_in_a_session_that_became_anothers(here: StoreReplica) -> None:
     gone = of_user("ada", "a", "r-a", session_id="s")
     await ended(here, of_user("eve", "b", "r-b", session_id="s"))
     with pytest.raises(Failure) as caught:
@@ -120,7 +120,7 @@ async def test_a_request_id_is_unique_in_a_tenant(here: StoreReplica) -> None:
     await here.journal.open(replace(of_user("eve", "c", "r-a"), tenant="other"))
 
 
-async def test_b6_109_an_idempotency_key_belongs_to_a_user(here: StoreReplica, there: StoreReplica) -> None:
+async def test_an_idempotency_key_belongs_to_a_user(here: StoreReplica, there: StoreReplica) -> None:
     claim = IdempotencyClaim("key", "digest")
     for number, user in enumerate(("local", "ada", "eve")):
         assert await here.journal.open(of_user(user, f"e-{number}", f"r-{number}"), claim) is None
@@ -163,7 +163,7 @@ async def three_users_wait(here: StoreReplica) -> None:
         (OtherUsers.ALL, ["r-0/1", "r-0/2", "r-1/1", "r-1/2"]),
     ],
 )
-async def test_b6_109_suspensions_of_other_users_are_listed_only_as_far_as_one_may_see_them(
+async def test_suspensions_of_other_users_are_listed_only_as_far_as_one_may_see_them(
     here: StoreReplica, others: OtherUsers, shown: list[str]
 ) -> None:
     await three_users_wait(here)

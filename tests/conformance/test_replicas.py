@@ -32,7 +32,7 @@ async def test_replicas_with_heartbeats_are_alive(here: StoreReplica, clock: Clo
         await clock.sleep(PATIENCE / 2)
 
 
-async def test_b5_94_a_replica_without_heartbeats_is_dead_after_the_timeout(here: StoreReplica, clock: Clock) -> None:
+async def test_a_replica_without_heartbeats_is_dead_after_the_timeout(here: StoreReplica, clock: Clock) -> None:
     one, other = among(here, clock, "one"), among(here, clock, "other")
     await other.heartbeat()
     assert await one.heartbeat() == {"one", "other"}
@@ -43,7 +43,7 @@ async def test_b5_94_a_replica_without_heartbeats_is_dead_after_the_timeout(here
     assert await one.heartbeat() == {"one"}
 
 
-async def test_b4_84_after_an_outage_no_replica_counts_as_dead_at_once(here: StoreReplica, clock: Clock) -> None:
+async def test_after_an_outage_no_replica_counts_as_dead_at_once(here: StoreReplica, clock: Clock) -> None:
     one, other = among(here, clock, "one"), among(here, clock, "other")
     await other.heartbeat()
     await one.heartbeat()
@@ -54,9 +54,7 @@ async def test_b4_84_after_an_outage_no_replica_counts_as_dead_at_once(here: Sto
     assert await one.heartbeat() == {"one", "other"}
 
 
-async def test_b5_95_a_replica_that_wakes_up_is_alive_and_takes_no_other_for_dead(
-    here: StoreReplica, clock: Clock
-) -> None:
+async def test_a_replica_that_wakes_up_is_alive_and_takes_no_other_for_dead(here: StoreReplica, clock: Clock) -> None:
     one, other = among(here, clock, "one"), among(here, clock, "other")
     await other.heartbeat()
     await one.heartbeat()
@@ -105,7 +103,7 @@ async def test_a_suspended_execution_does_not_count_as_queued(here: StoreReplica
     assert await count_waiting(here.database) == 0
 
 
-async def test_b6_105_a_cancel_reaches_the_owner_from_any_replica(here: StoreReplica, there: StoreReplica) -> None:
+async def test_a_cancel_reaches_the_owner_from_any_replica(here: StoreReplica, there: StoreReplica) -> None:
     await begun(here, "a", "r-a")
     for _ in range(2):
         await there.store.request_cancel("local", "a")
@@ -126,7 +124,7 @@ async def test_a_cancel_of_an_unowned_execution_reaches_all_replicas(here: Store
     assert ids(await here.store.cancel_requested()) == ["a", "b"]
 
 
-async def test_b6_105_whichever_replica_claims_a_cancelled_execution_learns_that_it_is(
+async def test_whichever_replica_claims_a_cancelled_execution_learns_that_it_is(
     here: StoreReplica, there: StoreReplica
 ) -> None:
     """One whose owner died after the cancel was answered, and one whose canceller died after its claim."""
@@ -140,14 +138,14 @@ async def test_b6_105_whichever_replica_claims_a_cancelled_execution_learns_that
     assert ids(await there.store.cancel_requested()) == ["a", "b"]
 
 
-async def test_b6_105_a_suspension_of_a_cancelled_execution_takes_no_answer(here: StoreReplica) -> None:
+async def test_a_suspension_of_a_cancelled_execution_takes_no_answer(here: StoreReplica) -> None:
     await suspended(here, "a")
     await here.store.request_cancel("local", "a")
     await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("local", "a", "1", answered(), claim=True))
     assert [each.execution_id for each in await all_suspensions(here)] == ["a"]
 
 
-async def test_b6_109_an_execution_of_another_tenant_is_not_cancelled(here: StoreReplica) -> None:
+async def test_an_execution_of_another_tenant_is_not_cancelled(here: StoreReplica) -> None:
     await begun(here, "a", "r-a")
     await here.store.request_cancel("other", "a")
     assert ids(await here.store.cancel_requested()) == []

@@ -139,7 +139,7 @@ async def test_a_body_outlives_its_caller(opener: Opener, work: Work) -> None:
         assert work.ended == ["a"]
 
 
-async def test_b2_53_executions_beyond_the_limit_are_refused_until_one_has_ended(opener: Opener, work: Work) -> None:
+async def test_executions_beyond_the_limit_are_refused_until_one_has_ended(opener: Opener, work: Work) -> None:
     async with opener(work.bug) as runner:
         for number in range(MAX_IN_FLIGHT):
             runner.start(str(number), work.until_let_go(str(number)))
@@ -151,7 +151,7 @@ async def test_b2_53_executions_beyond_the_limit_are_refused_until_one_has_ended
         runner.start("more", nothing)
 
 
-async def test_i7_a_bug_in_one_execution_does_not_end_the_others(opener: Opener, work: Work) -> None:
+async def test_a_bug_in_one_execution_does_not_end_the_others(opener: Opener, work: Work) -> None:
     async def broken() -> None:
         raise ZeroDivisionError("a bug")
 
@@ -176,7 +176,7 @@ async def test_several_bugs_of_one_body_are_one_bug(opener: Opener, work: Work) 
     assert work.bugs == [("bad", "two bugs (2 sub-exceptions)")]
 
 
-async def test_b5_93_draining_refuses_new_work_at_once(opener: Opener, work: Work) -> None:
+async def test_draining_refuses_new_work_at_once(opener: Opener, work: Work) -> None:
     async with opener(work.bug) as runner, anyio.create_task_group() as owner:
         runner.start("a", work.until_let_go("a"))
         assert not runner.is_draining
@@ -189,7 +189,7 @@ async def test_b5_93_draining_refuses_new_work_at_once(opener: Opener, work: Wor
         work.gate.set()
 
 
-async def test_b5_93_draining_returns_as_soon_as_all_has_ended(opener: Opener, work: Work) -> None:
+async def test_draining_returns_as_soon_as_all_has_ended(opener: Opener, work: Work) -> None:
     async with opener(work.bug) as runner, anyio.create_task_group() as owner:
         for number in range(MAX_IN_FLIGHT):
             runner.start(str(number), work.until_let_go(str(number)))
@@ -201,7 +201,7 @@ async def test_b5_93_draining_returns_as_soon_as_all_has_ended(opener: Opener, w
         assert work.cancels == 0
 
 
-async def test_b5_93_draining_without_work_returns_at_once(opener: Opener, work: Work) -> None:
+async def test_draining_without_work_returns_at_once(opener: Opener, work: Work) -> None:
     async with opener(work.bug) as runner:
         began = anyio.current_time()
         await runner.drain(work.cancel)
@@ -210,7 +210,7 @@ async def test_b5_93_draining_without_work_returns_at_once(opener: Opener, work:
         assert work.cancels == 0
 
 
-async def test_b5_93_tasks_that_outlast_the_grace_period_are_cancelled(opener: Opener, work: Work) -> None:
+async def test_tasks_that_outlast_the_grace_period_are_cancelled(opener: Opener, work: Work) -> None:
     async with opener(work.bug) as runner:
         runner.start("a", work.until_let_go("a"))
         began = anyio.current_time()
@@ -220,7 +220,7 @@ async def test_b5_93_tasks_that_outlast_the_grace_period_are_cancelled(opener: O
         assert work.cancels == 1
 
 
-async def test_b5_93_a_task_that_ignores_its_cancel_does_not_delay_the_drain(opener: Opener, work: Work) -> None:
+async def test_a_task_that_ignores_its_cancel_does_not_delay_the_drain(opener: Opener, work: Work) -> None:
     async with opener(work.bug) as runner:
         runner.start("a", work.until_let_go("a"))
         began = anyio.current_time()
@@ -336,7 +336,7 @@ async def test_tickets_of_different_epochs_are_independent(opener: Opener, work:
     assert set(turns.came) == {stale, fresh}
 
 
-async def test_b6_110_the_limits_hold_in_all_and_for_each_tenant(opener: Opener, work: Work) -> None:
+async def test_the_limits_hold_in_all_and_for_each_tenant(opener: Opener, work: Work) -> None:
     turns = Turns()
     many, one = [ticket(str(number), "busy") for number in range(4)], ticket("other", "other")
     async with opener(work.bug) as runner, attended(runner, turns):
@@ -362,7 +362,7 @@ async def test_directly_started_executions_count_towards_the_limit(opener: Opene
         await until(lambda: turns.came == [waits])
 
 
-async def test_b2_53_executions_beyond_the_queue_limit_are_refused(opener: Opener, work: Work) -> None:
+async def test_executions_beyond_the_queue_limit_are_refused(opener: Opener, work: Work) -> None:
     async with opener(work.bug) as runner:
         for number in range(LIMITS.max_waiting):
             await runner.admit()
@@ -373,7 +373,7 @@ async def test_b2_53_executions_beyond_the_queue_limit_are_refused(opener: Opene
     assert _code(refused) == (Code.REQUEST_OVERLOADED, 503, 1.0)
 
 
-async def test_b5_93_a_draining_runner_admits_and_starts_nothing(opener: Opener, work: Work) -> None:
+async def test_a_draining_runner_admits_and_starts_nothing(opener: Opener, work: Work) -> None:
     turns = Turns()
     async with opener(work.bug) as runner, attended(runner, turns):
         await runner.drain(work.cancel)

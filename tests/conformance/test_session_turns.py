@@ -55,7 +55,7 @@ async def session_texts(on: StoreReplica) -> list[str]:
     return [message.text for message in await on.conversations.messages(LOCAL.own, "s", limit=EVER)]
 
 
-async def test_b6_106_an_execution_with_inherited_steps_takes_a_turn_like_others(
+async def test_an_execution_with_inherited_steps_takes_a_turn_like_others(
     here: StoreReplica, there: StoreReplica
 ) -> None:
     await here.journal.open(journaled("a", "r-a", session_id="s"), steps=[recorded_step("0")])
@@ -93,9 +93,7 @@ async def test_the_first_system_messages_are_always_part_of_the_history(here: St
         assert (past.message_count, list(past.system_messages), texts(past)) == (11, prompt, last)
 
 
-async def test_b6_106_b6_107_waiting_executions_get_the_turn_in_order_on_any_replica(
-    here: StoreReplica, there: StoreReplica
-) -> None:
+async def test_waiting_executions_get_the_turn_in_order_on_any_replica(here: StoreReplica, there: StoreReplica) -> None:
     order: list[str] = []
     waits: list[str] = []
     await begins(here, "a", waits=False)
@@ -139,7 +137,7 @@ async def test_the_number_of_waiting_executions_is_limited(here: StoreReplica, t
     await begins(here, "another", session_id="s-2")
 
 
-async def test_b6_104_no_execution_waits_behind_a_suspended_one(here: StoreReplica) -> None:
+async def test_no_execution_waits_behind_a_suspended_one(here: StoreReplica) -> None:
     await begins(here, "a")
     await begins(here, "b")
     here.journal.put("a", None, unnumbered(moved(State.SUSPENDED), SUSPENDED))
@@ -176,7 +174,7 @@ async def test_a_released_turn_goes_to_the_next_waiting_execution(here: StoreRep
     assert (await turn(here, "b")).message_count == 0
 
 
-async def test_b4_84_a_waiting_execution_is_inserted_once_despite_a_lost_commit_answer(here: StoreReplica) -> None:
+async def test_a_waiting_execution_is_inserted_once_despite_a_lost_commit_answer(here: StoreReplica) -> None:
     await begins(here, "00")
     for number in range(MAX_WAITING_PER_SESSION - 1):
         await begins(here, f"{number + 1:02}")
@@ -230,9 +228,7 @@ async def test_waiting_in_a_deleted_session_fails(here: StoreReplica, there: Sto
     assert await turn(there, "c") == SessionHistory(0, [], ())
 
 
-async def test_b5_94_a_turn_outlives_its_owner_until_the_next_owner_ends_it(
-    here: StoreReplica, there: StoreReplica
-) -> None:
+async def test_a_turn_outlives_its_owner_until_the_next_owner_ends_it(here: StoreReplica, there: StoreReplica) -> None:
     await begins(here, "a")
     here.journal.put("a", None, unnumbered(MOVED))
     await here.journal.durable("a")
@@ -253,7 +249,7 @@ async def test_clock_skew_leaves_no_execution_waiting(here: StoreReplica) -> Non
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_b6_106_b6_107_histories_never_interleave(here: StoreReplica, there: StoreReplica, seed: int) -> None:
+async def test_histories_never_interleave(here: StoreReplica, there: StoreReplica, seed: int) -> None:
     """Every turn, on any replica, adds its messages in one piece and has read all messages before them."""
     chance = Random(seed)
     read_before: dict[str, list[str]] = {}

@@ -169,7 +169,7 @@ async def refused(database: Path, clock: VirtualClock, execution_id: str) -> boo
 
 
 @pytest.mark.parametrize("path", JOURNALS, ids=label)
-async def test_b4_89_a_golden_journal_that_was_tampered_with_is_refused(
+async def test_a_golden_journal_that_was_tampered_with_is_refused(
     path: Path, tmp_path: Path, clock: VirtualClock
 ) -> None:
     rows = read_rows(path)
@@ -188,9 +188,7 @@ async def test_b4_89_a_golden_journal_that_was_tampered_with_is_refused(
 
 
 @pytest.mark.parametrize("path", JOURNALS, ids=label)
-async def test_b4_89_a_golden_journal_that_lacks_a_commit_is_refused(
-    path: Path, tmp_path: Path, clock: VirtualClock
-) -> None:
+async def test_a_golden_journal_that_lacks_a_commit_is_refused(path: Path, tmp_path: Path, clock: VirtualClock) -> None:
     rows = read_rows(path)
     for number in range(1, len(rows["commits"])):
         folder = tmp_path / str(number)

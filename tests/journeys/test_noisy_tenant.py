@@ -62,7 +62,7 @@ async def run(noise: int, **limits: Any) -> tuple[list[float], list[float | None
     return sorted(each for each in quiet if each is not None), noisy
 
 
-async def test_b6_110_a_tenant_at_a_hundred_times_the_load_does_not_slow_another_one_down() -> None:
+async def test_a_tenant_at_a_hundred_times_the_load_does_not_slow_another_one_down() -> None:
     alone, _ = await run(0)
     beside, noisy = await run(100, concurrency=CONNECTIONS - 2)
     assert len(alone) == len(beside) == SECONDS
@@ -71,7 +71,7 @@ async def test_b6_110_a_tenant_at_a_hundred_times_the_load_does_not_slow_another
     assert len(noisy) - noisy.count(None) >= (SECONDS - 1) * (CONNECTIONS - 2)
 
 
-async def test_b6_110_without_limits_it_does() -> None:
+async def test_without_limits_it_does() -> None:
     """Show that the limit is what protects the quiet tenant."""
     beside, noisy = await run(100)
     assert beside[-1] > 3 * ENGINE_S

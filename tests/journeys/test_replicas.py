@@ -59,9 +59,7 @@ def faults_of(log: list[dict[str, Any]]) -> list[str]:
     return faults + ([] if types["tool.end"] == types["tool.start"] == 1 else [f"tools {types}"])
 
 
-async def test_b5_94_a_killed_replica_loses_none_of_a_hundred_executions(
-    server: PostgresServer, tmp_path: Path
-) -> None:
+async def test_a_killed_replica_loses_none_of_a_hundred_executions(server: PostgresServer, tmp_path: Path) -> None:
     names = [f"kill-{number}" for number in range(EXECUTIONS)]
     async with run_replicas(server.url, tmp_path, 3) as fleet:
         answers = await ask_each(
@@ -76,7 +74,7 @@ async def test_b5_94_a_killed_replica_loses_none_of_a_hundred_executions(
     assert counted == {"COMPLETE"}
 
 
-async def test_b5_95_a_paused_replica_adds_nothing_to_an_execution_that_another_took_over(
+async def test_a_paused_replica_adds_nothing_to_an_execution_that_another_took_over(
     server: PostgresServer, tmp_path: Path
 ) -> None:
     async with run_replicas(server.url, tmp_path, 2) as fleet:
@@ -100,7 +98,7 @@ async def test_b5_95_a_paused_replica_adds_nothing_to_an_execution_that_another_
     assert seen[0] == seen[1]
 
 
-async def test_b4_84_executions_survive_a_restart_of_the_database(server: PostgresServer, tmp_path: Path) -> None:
+async def test_executions_survive_a_restart_of_the_database(server: PostgresServer, tmp_path: Path) -> None:
     names = [f"restart-{number}" for number in range(20)]
     async with run_replicas(server.url, tmp_path, 2) as fleet:
         await ask_each(fleet.proxy, [chat("[[slow:2]] Please calculate 17*3", name) for name in names], at_once=10)
@@ -112,7 +110,7 @@ async def test_b4_84_executions_survive_a_restart_of_the_database(server: Postgr
 
 
 @pytest.mark.parametrize("outage", ["refusing", "silent"])
-async def test_b4_86_turns_that_wait_for_their_session_survive_an_outage_of_the_database(
+async def test_turns_that_wait_for_their_session_survive_an_outage_of_the_database(
     server: PostgresServer, tmp_path: Path, outage: str
 ) -> None:
     """During the outage, requests and the readiness are answered within the statement timeout of five seconds."""
@@ -136,7 +134,7 @@ async def test_b4_86_turns_that_wait_for_their_session_survive_an_outage_of_the_
     assert {log[-1]["type"] for log in logs.values()} == {"execution.completed"}
 
 
-async def test_b6_103_concurrent_answers_and_cancels_on_two_replicas_take_effect_once(
+async def test_concurrent_answers_and_cancels_on_two_replicas_take_effect_once(
     server: PostgresServer, tmp_path: Path
 ) -> None:
     async with run_replicas(server.url, tmp_path, 2) as fleet:

@@ -189,7 +189,7 @@ def first_run(database: str, folder: Path, case: tuple[str, Durability, int]) ->
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-async def test_b5_94_a_kill_around_any_commit_or_effect_loses_and_repeats_nothing(
+async def test_a_kill_around_any_commit_or_effect_loses_and_repeats_nothing(
     replica: ReplicaRunner, clock: VirtualClock, tmp_path: Path, case: tuple[str, Durability, int]
 ) -> None:
     run = first_run(str(tmp_path / "portico.db"), tmp_path, case)

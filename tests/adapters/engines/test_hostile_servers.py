@@ -114,7 +114,7 @@ async def test_the_replys_content_type_decides_how_it_is_read(speaker: EmulatedP
 @pytest.mark.parametrize(
     ("end", "reason"), [((), AttemptFailureReason.MALFORMED), ((UpstreamAction.CLOSE,), AttemptFailureReason.BROKEN)]
 )
-async def test_b1_12_to_14_a_stream_cut_between_events_is_whole_from_its_terminal_marker_on_and_never_before(
+async def test_a_stream_cut_between_events_is_whole_from_its_terminal_marker_on_and_never_before(
     speaker: EmulatedProvider, end: Sequence[Step], reason: AttemptFailureReason
 ):
     expected, events = await undisturbed(speaker), speaker.events
@@ -128,13 +128,13 @@ async def test_b1_12_to_14_a_stream_cut_between_events_is_whole_from_its_termina
     }
 
 
-async def test_b1_13_a_connection_that_is_reset_within_a_stream_is_broken(speaker: EmulatedProvider):
+async def test_a_connection_that_is_reset_within_a_stream_is_broken(speaker: EmulatedProvider):
     events = speaker.events
     scripts = [speaker.stream(*events[:count], UpstreamAction.RESET) for count in range(len(events) // 2)]
     assert set(reasons(await attempt_outcomes(speaker, *scripts))) == {AttemptFailureReason.BROKEN}
 
 
-async def test_b1_14_a_stream_cut_within_its_events_is_never_another_answer(speaker: EmulatedProvider):
+async def test_a_stream_cut_within_its_events_is_never_another_answer(speaker: EmulatedProvider):
     expected, body = await undisturbed(speaker), b"".join(speaker.events)
     scripts = [speaker.stream(body[:end]) for end in range(1, len(body), 17)]
     found = await attempt_outcomes(speaker, *scripts)
@@ -144,14 +144,14 @@ async def test_b1_14_a_stream_cut_within_its_events_is_never_another_answer(spea
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
-async def test_b1_16_a_stream_reads_the_same_however_its_bytes_are_cut(speaker: EmulatedProvider, size: int):
+async def test_a_stream_reads_the_same_however_its_bytes_are_cut(speaker: EmulatedProvider, size: int):
     body = b"".join(speaker.events)
     pieces = [body[index : index + size] for index in range(0, len(body), size)]
     (outcome,) = await attempt_outcomes(speaker, speaker.stream(*pieces))
     assert outcome.result == await undisturbed(speaker)
 
 
-async def test_b1_15_line_ends_blank_lines_comments_and_controls_change_nothing(speaker: EmulatedProvider):
+async def test_line_ends_blank_lines_comments_and_controls_change_nothing(speaker: EmulatedProvider):
     plain = [event.replace(b"\r\n", b"\n") for event in speaker.events]
     noise = [b"\n", b"\n\n"]
     if speaker.content_type == "text/event-stream":
@@ -163,7 +163,7 @@ async def test_b1_15_line_ends_blank_lines_comments_and_controls_change_nothing(
     assert [outcome.result for outcome in await attempt_outcomes(speaker, *scripts)] == [expected] * len(scripts)
 
 
-async def test_b1_16_to_18_data_that_is_no_strict_json_is_malformed_wherever_it_stands(speaker: EmulatedProvider):
+async def test_data_that_is_no_strict_json_is_malformed_wherever_it_stands(speaker: EmulatedProvider):
     scripts = [
         speaker.stream(*speaker.events[:number], broken, *speaker.events[number + 1 :])
         for number, event in enumerate(speaker.events)
@@ -213,7 +213,7 @@ def put_together(dialect: Dialect, deltas: Iterable[Delta | bytes], *, whole: bo
         return fault
 
 
-def test_b1_18_a_value_of_the_wrong_kind_anywhere_in_a_stream_is_a_reply_or_malformed(speaker: EmulatedProvider):
+def test_a_value_of_the_wrong_kind_anywhere_in_a_stream_is_a_reply_or_malformed(speaker: EmulatedProvider):
     dialect = speaker.row.dialect
     texts = [text for event in speaker.events if (text := data_of(event))]
     deltas = [dialect.decode_chunk(text) for text in texts]
@@ -222,12 +222,12 @@ def test_b1_18_a_value_of_the_wrong_kind_anywhere_in_a_stream_is_a_reply_or_malf
             assert_sound(put_together(dialect, [*deltas[:number], changed, *deltas[number + 1 :]]), ODD)
 
 
-def test_b1_18_a_value_of_the_wrong_kind_anywhere_in_a_body_is_a_reply_or_malformed(speaker: EmulatedProvider):
+def test_a_value_of_the_wrong_kind_anywhere_in_a_body_is_a_reply_or_malformed(speaker: EmulatedProvider):
     for changed in misshapen(speaker.body):
         assert_sound(put_together(speaker.row.dialect, [changed], whole=True), ODD)
 
 
-async def test_b1_18_one_event_of_the_wrong_kind_over_a_socket_is_a_reply_or_malformed(speaker: EmulatedProvider):
+async def test_one_event_of_the_wrong_kind_over_a_socket_is_a_reply_or_malformed(speaker: EmulatedProvider):
     scripts = [
         speaker.stream(*speaker.events[:number], with_data(event, wrong), *speaker.events[number + 1 :])
         for number, event in enumerate(speaker.events)
@@ -238,7 +238,7 @@ async def test_b1_18_one_event_of_the_wrong_kind_over_a_socket_is_a_reply_or_mal
         assert_sound(outcome.result)
 
 
-async def test_b1_13_and_18_a_body_that_is_cut_or_none_is_malformed(speaker: EmulatedProvider):
+async def test_a_body_that_is_cut_or_none_is_malformed(speaker: EmulatedProvider):
     bodies = [speaker.body[:end] for end in range(0, len(speaker.body) - 1, 13)]
     bodies += [b"", b"null", b"[]", b"{}", b"3", b'"x"', LEAKY, b"[" * 5000, b"\xff", b"\x00"]
     for stream in (True, False):
@@ -280,23 +280,21 @@ async def test_an_error_within_a_json_body_is_that_error(speaker: EmulatedProvid
 
 
 @pytest.mark.parametrize("status", [302, 400, 401, 402, 403, 404, 408, 413, 422, 429, 499, 500, 502, 503, 504, 529])
-async def test_b1_5_to_8_and_b8_a_failing_status_never_repeats_what_came_with_it(
-    speaker: EmulatedProvider, status: int
-):
+async def test_a_failing_status_never_repeats_what_came_with_it(speaker: EmulatedProvider, status: int):
     bodies = [LEAKY, b"", b"[" * 5000, b"\xff", *map(orjson.dumps, OVERLOADED)]
     found = await attempt_outcomes(speaker, *(reply(body, status=status) for body in bodies))
     assert None not in reasons(found)
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd", "GZIP, identity", "x-unknown"])
-async def test_b1_28_a_compressed_answer_is_refused_unread(speaker: EmulatedProvider, coding: str):
+async def test_a_compressed_answer_is_refused_unread(speaker: EmulatedProvider, coding: str):
     bomb = BOMB if "gzip" in coding.lower() else zlib.compress(speaker.body)
     coded = {"Content-Encoding": coding}
     scripts = [reply(bomb, headers=coded), reply(bomb, headers=coded, content_type=speaker.content_type)]
     assert reasons(await attempt_outcomes(speaker, *scripts)) == [AttemptFailureReason.MALFORMED] * 2
 
 
-async def test_b1_28_a_line_without_an_end_is_malformed_and_left(speaker: EmulatedProvider):
+async def test_a_line_without_an_end_is_malformed_and_left(speaker: EmulatedProvider):
     first, much = speaker.events[0], [b"x" * 10_000] * 30
     endless = [
         speaker.stream(first, b"data: ", *much, UpstreamAction.HANG, end=False),
@@ -309,14 +307,14 @@ async def test_b1_28_a_line_without_an_end_is_malformed_and_left(speaker: Emulat
 
 
 @pytest.mark.parametrize(("surplus", "reason"), [(0, None), (1, AttemptFailureReason.MALFORMED)])
-async def test_b1_28_an_answer_of_exactly_the_limit_is_read_and_one_byte_more_is_not(
+async def test_an_answer_of_exactly_the_limit_is_read_and_one_byte_more_is_not(
     speaker: EmulatedProvider, surplus: int, reason: AttemptFailureReason | None
 ):
     caps = ReplyLimits(response_bytes=len(speaker.body) - surplus)
     assert reasons(await attempt_outcomes(speaker, reply(speaker.body), stream=False, caps=caps)) == [reason]
 
 
-async def test_b1_28_an_answer_without_an_end_is_malformed_and_left(speaker: EmulatedProvider):
+async def test_an_answer_without_an_end_is_malformed_and_left(speaker: EmulatedProvider):
     event, noise = speaker.events[2], speaker.event(b'{"x":"%s"}' % (b"y" * 900))
     endless = [
         speaker.stream(*pieces, UpstreamAction.HANG, end=False)
@@ -331,7 +329,7 @@ async def test_b1_28_an_answer_without_an_end_is_malformed_and_left(speaker: Emu
     ]
 
 
-async def test_b1_29_a_slow_drip_is_read_as_long_as_an_attempt_may_last(speaker: EmulatedProvider):
+async def test_a_slow_drip_is_read_as_long_as_an_attempt_may_last(speaker: EmulatedProvider):
     rest = b"".join(speaker.events[-3:])
     dripped = [step for byte in rest[:20] for step in (UpstreamPause(10), bytes([byte]))]
     started = anyio.current_time()
@@ -347,7 +345,7 @@ async def test_a_late_answer_is_an_answer_all_the_same(speaker: EmulatedProvider
     assert outcome.result == await undisturbed(speaker)
 
 
-async def test_b1_11_silence_is_timed_out_before_and_within_an_answer(speaker: EmulatedProvider):
+async def test_silence_is_timed_out_before_and_within_an_answer(speaker: EmulatedProvider):
     silent: list[Script] = [
         [UpstreamAction.HANG],
         [b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", UpstreamAction.HANG],
@@ -372,7 +370,7 @@ async def test_a_framing_that_breaks_is_malformed_or_broken(speaker: EmulatedPro
     }
 
 
-async def test_b8_the_key_stands_in_no_url_and_in_no_body(speaker: EmulatedProvider):
+async def test_the_key_stands_in_no_url_and_in_no_body(speaker: EmulatedProvider):
     async with ScriptedUpstream(reply({})) as upstream, engine_at(upstream.url, speaker.row.dialect) as asker:
         await asker.ping()
         for stream in (True, False):

@@ -130,7 +130,7 @@ async def test_every_fault_can_be_scripted(reason: AttemptFailureReason) -> None
 
 
 @pytest.mark.parametrize(("stream", "pieces"), [(True, ["piece 1 ", "piece 2 "]), (False, [])])
-async def test_b1_13_a_stream_can_break_after_its_first_pieces(stream: bool, pieces: list[str]) -> None:
+async def test_a_stream_can_break_after_its_first_pieces(stream: bool, pieces: list[str]) -> None:
     published = RecordedProgress()
     engine = _engine({"fault": "broken", "after_chunks": 2, "usage": USAGE})
     with pytest.raises(EngineError):

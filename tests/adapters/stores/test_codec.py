@@ -248,7 +248,7 @@ def _is_free_form(data: bytes, place: int) -> bool:
 
 
 @pytest.mark.parametrize("kind", READERS)
-def test_b4_89_foreign_bytes_are_refused_and_not_quoted(kind: str) -> None:
+def test_foreign_bytes_are_refused_and_not_quoted(kind: str) -> None:
     data, read = READERS[kind]
     for hostile in (
         b"",

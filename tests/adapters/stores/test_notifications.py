@@ -91,7 +91,7 @@ async def test_a_lone_replica_announces_cancels_only(postgres_url: str) -> None:
     assert received.grown == []
 
 
-async def test_b4_84_a_disconnected_replica_listens_again_and_checks_for_missed_cancels(postgres_url: str) -> None:
+async def test_a_disconnected_replica_listens_again_and_checks_for_missed_cancels(postgres_url: str) -> None:
     async with connected(postgres_url) as (sender, received):
         connection = await asyncpg.connect(postgres_url)
         await connection.execute(
@@ -106,7 +106,7 @@ async def test_b4_84_a_disconnected_replica_listens_again_and_checks_for_missed_
 
 
 @pytest.mark.parametrize("fault", [asyncpg.InternalClientError("no place"), asyncpg.QueryCanceledError("too slow")])
-async def test_b4_84_an_error_of_a_notification_only_costs_its_connection(postgres_url: str, fault: Exception) -> None:
+async def test_an_error_of_a_notification_only_costs_its_connection(postgres_url: str, fault: Exception) -> None:
     first, received = Failing(fault), Received()
 
     async def connect() -> object:

@@ -57,7 +57,7 @@ async def unavailable(work: object) -> None:
     assert caught.value.status == 503
 
 
-async def test_b4_84_a_broken_connection_is_replaced_and_the_transaction_retried(
+async def test_a_broken_connection_is_replaced_and_the_transaction_retried(
     database: RealTimeDatabase, proxy: PostgresProxy
 ) -> None:
     await database.write(lambda: inserting("a"))
@@ -66,7 +66,7 @@ async def test_b4_84_a_broken_connection_is_replaced_and_the_transaction_retried
     assert [await found(database, key) for key in "ab"] == [1, 1]
 
 
-async def test_b4_84_a_transaction_interrupted_midway_is_applied_once(
+async def test_a_transaction_interrupted_midway_is_applied_once(
     database: RealTimeDatabase, proxy: PostgresProxy
 ) -> None:
     tries = 0
@@ -84,7 +84,7 @@ async def test_b4_84_a_transaction_interrupted_midway_is_applied_once(
     assert [await found(database, key) for key in "ab"] == [1, 1]
 
 
-async def test_b4_84_a_connection_with_an_internal_client_error_is_replaced(database: RealTimeDatabase) -> None:
+async def test_a_connection_with_an_internal_client_error_is_replaced(database: RealTimeDatabase) -> None:
     tries = 0
 
     def lost_once() -> Transaction[None]:
@@ -99,7 +99,7 @@ async def test_b4_84_a_connection_with_an_internal_client_error_is_replaced(data
     assert await found(database, "a") == 1
 
 
-async def test_b4_84_an_unreachable_server_fails_and_is_found_again_later(
+async def test_an_unreachable_server_fails_and_is_found_again_later(
     database: RealTimeDatabase, proxy: PostgresProxy
 ) -> None:
     proxy.refusing = True
@@ -137,7 +137,7 @@ async def test_a_lost_commit_answer_is_recognised_by_the_ordered_writer(
         assert here.losses.lost == {}
 
 
-async def test_b4_84_a_server_that_is_away_for_less_than_its_time_is_waited_for(
+async def test_a_server_that_is_away_for_less_than_its_time_is_waited_for(
     database: RealTimeDatabase, proxy: PostgresProxy
 ) -> None:
     proxy.refusing = True
@@ -154,7 +154,7 @@ async def test_b4_84_a_server_that_is_away_for_less_than_its_time_is_waited_for(
     assert [await found(database, key) for key in "ab"] == [1, 1]
 
 
-async def test_b4_86_a_silent_server_is_given_up_within_the_statement_timeout(
+async def test_a_silent_server_is_given_up_within_the_statement_timeout(
     database: RealTimeDatabase, proxy: PostgresProxy, clock: VirtualClock
 ) -> None:
     accesses: list[Callable[[], Awaitable[object]]] = [
@@ -179,7 +179,7 @@ async def test_b4_86_a_silent_server_is_given_up_within_the_statement_timeout(
     assert await found(database, "a") == 0
 
 
-async def test_b4_86_idle_connections_to_a_silent_server_are_not_used_again(
+async def test_idle_connections_to_a_silent_server_are_not_used_again(
     database: RealTimeDatabase, proxy: PostgresProxy
 ) -> None:
     async with anyio.create_task_group() as group:
@@ -225,7 +225,7 @@ async def test_maintenance_and_migrations_take_longer_than_a_statement_may(
             assert await found(opened, "a") == 0
 
 
-async def test_b4_87_a_connection_with_a_cancelled_query_is_not_reused(
+async def test_a_connection_with_a_cancelled_query_is_not_reused(
     database: RealTimeDatabase, proxy: PostgresProxy
 ) -> None:
     assert await found(database, "a") == 0
@@ -236,7 +236,7 @@ async def test_b4_87_a_connection_with_a_cancelled_query_is_not_reused(
     assert proxy.connections > before
 
 
-async def test_b4_88_a_request_without_a_free_connection_fails_fast(
+async def test_a_request_without_a_free_connection_fails_fast(
     database: RealTimeDatabase, proxy: PostgresProxy, clock: VirtualClock
 ) -> None:
     outcomes: list[Code | None] = []
@@ -256,7 +256,7 @@ async def test_b4_88_a_request_without_a_free_connection_fails_fast(
     assert outcomes.count(None) == 8
 
 
-async def test_b4_85_one_of_two_deadlocked_transactions_is_retried(postgres_url: str) -> None:
+async def test_one_of_two_deadlocked_transactions_is_retried(postgres_url: str) -> None:
     tries: list[str] = []
 
     def crossing(first: str, second: str) -> Transaction[None]:

@@ -80,7 +80,7 @@ def test_the_head_revision_is_the_newest_migration() -> None:
 
 
 @pytest.mark.parametrize("backend", get_args(Backend))
-def test_b4_91_a_current_or_newer_schema_is_not_changed(backend: Backend) -> None:
+def test_a_current_or_newer_schema_is_not_changed(backend: Backend) -> None:
     assert upgrade_sql(backend, HEAD_REVISION) == migration_sql(backend, HEAD_REVISION) == ""
     assert upgrade_sql(backend, "9999") == ""
 

@@ -54,7 +54,7 @@ async def database(path: Path) -> AsyncIterator[SqliteDatabase]:
         yield opened
 
 
-async def test_b4_82_a_second_owner_is_refused_and_the_first_continues(
+async def test_a_second_owner_is_refused_and_the_first_continues(
     database: SqliteDatabase, path: Path, clock: VirtualClock
 ) -> None:
     with pytest.raises(ConfigurationFailure, match="another process owns") as refused:
@@ -65,7 +65,7 @@ async def test_b4_82_a_second_owner_is_refused_and_the_first_continues(
         await here.journal.open(replace(header("a"), durability="journaled"))
 
 
-async def test_b4_82_the_file_of_a_dead_owner_can_be_opened(path: Path) -> None:
+async def test_the_file_of_a_dead_owner_can_be_opened(path: Path) -> None:
     with owned_elsewhere(path), pytest.raises(ConfigurationFailure):
         async with open_sqlite(path):
             pass
@@ -99,9 +99,7 @@ async def test_the_file_has_a_write_ahead_log_and_full_synchronisation(database:
     assert await on_writer(database, "PRAGMA synchronous") == 2
 
 
-async def test_b4_83_a_full_disk_refuses_writes_until_there_is_room(
-    database: SqliteDatabase, clock: VirtualClock
-) -> None:
+async def test_a_full_disk_refuses_writes_until_there_is_room(database: SqliteDatabase, clock: VirtualClock) -> None:
     """Try every page as the one at which the disk is full."""
     full: list[tuple[Code, int]] = []
     pages = await on_writer(database, "PRAGMA page_count")
@@ -143,7 +141,7 @@ def damage_file(path: Path) -> None:
         file.write(b"damage" * (size // 6))
 
 
-async def test_b4_83_a_limited_file_size_is_a_full_disk_until_it_is_lifted(
+async def test_a_limited_file_size_is_a_full_disk_until_it_is_lifted(
     database: SqliteDatabase, path: Path, clock: VirtualClock
 ) -> None:
     async with open_replica(database, clock) as here:
@@ -181,9 +179,7 @@ async def test_a_damaged_file_is_never_healthy_again(database: SqliteDatabase, p
         assert database.health.failure is still_damaged.value
 
 
-async def test_b4_81_a_write_waits_for_a_foreign_writer(
-    database: SqliteDatabase, path: Path, clock: VirtualClock
-) -> None:
+async def test_a_write_waits_for_a_foreign_writer(database: SqliteDatabase, path: Path, clock: VirtualClock) -> None:
     beside = sqlite3.connect(path, isolation_level=None)
     beside.execute("BEGIN IMMEDIATE")
     async with open_replica(database, clock) as here, anyio.create_task_group() as group:

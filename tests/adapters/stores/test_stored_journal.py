@@ -127,7 +127,7 @@ async def test_commits_that_arrive_during_a_commit_form_one_group(here: StoreRep
     assert gate.groups == before + 1
 
 
-async def test_b4_83_a_failed_group_loses_all_queued_commits_of_its_executions(here: StoreReplica, gate: Gate) -> None:
+async def test_a_failed_group_loses_all_queued_commits_of_its_executions(here: StoreReplica, gate: Gate) -> None:
     for name in "ab":
         await here.journal.open(journaled(name))
     gate.shut()
@@ -150,7 +150,7 @@ async def test_b4_83_a_failed_group_loses_all_queued_commits_of_its_executions(h
     assert record.steps == {}
 
 
-async def test_b4_86_no_execution_waits_for_a_silent_database_for_the_time_of_two_groups(
+async def test_no_execution_waits_for_a_silent_database_for_the_time_of_two_groups(
     here: StoreReplica, gate: Gate, clock: VirtualClock
 ) -> None:
     for name in "abc":
@@ -171,7 +171,7 @@ async def test_b4_86_no_execution_waits_for_a_silent_database_for_the_time_of_tw
     assert gate.refused == 1
 
 
-async def test_b4_92_an_execution_that_overflows_the_queue_is_lost(gate: Gate, clock: VirtualClock) -> None:
+async def test_an_execution_that_overflows_the_queue_is_lost(gate: Gate, clock: VirtualClock) -> None:
     async with open_replica(gate, clock, limits=WriterLimits(queue_bytes=20_000)) as here:
         await here.journal.open(journaled("a"))
         gate.shut()
@@ -202,7 +202,7 @@ async def test_an_execution_that_ended_in_memory_is_written_whole(
     assert (record.steps, record.commit_count) == ({"0": recorded_step("0")}, 0)
 
 
-async def test_b4_92_ended_executions_without_room_are_dropped_and_counted(gate: Gate, clock: VirtualClock) -> None:
+async def test_ended_executions_without_room_are_dropped_and_counted(gate: Gate, clock: VirtualClock) -> None:
     async with open_replica(gate, clock, limits=WriterLimits(ended_bytes=50_000)) as here:
         gate.shut()
         for number in range(100):
@@ -285,9 +285,7 @@ async def test_queued_commits_are_written_before_the_journal_closes(gate: Gate, 
     assert await here.store.find(LOCAL.own, "r-b") is not None
 
 
-async def test_b4_83_a_bug_in_a_group_loses_its_executions_and_the_writer_goes_on(
-    here: StoreReplica, gate: Gate
-) -> None:
+async def test_a_bug_in_a_group_loses_its_executions_and_the_writer_goes_on(here: StoreReplica, gate: Gate) -> None:
     for name in "ab":
         await here.journal.open(journaled(name))
     bug = gate.failure = ZeroDivisionError("of ours")

@@ -34,7 +34,7 @@ async def test_a_loop_that_keeps_up_has_no_lag() -> None:
     assert watch.warned == []
 
 
-async def test_b5_96_a_blocked_loop_is_measured_and_warned_of() -> None:
+async def test_a_blocked_loop_is_measured_and_warned_of() -> None:
     watch = Watch()
     asyncio.get_running_loop().call_later(1.25, _block, 5.0)
     with anyio.move_on_after(10):

@@ -308,7 +308,7 @@ def test_executions_in_flight_are_read_when_metrics_are_rendered(metrics: Metric
     assert _value(metrics, "portico_executions_in_flight") == 7
 
 
-def test_i10_state_of_running_executions_is_bounded_and_dropped_at_their_end(metrics: MetricsSink) -> None:
+def test_state_of_running_executions_is_bounded_and_dropped_at_their_end(metrics: MetricsSink) -> None:
     for number in range(30_000):
         metrics.publish(str(number), stored_events(STARTED))
     for number in range(30_000):

@@ -45,7 +45,7 @@ async def test_work_beyond_the_capacity_waits_for_a_thread() -> None:
     assert sorted(began) == ["first", "second"]
 
 
-async def test_b3_76_a_function_that_never_returns_is_abandoned_and_counted(
+async def test_a_function_that_never_returns_is_abandoned_and_counted(
     clock: VirtualClock, entropy: SeededEntropy
 ) -> None:
     release = Event()

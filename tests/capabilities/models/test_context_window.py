@@ -40,7 +40,7 @@ def test_a_reserve_larger_than_the_window_leaves_a_capacity_of_zero(clock: Virtu
 
 
 @pytest.mark.parametrize(("beyond", "fits"), [(0, True), (1, False)])
-async def test_b1_27_exactly_the_limit_is_accepted_and_one_token_more_is_not(
+async def test_exactly_the_limit_is_accepted_and_one_token_more_is_not(
     clock: VirtualClock, beyond: int, fits: bool
 ) -> None:
     request = chat_request("word " * 100)

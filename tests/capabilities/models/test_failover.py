@@ -88,7 +88,7 @@ async def test_a_retryable_reason_waits_as_granted_and_tries_the_same_provider_a
     assert walked.path[2:] == ["RETRYABLE_ERROR>RETRYING", "RETRYABLE_ERROR>ATTEMPTING", "PROVIDER_SUCCESS>SUCCEEDED"]
 
 
-async def test_b1_11_a_timed_out_attempt_is_retried_without_waiting(clock: VirtualClock) -> None:
+async def test_a_timed_out_attempt_is_retried_without_waiting(clock: VirtualClock) -> None:
     walked = Walked(failed(AttemptFailureReason.TIMED_OUT, wait=0.0), AttemptSucceeded(REPLY, 1.0))
     walked.run()
     assert walked.waits == []
@@ -98,7 +98,7 @@ async def test_b1_11_a_timed_out_attempt_is_retried_without_waiting(clock: Virtu
 @pytest.mark.parametrize(
     "reason", [reason for reason in AttemptFailureReason if RULES[reason].action is FailureAction.NEXT_PROVIDER]
 )
-async def test_b1_9_if_a_retry_is_pointless_the_next_provider_is_tried_at_once(
+async def test_if_a_retry_is_pointless_the_next_provider_is_tried_at_once(
     reason: AttemptFailureReason,
 ) -> None:
     walked = Walked(failed(reason), AttemptSucceeded(REPLY, 1.0))
@@ -110,7 +110,7 @@ async def test_b1_9_if_a_retry_is_pointless_the_next_provider_is_tried_at_once(
 @pytest.mark.parametrize(
     "reason", [reason for reason in AttemptFailureReason if RULES[reason].action is FailureAction.FATAL]
 )
-async def test_b1_8_a_request_at_fault_is_neither_retried_nor_failed_over(reason: AttemptFailureReason) -> None:
+async def test_a_request_at_fault_is_neither_retried_nor_failed_over(reason: AttemptFailureReason) -> None:
     walked = Walked(failed(reason))
     with pytest.raises(Failure) as caught:
         walked.run()
@@ -133,7 +133,7 @@ async def test_the_second_provider_gets_its_own_retries() -> None:
 
 @pytest.mark.parametrize("candidates", [0, 1, 2, 3])
 @pytest.mark.parametrize("retries", [0, 1, 2, 3])
-async def test_b1_32_all_providers_down_ends_within_the_proven_bound(candidates: int, retries: int) -> None:
+async def test_all_providers_down_ends_within_the_proven_bound(candidates: int, retries: int) -> None:
     names = [Candidate(f"p{index}", "m") for index in range(candidates)]
     walked = Walked(*[failed(AttemptFailureReason.OVERLOADED, wait=1.0)] * 20)
     with pytest.raises(InferenceFailure) as caught:
@@ -164,7 +164,7 @@ async def test_at_exhausted_the_code_is_the_one_all_last_failures_share(
     assert (caught.value.code, caught.value.status) == (code, status)
 
 
-async def test_b1_1_retry_after_of_the_failure_is_the_least_of_all_providers() -> None:
+async def test_retry_after_of_the_failure_is_the_least_of_all_providers() -> None:
     walked = Walked(
         failed(AttemptFailureReason.RATE_LIMITED, retry_after=7.0),
         failed(AttemptFailureReason.RATE_LIMITED, retry_after=3.0),
@@ -252,7 +252,7 @@ async def test_a_failed_probe_opens_the_breaker_again_and_a_cancelled_one_allows
     assert here.breakers["a"].state is BreakerState.OPEN
 
 
-async def test_b1_31_failures_that_are_not_more_than_half_do_not_open_the_breaker(clock: VirtualClock) -> None:
+async def test_failures_that_are_not_more_than_half_do_not_open_the_breaker(clock: VirtualClock) -> None:
     here = health(clock)
     for _ in range(20):
         attempt(here, REPLY)
@@ -277,7 +277,7 @@ async def test_a_refused_request_says_nothing_of_the_provider(
     assert here.breakers["a"].state is BreakerState.CLOSED
 
 
-async def test_b1_4_a_quota_error_opens_the_breaker_at_once(clock: VirtualClock) -> None:
+async def test_a_quota_error_opens_the_breaker_at_once(clock: VirtualClock) -> None:
     here = health(clock)
     attempt(here, fault(AttemptFailureReason.QUOTA))
     assert here.breakers["a"].state is BreakerState.OPEN
@@ -296,7 +296,7 @@ def granted(
     return here.retry_delay("a", EngineError(reason, "failed", retry_after), **values)
 
 
-async def test_b1_1_retry_after_is_never_shortened_and_above_cap_or_deadline_the_provider_is_left(
+async def test_retry_after_is_never_shortened_and_above_cap_or_deadline_the_provider_is_left(
     clock: VirtualClock,
 ) -> None:
     here = health(clock)
@@ -307,7 +307,7 @@ async def test_b1_1_retry_after_is_never_shortened_and_above_cap_or_deadline_the
     assert granted(here, AttemptFailureReason.RATE_LIMITED, 0.0, jitter=0.0) == 0.0
 
 
-async def test_b1_3_without_retry_after_the_wait_is_exponential_with_full_jitter(clock: VirtualClock) -> None:
+async def test_without_retry_after_the_wait_is_exponential_with_full_jitter(clock: VirtualClock) -> None:
     here = health(clock, max_retries=9)
     assert [
         granted(here, AttemptFailureReason.SERVER_ERROR, None, spent=spent, jitter=0.999) for spent in range(6)

@@ -114,7 +114,7 @@ def test_without_parameters_the_schema_is_an_empty_object() -> None:
     assert ping.definition().parameters == {"type": "object", "properties": {}, "additionalProperties": False}
 
 
-async def test_b3_76_a_blocking_function_runs_on_a_thread(context: ToolContext) -> None:
+async def test_a_blocking_function_runs_on_a_thread(context: ToolContext) -> None:
     @tool(side_effects=SideEffects.WRITE, idempotent=False)
     def write(text: str) -> str:
         """Write."""

@@ -91,7 +91,7 @@ async def test_a_tool_gets_its_call_its_time_limit_and_its_ports(
     assert seen == [ToolContext("call_1", 3, clock, entropy, KEY), ToolContext("call_1", 5, clock, entropy, KEY)]
 
 
-async def test_b1_23_a_tool_that_is_not_installed_is_unavailable_and_the_catalogue_is_not_listed(
+async def test_a_tool_that_is_not_installed_is_unavailable_and_the_catalogue_is_not_listed(
     executes: Executes,
 ) -> None:
     known = FakeTool("secret_tool")
@@ -112,7 +112,7 @@ async def test_b1_23_a_tool_that_is_not_installed_is_unavailable_and_the_catalog
         ({"count": 1, "sides": 6}, "sides: is not expected"),
     ],
 )
-async def test_b1_25_arguments_that_do_not_fit_are_named_and_nothing_runs(
+async def test_arguments_that_do_not_fit_are_named_and_nothing_runs(
     executes: Executes, arguments: dict[str, Any], expected: str
 ) -> None:
     dice = FakeTool(parameters=DICE)
@@ -122,7 +122,7 @@ async def test_b1_25_arguments_that_do_not_fit_are_named_and_nothing_runs(
     assert dice.run_count == 0
 
 
-async def test_b1_25_all_errors_are_reported_together_without_the_values(executes: Executes) -> None:
+async def test_all_errors_are_reported_together_without_the_values(executes: Executes) -> None:
     ended = await _once(executes(FakeTool(parameters=DICE)), tool_call(count="hunter2", faces="hunter3"))
     assert "count: " in ended.content
     assert "faces: " in ended.content
@@ -137,9 +137,7 @@ def _deep() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("arguments", [{"count": "\ud800"}, _deep(), {"count": float("nan")}])
-async def test_b1_25_arguments_that_no_validator_can_read_are_refused(
-    executes: Executes, arguments: dict[str, Any]
-) -> None:
+async def test_arguments_that_no_validator_can_read_are_refused(executes: Executes, arguments: dict[str, Any]) -> None:
     dice = FakeTool(parameters=DICE)
     call = ToolCall.model_construct(id="call_1", name="act", arguments=arguments)
     ended = await _once(executes(dice), call)
@@ -152,7 +150,7 @@ def _no_monday(day: str) -> str:
     return day
 
 
-async def test_b1_25_arguments_that_the_function_itself_refuses_are_not_tried_again(executes: Executes) -> None:
+async def test_arguments_that_the_function_itself_refuses_are_not_tried_again(executes: Executes) -> None:
     @tool(side_effects=SideEffects.NONE, idempotent=True)
     def plan(day: Annotated[str, AfterValidator(_no_monday)]) -> str:
         """Plan a day."""
@@ -184,20 +182,20 @@ def test_parameters_that_are_not_a_self_contained_schema_are_refused_at_startup(
         executes(FakeTool(parameters=parameters))
 
 
-async def test_b3_63_a_tool_that_hangs_is_stopped_at_its_own_timeout(executes: Executes) -> None:
+async def test_a_tool_that_hangs_is_stopped_at_its_own_timeout(executes: Executes) -> None:
     ended = await _once(executes(FakeTool(body=_sleeps(3600), timeout=5, idempotent=False)))
     assert (ended.is_error, ended.code, ended.retry) == (True, Code.TOOL_TIMEOUT, False)
     assert ended.content == "The tool did not finish within 5 s."
     assert ended.duration_ms == pytest.approx(5000)
 
 
-async def test_b3_63_a_tool_that_hangs_is_stopped_at_the_deadline(executes: Executes) -> None:
+async def test_a_tool_that_hangs_is_stopped_at_the_deadline(executes: Executes) -> None:
     ended = await _once(executes(FakeTool(body=_sleeps(3600), timeout=600)), seconds_left=2)
     assert (ended.code, ended.retry) == (Code.TOOL_TIMEOUT, False)
     assert ended.duration_ms == pytest.approx(2000)
 
 
-async def test_b3_63_without_time_nothing_runs(executes: Executes) -> None:
+async def test_without_time_nothing_runs(executes: Executes) -> None:
     fake = FakeTool()
     ended = await _once(executes(fake), seconds_left=0)
     assert (ended.code, ended.retry, fake.run_count) == (Code.TOOL_TIMEOUT, False, 0)
@@ -256,13 +254,13 @@ async def test_a_question_whose_state_is_too_large_to_be_stored_is_a_failure(exe
 @pytest.mark.parametrize(
     "crash", [RuntimeError("hunter2"), SystemExit(1), MemoryError("hunter2"), ExceptionGroup("hunter2", [ValueError()])]
 )
-async def test_b3_65_a_crash_is_a_result_that_names_its_class_only(executes: Executes, crash: BaseException) -> None:
+async def test_a_crash_is_a_result_that_names_its_class_only(executes: Executes, crash: BaseException) -> None:
     ended = await _once(executes(FakeTool(body=_raises(crash))))
     assert (ended.is_error, ended.code) == (True, Code.TOOL_EXECUTION_FAILED)
     assert ended.content == f"The tool failed: {type(crash).__name__}"
 
 
-async def test_b3_65_a_tool_that_exits_does_not_end_the_service(executes: Executes) -> None:
+async def test_a_tool_that_exits_does_not_end_the_service(executes: Executes) -> None:
     async def body(_arguments: Mapping[str, Any], _context: ToolContext) -> str:
         sys.exit(1)
 
@@ -288,7 +286,7 @@ _LOOP.append(_LOOP)
 
 
 @pytest.mark.parametrize("value", [math.nan, {"x": [-math.inf]}, object(), itertools.count(), _LOOP, b"\xff"])
-async def test_b3_65_a_result_that_is_no_json_is_a_failure(executes: Executes, value: object) -> None:
+async def test_a_result_that_is_no_json_is_a_failure(executes: Executes, value: object) -> None:
     ended = await _once(executes(FakeTool(body=_returns(value))))
     kind = type(value).__name__
     assert (ended.code, ended.content) == (
@@ -297,7 +295,7 @@ async def test_b3_65_a_result_that_is_no_json_is_a_failure(executes: Executes, v
     )
 
 
-async def test_b3_79_a_tool_that_became_unavailable_says_why_and_does_not_run(executes: Executes) -> None:
+async def test_a_tool_that_became_unavailable_says_why_and_does_not_run(executes: Executes) -> None:
     fake = FakeTool()
     executor = executes(fake)
     assert not (await _once(executor)).is_error
@@ -308,7 +306,7 @@ async def test_b3_79_a_tool_that_became_unavailable_says_why_and_does_not_run(ex
     assert fake.run_count == 1
 
 
-async def test_b3_79_a_tool_whose_check_breaks_is_unavailable(executes: Executes) -> None:
+async def test_a_tool_whose_check_breaks_is_unavailable(executes: Executes) -> None:
     class Careless(FakeTool):
         def available(self) -> Availability:
             raise OSError("secret path")
@@ -318,7 +316,7 @@ async def test_b3_79_a_tool_whose_check_breaks_is_unavailable(executes: Executes
     assert "secret" not in ended.content
 
 
-async def test_b3_80_one_of_five_fails_and_one_hangs_and_the_others_keep_their_results(executes: Executes) -> None:
+async def test_one_of_five_fails_and_one_hangs_and_the_others_keep_their_results(executes: Executes) -> None:
     executor = executes(
         FakeTool("one"),
         FakeTool("two", _raises(RuntimeError())),
@@ -383,7 +381,7 @@ async def test_lone_surrogates_do_not_reach_the_model(executes: Executes) -> Non
     assert (await _once(executes(FakeTool(body=_returns("a\ud800b"))))).content == "a?b"
 
 
-async def test_b1_25_arguments_that_are_no_json_object_never_reach_a_tool_that_takes_anything(
+async def test_arguments_that_are_no_json_object_never_reach_a_tool_that_takes_anything(
     clock: VirtualClock, entropy: SeededEntropy
 ) -> None:
     anything = FakeTool()

@@ -105,7 +105,7 @@ def test_two_tools_of_one_name_are_refused() -> None:
         "x" * 10_240,
     ],
 )
-def test_b2_59_names_with_look_alikes_or_of_any_length_are_refused_at_registration(name: str) -> None:
+def test_names_with_look_alikes_or_of_any_length_are_refused_at_registration(name: str) -> None:
     with pytest.raises(ConfigurationFailure) as refused:
         ToolRegistry(FakeTool(name))
     assert refused.value.message.isascii()

@@ -282,7 +282,7 @@ def test_numbers_are_finite(field: str, value: float) -> None:
         SystemRequest.model_validate({**LEAST, "hints": {field: value}})
 
 
-def test_b2_60_absent_is_not_zero() -> None:
+def test_absent_is_not_zero() -> None:
     assert take(LEAST).hints.temperature is None
     assert take(put("hints.temperature", 0)).hints.temperature == 0
 
@@ -303,13 +303,13 @@ def test_a_request_cannot_be_changed() -> None:
         take(LEAST).__setattr__("mode", Mode.PLAN)
 
 
-def test_b2_59_names_with_look_alikes_are_refused() -> None:
+def test_names_with_look_alikes_are_refused() -> None:
     for name in ("r\u0435ad_file", "read\u200b_file", "\u202eread", "\uff52ead", "x" * 10_240):
         with pytest.raises(ValidationError):
             take(put("tools", [name]))
 
 
-def test_b2_50_ids_cannot_forge_headers_or_log_lines() -> None:
+def test_ids_cannot_forge_headers_or_log_lines() -> None:
     for text in ("a\r\nX-Evil: 1", "a\x00", "x" * 4096, "a\n"):
         for field in ("request_id", "session_id", "trace_id", "after"):
             with pytest.raises(ValidationError):

@@ -364,7 +364,7 @@ class TestExecute:
         assert result.exit_code == EXIT_CODES[Category.CANCELLATION]
         assert result.stderr == "CANCELLED_SIGNAL: it did not work\n"
 
-    def test_b2_50_control_characters_are_shown_escaped(self) -> None:
+    def test_control_characters_are_shown_escaped(self) -> None:
         item = recorded(events.ToolStart("evil\x1b]0;title\x07\nforged", "c-1", "0"))
         result = StagedService(items=[item]).run("execute", "hello")
         assert "evil\\x1b]0;title\\x07\\nforged" in result.stderr
@@ -373,7 +373,7 @@ class TestExecute:
 
 class TestConfiguration:
     @pytest.mark.parametrize("command", [("check",), ("execute", "hello"), ("serve",)])
-    def test_b5_101_a_wrong_configuration_is_one_line_and_an_exit_code(self, command: tuple[str, ...]) -> None:
+    def test_a_wrong_configuration_is_one_line_and_an_exit_code(self, command: tuple[str, ...]) -> None:
         Path("portico.toml").write_text("[server]\nprot = 1\n")
         result = StagedService().run(*command)
         assert result.exit_code == EXIT_CODES[Category.CONFIGURATION]
@@ -381,7 +381,7 @@ class TestConfiguration:
         assert result.stderr == "CONFIG_INVALID: server.prot is not known; did you mean server.port?\n"
 
     @pytest.mark.parametrize("command", [("check",), ("execute", "hello"), ("serve",)])
-    def test_b5_101_a_missing_configuration_is_one_line_and_an_exit_code(self, command: tuple[str, ...]) -> None:
+    def test_a_missing_configuration_is_one_line_and_an_exit_code(self, command: tuple[str, ...]) -> None:
         result = StagedService().run(*command, "--config", "away.toml")
         assert result.exit_code == EXIT_CODES[Category.CONFIGURATION]
         assert result.stderr.startswith("CONFIG_INVALID: away.toml cannot be read")

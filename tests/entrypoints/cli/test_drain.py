@@ -107,7 +107,7 @@ async def to_the_last_event(port: int, streams: Sequence[Stream]) -> None:
             group.create_task(stream.continue_reading(port))
 
 
-def test_b5_93_of_a_hundred_executions_none_is_lost_and_none_ends_twice(start: Callable[..., Process]) -> None:
+def test_of_a_hundred_executions_none_is_lost_and_none_ends_twice(start: Callable[..., Process]) -> None:
     with serving(start, PORTICO__SERVER__DRAIN_SECONDS=str(GRACE)) as portico:
         streams, seconds = asyncio.run(until_the_end(portico))
     assert seconds < GRACE + 2

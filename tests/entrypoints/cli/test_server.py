@@ -32,7 +32,7 @@ def test_serve_prints_its_address_its_access_and_the_rehearsal_engine(start: Cal
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_b5_93_running_work_ends_within_the_grace_period_while_new_work_is_refused(
+def test_running_work_ends_within_the_grace_period_while_new_work_is_refused(
     start: Callable[..., Process], number: signal.Signals
 ) -> None:
     with serving(start) as portico, asking(lambda: portico.execute("hello [[slow:1]]")) as running:
@@ -47,7 +47,7 @@ def test_b5_93_running_work_ends_within_the_grace_period_while_new_work_is_refus
         assert portico.ended()[0] == 0
 
 
-def test_b5_93_a_stream_ends_with_its_terminal_event(start: Callable[..., Process]) -> None:
+def test_a_stream_ends_with_its_terminal_event(start: Callable[..., Process]) -> None:
     with (
         serving(start) as portico,
         asking(lambda: portico.execute("hello [[slow:1]]", Accept="text/event-stream")) as running,
@@ -60,7 +60,7 @@ def test_b5_93_a_stream_ends_with_its_terminal_event(start: Callable[..., Proces
         assert portico.ended()[0] == 0
 
 
-def test_b5_93_work_beyond_the_grace_period_is_cancelled(start: Callable[..., Process]) -> None:
+def test_work_beyond_the_grace_period_is_cancelled(start: Callable[..., Process]) -> None:
     with (
         serving(start, PORTICO__SERVER__DRAIN_SECONDS="0.5") as portico,
         asking(lambda: portico.execute("hello [[slow:60]]")) as running,
@@ -72,7 +72,7 @@ def test_b5_93_work_beyond_the_grace_period_is_cancelled(start: Callable[..., Pr
         assert portico.ended()[0] == 0
 
 
-def test_b5_93_a_second_signal_ends_it_at_once(start: Callable[..., Process]) -> None:
+def test_a_second_signal_ends_it_at_once(start: Callable[..., Process]) -> None:
     def unanswered() -> tuple[int, str]:
         with pytest.raises(OSError):
             portico.execute("hello [[slow:60]]")
@@ -88,7 +88,7 @@ def test_b5_93_a_second_signal_ends_it_at_once(start: Callable[..., Process]) ->
         running.result()
 
 
-def test_b5_97_without_free_file_descriptors_a_client_waits_and_is_served_later(
+def test_without_free_file_descriptors_a_client_waits_and_is_served_later(
     start: Callable[..., Process],
 ) -> None:
     with serving(start) as portico, ExitStack() as idle:
@@ -105,7 +105,7 @@ def test_b5_97_without_free_file_descriptors_a_client_waits_and_is_served_later(
         assert portico.ended()[0] == 0
 
 
-def test_b5_101_a_failure_while_the_service_opens_is_one_line(start: Callable[..., Process], tmp_path: Path) -> None:
+def test_a_failure_while_the_service_opens_is_one_line(start: Callable[..., Process], tmp_path: Path) -> None:
     (tmp_path / "portico.toml").write_text('[engines.a]\nmodel = "scripted:///nowhere/replies.json"\n')
     code, stderr = start("serve", "--port", "0").ended()
     assert code == 15

@@ -69,9 +69,7 @@ async def test_another_user_who_may_approve_decides_and_sees_the_call_only(tmp_p
 
 
 @pytest.mark.parametrize(("caller", "status"), [("eve", 404), ("viewer", 404), ("bob", 404), ("asker", 403)])
-async def test_b6_109_a_call_is_not_decided_without_the_right_to_approve(
-    tmp_path: Path, caller: str, status: int
-) -> None:
+async def test_a_call_is_not_decided_without_the_right_to_approve(tmp_path: Path, caller: str, status: int) -> None:
     async with shop(tmp_path) as (by_name, orders, _):
         await by_name["ada"].execute(an_order())
         answer = await resumed(by_name[caller], APPROVE)
@@ -86,7 +84,7 @@ async def test_b6_109_a_call_is_not_decided_without_the_right_to_approve(
         assert len(await listed(by_name["ada"])) == 1
 
 
-async def test_b6_109_a_question_is_answered_by_the_user_who_asked_only(tmp_path: Path) -> None:
+async def test_a_question_is_answered_by_the_user_who_asked_only(tmp_path: Path) -> None:
     async with shop(tmp_path) as (by_name, _, _):
         await by_name["ada"].execute(chat(ASK_PERSON, request_id="q"))
         body = {"tool_id": "ask_person", "payload": "yes"}

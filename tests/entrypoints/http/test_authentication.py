@@ -342,7 +342,7 @@ async def test_a_refusal_is_one_log_line_with_the_public_id_of_the_key(
     ]
 
 
-async def test_b8_no_secret_is_in_a_log_an_event_a_metric_a_file_or_an_error(
+async def test_no_secret_is_in_a_log_an_event_a_metric_a_file_or_an_error(
     clock: Clock, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     tables = {"telemetry": {"log_level": "debug"}}

@@ -83,7 +83,7 @@ def test_a_number_outside_of_json_is_400(value: bytes) -> None:
 
 
 @pytest.mark.parametrize("value", [b"18446744073709551616", b"-9223372036854775809", b"9" * 5000, b"-" + b"9" * 5000])
-def test_b2_42_an_integer_beyond_64_bits_is_400(value: bytes) -> None:
+def test_an_integer_beyond_64_bits_is_400(value: bytes) -> None:
     assert refusal(b'{"a":' + value + b"}").message == "the body is not acceptable JSON: a number does not fit 64 bits"
 
 
@@ -92,11 +92,11 @@ def test_b2_42_an_integer_beyond_64_bits_is_400(value: bytes) -> None:
     [b"[" * 100_000, b'{"a":' * 100_000, b"[" * 100_000 + b"]" * 100_000, b'{"a":' * 65 + b"1" + b"}" * 65],
     ids=["open lists", "open objects", "lists", "one too deep"],
 )
-def test_b2_42_a_body_that_is_nested_too_deep_is_400(body: bytes) -> None:
+def test_a_body_that_is_nested_too_deep_is_400(body: bytes) -> None:
     assert refusal(body).status == 400
 
 
-def test_b2_42_the_deepest_body_that_is_allowed_is_read() -> None:
+def test_the_deepest_body_that_is_allowed_is_read() -> None:
     nested = b"[" * 60 + b"]" * 60
     deepest = b'{"hints":{"options":{"a":' + nested + b'}},"messages":[{"role":"user","content":"x"}]}'
     assert parse_body_sync(deepest, 64, SystemRequest).hints.options["a"]
@@ -104,7 +104,7 @@ def test_b2_42_the_deepest_body_that_is_allowed_is_read() -> None:
 
 
 @pytest.mark.parametrize("entry", [b'"k%d":0', b'"k%d":""', b'"k%d":{}'])
-def test_b2_42_a_million_keys_are_refused_before_they_are_validated(entry: bytes) -> None:
+def test_a_million_keys_are_refused_before_they_are_validated(entry: bytes) -> None:
     keys = b",".join(entry % number for number in range(300_000))
     assert refusal(b"{" + keys + b"}").status == 422
     assert refusal(b'{"metadata":{' + keys + b"}}").message == "the body has more than 50000 values"
@@ -135,11 +135,11 @@ def test_a_body_with_very_many_errors_is_refused_with_their_count() -> None:
     "text",
     [rb'"\ud800"', rb'"\udc00"', rb'"\ud800x"', rb'[{"type":"text","text":"\udfff"}]', b'"\xed\xa0\x80"', b'"\xff"'],
 )
-def test_b2_43_a_lone_surrogate_or_bad_utf8_is_400(text: bytes) -> None:
+def test_a_lone_surrogate_or_bad_utf8_is_400(text: bytes) -> None:
     assert refusal(with_content(text)).status == 400
 
 
-def test_b2_43_a_lone_surrogate_in_a_key_is_400() -> None:
+def test_a_lone_surrogate_in_a_key_is_400() -> None:
     assert refusal(rb'{"metadata":{"\ud800":"x"},"messages":[{"role":"user","content":"x"}]}').status == 400
 
 
@@ -194,7 +194,7 @@ def test_errors_are_listed_up_to_a_number_and_a_length() -> None:
         {"metadata": {"password": [SECRET]}},
     ],
 )
-def test_b2_45_a_refusal_never_echoes_a_value(body: dict[str, object]) -> None:
+def test_a_refusal_never_echoes_a_value(body: dict[str, object]) -> None:
     found = refusal(orjson.dumps({"messages": [{"role": "user", "content": "x"}], **body}))
     assert found.status == 422
     assert SECRET not in found.message
@@ -202,17 +202,17 @@ def test_b2_45_a_refusal_never_echoes_a_value(body: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("text", [SECRET, SECRET + "\\"])
-def test_b2_45_a_syntax_error_never_echoes_a_value(text: str) -> None:
+def test_a_syntax_error_never_echoes_a_value(text: str) -> None:
     assert SECRET not in refusal(f'{{"messages":"{text}'.encode()).message
 
 
-def test_b2_58_more_tools_than_are_allowed_are_refused() -> None:
+def test_more_tools_than_are_allowed_are_refused() -> None:
     tools = orjson.dumps([f"tool_{number}" for number in range(100_000)])
     assert refusal(CHAT[:-1] + b',"tools":' + tools + b"}").status == 422
 
 
 @pytest.mark.parametrize("name", ["r\u0435ad_file", "\u202eelif", "read\u200bfile", "\uff52ead", "x" * 10_240, ""])
-def test_b2_59_a_tool_name_with_look_alikes_is_refused(name: str) -> None:
+def test_a_tool_name_with_look_alikes_is_refused(name: str) -> None:
     assert fields(refusal(CHAT[:-1] + b',"tools":' + orjson.dumps([name]) + b"}")) == ["tools.0"]
 
 
@@ -228,11 +228,11 @@ def test_b2_59_a_tool_name_with_look_alikes_is_refused(name: str) -> None:
         {"limits": {"tool_rounds": -1}},
     ],
 )
-def test_b2_60_a_number_out_of_bounds_is_refused_and_never_clamped(changes: dict[str, object]) -> None:
+def test_a_number_out_of_bounds_is_refused_and_never_clamped(changes: dict[str, object]) -> None:
     assert refusal(orjson.dumps({"messages": [{"role": "user", "content": "x"}], **changes})).status == 422
 
 
-def test_b2_62_very_many_messages_are_refused_before_they_are_validated() -> None:
+def test_very_many_messages_are_refused_before_they_are_validated() -> None:
     message = b'{"role":"user","content":"x"}'
     assert refusal(b'{"messages":[' + b",".join([message] * 100_000) + b"]}").status == 422
 
@@ -259,7 +259,7 @@ async def test_every_spelling_of_the_json_content_type_is_accepted(media: str) -
         {},
     ],
 )
-async def test_b2_44_another_content_type_is_415(headers: dict[str, str]) -> None:
+async def test_another_content_type_is_415(headers: dict[str, str]) -> None:
     app, _ = fake_app()
     async with running_server(app) as served:
         answer = await served.ask(request_bytes("POST", "/v1/execute", headers, CHAT))
@@ -267,14 +267,14 @@ async def test_b2_44_another_content_type_is_415(headers: dict[str, str]) -> Non
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "br", "deflate, gzip"])
-async def test_b2_41_a_compressed_body_is_415(encoding: str) -> None:
+async def test_a_compressed_body_is_415(encoding: str) -> None:
     app, _ = fake_app()
     async with running_server(app) as served:
         answer = await served.post(base64.b64decode("H4sIAAAAAAAA"), {"Content-Encoding": encoding})
     assert answer.status == 415
 
 
-async def test_b2_40_a_body_with_a_too_large_content_length_is_not_read() -> None:
+async def test_a_body_with_a_too_large_content_length_is_not_read() -> None:
     app, _ = fake_app(limits={"body_bytes": 100})
     head = request_bytes("POST", "/v1/execute", {"Content-Type": "application/json", "Content-Length": "101"})
     async with running_server(app) as served, served.connect() as client:
@@ -284,7 +284,7 @@ async def test_b2_40_a_body_with_a_too_large_content_length_is_not_read() -> Non
         assert answer.headers["connection"] == "close"
 
 
-async def test_b2_40_a_chunked_body_is_refused_while_it_is_read() -> None:
+async def test_a_chunked_body_is_refused_while_it_is_read() -> None:
     app, _ = fake_app(limits={"body_bytes": 100})
     headers = {"Content-Type": "application/json", "Transfer-Encoding": "chunked"}
     async with running_server(app) as served, served.connect() as client:
@@ -296,7 +296,7 @@ async def test_b2_40_a_chunked_body_is_refused_while_it_is_read() -> None:
 
 
 @pytest.mark.parametrize("chunked", [True, False])
-async def test_b2_40_a_client_that_sends_everything_before_it_reads_still_gets_the_refusal(chunked: bool) -> None:
+async def test_a_client_that_sends_everything_before_it_reads_still_gets_the_refusal(chunked: bool) -> None:
     app, _ = fake_app(limits={"body_bytes": 100})
     body = b" " * 10_000_000
     headers = {"Content-Type": "application/json"}
@@ -307,7 +307,7 @@ async def test_b2_40_a_client_that_sends_everything_before_it_reads_still_gets_t
         assert (await served.ask(request_bytes("POST", "/v1/execute", headers, body))).status == 413
 
 
-async def test_b2_40_a_client_that_never_stops_sending_is_cut_off() -> None:
+async def test_a_client_that_never_stops_sending_is_cut_off() -> None:
     app, _ = fake_app(limits={"body_bytes": 100})
     headers = {"Content-Type": "application/json", "Content-Length": "1000"}
     async with running_server(app) as served, served.connect() as client:
@@ -349,7 +349,7 @@ async def test_a_large_body_is_parsed_on_a_worker_thread() -> None:
 @pytest.mark.parametrize(
     "body", [b"[" * 100_000, b'{"a":' + b"9" * 5000 + b"}", with_content(rb'"\ud800"'), b'{"a":' * 100_000]
 )
-async def test_b2_42_a_hostile_body_is_a_problem_and_never_a_500(body: bytes) -> None:
+async def test_a_hostile_body_is_a_problem_and_never_a_500(body: bytes) -> None:
     app, _ = fake_app()
     async with running_server(app) as served:
         answer = await served.post(body)

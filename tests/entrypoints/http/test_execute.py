@@ -103,7 +103,7 @@ async def test_a_refusal_before_the_execution_starts_is_a_problem_document() -> 
     }
 
 
-async def test_b2_46_a_request_id_in_use_is_a_conflict() -> None:
+async def test_a_request_id_in_use_is_a_conflict() -> None:
     app, service = fake_app()
     service.facade.refusal = RequestFailure(Code.REQUEST_ID_CONFLICT, "request_id is in use")
     async with running_server(app) as served:
@@ -133,7 +133,7 @@ async def test_a_caller_s_trace_is_continued() -> None:
         f"00-{TRACE}-{SPAN}",
     ],
 )
-async def test_b2_50_a_bad_traceparent_is_regenerated(given: str) -> None:
+async def test_a_bad_traceparent_is_regenerated(given: str) -> None:
     app, service = fake_app()
     service.facade.started = FakeRunning.complete
     async with running_server(app) as served:
@@ -144,7 +144,7 @@ async def test_b2_50_a_bad_traceparent_is_regenerated(given: str) -> None:
 
 @pytest.mark.parametrize("field", ["request_id", "session_id"])
 @pytest.mark.parametrize("given", ["a\r\nX-Evil: 1", "a\n", "a\u0000b", "x" * 4096, "é"])
-async def test_b2_50_an_id_that_could_forge_a_header_is_refused(field: str, given: str) -> None:
+async def test_an_id_that_could_forge_a_header_is_refused(field: str, given: str) -> None:
     app, _ = fake_app()
     async with running_server(app) as served:
         answer = await served.post(orjson.dumps({field: given, "messages": [{"role": "user", "content": "x"}]}))
@@ -155,7 +155,7 @@ async def test_b2_50_an_id_that_could_forge_a_header_is_refused(field: str, give
 
 
 @pytest.mark.parametrize("raw", [b"a\x00b", b"a\nX-Evil: 1"])
-async def test_b2_50_control_characters_in_a_header_never_reach_an_answer(raw: bytes) -> None:
+async def test_control_characters_in_a_header_never_reach_an_answer(raw: bytes) -> None:
     app, service = fake_app()
     service.facade.started = FakeRunning.complete
     request = request_bytes("POST", "/v1/execute", {"Content-Type": "application/json", "traceparent": "T"}, CHAT)
@@ -186,7 +186,7 @@ async def test_only_a_client_that_accepts_an_event_stream_gets_one(accept: str, 
     assert (answer.headers["content-type"] == "text/event-stream") is streams
 
 
-async def test_b2_36_a_client_that_leaves_before_the_answer_cancels_the_execution() -> None:
+async def test_a_client_that_leaves_before_the_answer_cancels_the_execution() -> None:
     app, service = fake_app()
     async with running_server(app) as served:
         async with served.connect() as client:
@@ -197,7 +197,7 @@ async def test_b2_36_a_client_that_leaves_before_the_answer_cancels_the_executio
 
 
 @pytest.mark.parametrize("headers", [{}, {"Accept": "text/event-stream"}], ids=["json", "events"])
-async def test_b2_35_a_client_that_leaves_an_execution_that_outlives_it_cancels_nothing(
+async def test_a_client_that_leaves_an_execution_that_outlives_it_cancels_nothing(
     headers: dict[str, str],
 ) -> None:
     app, service = fake_app()
@@ -211,7 +211,7 @@ async def test_b2_35_a_client_that_leaves_an_execution_that_outlives_it_cancels_
         assert not running.cancelled
 
 
-async def test_b5_93_an_execution_that_another_replica_continues_is_answered_with_its_location() -> None:
+async def test_an_execution_that_another_replica_continues_is_answered_with_its_location() -> None:
     app, service = fake_app()
     async with running_server(app) as served, served.connect() as client:
         await client.send(request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"}, CHAT))
@@ -275,7 +275,7 @@ async def test_two_idempotency_keys_are_refused_and_the_longest_one_is_accepted(
     assert [asked["calling"].idempotency_key for asked in service.facade.calls] == [longest]
 
 
-async def test_b2_36_a_client_that_leaves_with_a_second_request_in_the_pipeline_cancels_the_first() -> None:
+async def test_a_client_that_leaves_with_a_second_request_in_the_pipeline_cancels_the_first() -> None:
     app, service = fake_app()
     whole = request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"}, CHAT)
     async with running_server(app) as served:

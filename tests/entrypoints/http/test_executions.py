@@ -215,7 +215,7 @@ async def test_the_steps_of_a_plan_are_counted_and_named() -> None:
 
 @pytest.mark.parametrize(("method", "route"), ROUTES)
 @pytest.mark.parametrize("name", ["unheard-of", "a%0d%0ab", "x" * 129, "%C3%A9", "%00"])
-async def test_b6_109_an_unknown_id_is_404_before_any_other_error(method: str, route: str, name: str) -> None:
+async def test_an_unknown_id_is_404_before_any_other_error(method: str, route: str, name: str) -> None:
     path = f"/v1/executions/{name}{route}"
     async with portico() as (served, _):
         answer = await served.ask(request_bytes(method, path, {}, b"{" if method == "POST" else None))
@@ -223,7 +223,7 @@ async def test_b6_109_an_unknown_id_is_404_before_any_other_error(method: str, r
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-async def test_b2_39_events_are_read_from_the_start_or_after_any_number_and_not_beyond_the_end() -> None:
+async def test_events_are_read_from_the_start_or_after_any_number_and_not_beyond_the_end() -> None:
     path = "/v1/executions/q/events"
     async with portico() as (served, _):
         received = events(await served.post(chat("Please calculate 17*3", request_id="q"), EVENTS))
@@ -256,7 +256,7 @@ async def read_some(client: ClientConnection, last: int) -> list[int]:
     return sequence_numbers(events(HttpAnswer(200, {}, await client.chunk())))
 
 
-async def test_b2_35_a_reader_that_reconnects_cancels_nothing_and_misses_nothing() -> None:
+async def test_a_reader_that_reconnects_cancels_nothing_and_misses_nothing() -> None:
     async with portico() as (served, service):
         await served.post(chat("[[slow:5]] Please calculate 17*3", request_id="q"), RESPOND_ASYNC)
         read: list[int] = []
@@ -313,7 +313,7 @@ async def test_a_resume_is_answered_in_each_of_the_three_forms(form: dict[str, s
             assert answer.headers["x-request-id"] == "q"
 
 
-async def test_b6_103_of_two_concurrent_resumes_one_is_accepted() -> None:
+async def test_of_two_concurrent_resumes_one_is_accepted() -> None:
     answers: list[HttpAnswer] = []
 
     async def answer() -> None:
@@ -339,7 +339,7 @@ async def test_b6_103_of_two_concurrent_resumes_one_is_accepted() -> None:
         ({"zork": 1}, 422, "REQUEST_INVALID"),
     ],
 )
-async def test_b6_104_a_wrong_answer_changes_nothing(answer: dict[str, Any], status: int, code: str) -> None:
+async def test_a_wrong_answer_changes_nothing(answer: dict[str, Any], status: int, code: str) -> None:
     async with portico() as (served, _):
         await served.post(chat(ASK_PERSON, request_id="q"))
         before = (await served.get("/v1/executions/q")).json
@@ -369,7 +369,7 @@ async def test_a_resume_is_read_as_strictly_as_a_request(body: bytes, headers: d
         assert (await served.get("/v1/executions/q")).json["state"] == "SUSPENDED"
 
 
-async def test_b6_104_only_a_suspended_execution_is_resumed() -> None:
+async def test_only_a_suspended_execution_is_resumed() -> None:
     async with portico() as (served, service):
         await served.post(chat("[[slow:5]] Hello", request_id="q"), RESPOND_ASYNC)
         while_running = await resume(served)
@@ -404,7 +404,7 @@ async def test_a_running_execution_is_cancelled_once_and_an_ended_one_stays_unch
     )
 
 
-async def test_b6_105_a_cancel_is_answered_once_its_decision_is_committed(tmp_path: Path) -> None:
+async def test_a_cancel_is_answered_once_its_decision_is_committed(tmp_path: Path) -> None:
     """Another connection holds the lock of the database, so that nothing is committed meanwhile."""
     database, answers = tmp_path / "portico.db", []
     async with portico(storage={"url": f"sqlite:///{database}"}) as (served, service):
@@ -437,7 +437,7 @@ async def test_a_cancelled_suspension_cannot_be_resumed() -> None:
         assert (await served.get("/v1/suspensions")).json["data"] == []
 
 
-async def test_b6_105_of_a_concurrent_resume_and_cancel_one_wins_and_the_execution_ends_once() -> None:
+async def test_of_a_concurrent_resume_and_cancel_one_wins_and_the_execution_ends_once() -> None:
     answers: dict[str, HttpAnswer] = {}
 
     async def put(name: str) -> None:

@@ -229,7 +229,7 @@ async def test_a_running_execution_is_not_forked() -> None:
     assert (refused.status, refused.json["code"]) == (409, "REQUEST_IN_PROGRESS")
 
 
-async def test_b6_109_another_tenant_s_execution_cannot_be_forked() -> None:
+async def test_another_tenant_s_execution_cannot_be_forked() -> None:
     async with portico() as (served, service):
         await served.post(chat("Hello", request_id="q"))
         other = Principal(tenant="other", user="local")
@@ -365,7 +365,7 @@ async def test_a_fork_of_a_planned_execution_plans_again_without_its_session_s_h
 @pytest.mark.parametrize(
     ("text", "code"), [("[[slow:5]] Hello", "REQUEST_SESSION_BUSY"), (ASK_PERSON, "REQUEST_RESUME_REQUIRED")]
 )
-async def test_b6_106_a_fork_is_refused_while_its_session_is_busy_and_leaves_nothing(text: str, code: str) -> None:
+async def test_a_fork_is_refused_while_its_session_is_busy_and_leaves_nothing(text: str, code: str) -> None:
     async with portico() as (served, service):
         await served.post(chat("Please calculate 17*3", request_id="q"))
         await served.post(chat(text, session_id="s", request_id="other"), RESPOND_ASYNC)
@@ -384,7 +384,7 @@ async def test_b6_106_a_fork_is_refused_while_its_session_is_busy_and_leaves_not
     assert (refused.status, refused.json["code"], other.status) == (409, code, 200)
 
 
-async def test_b6_106_a_fork_holds_its_session_s_turn_until_it_ends(tmp_path: Path) -> None:
+async def test_a_fork_holds_its_session_s_turn_until_it_ends(tmp_path: Path) -> None:
     kept = {"storage": {"url": f"sqlite:///{tmp_path}/portico.db"}, "server": {"drain_seconds": 0.1}}
     slow = {"role": "user", "content": "[[slow:60]] Please calculate 2+2"}
     async with portico(**kept) as (served, service):

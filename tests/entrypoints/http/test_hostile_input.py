@@ -75,7 +75,7 @@ def nested_text(depth: int) -> str:
         ({"properties": {"a": {"$id": "https://example.org"}}}, "$.properties.a['$id']"),
     ],
 )
-async def test_b2_54_an_invalid_schema_is_refused_with_the_path_of_its_error(schema: dict[str, Any], path: str) -> None:
+async def test_an_invalid_schema_is_refused_with_the_path_of_its_error(schema: dict[str, Any], path: str) -> None:
     async with portico() as (served, _):
         answer = await refused(structured({"schema": schema}), served)
     assert (answer.status, code(answer)) == (422, "CONFIG_SCHEMA_INVALID")
@@ -112,21 +112,21 @@ async def test_an_answer_that_is_too_costly_to_check_is_invalid_and_its_replay_i
         ({"allOf": [{"pattern": f"{number}"} for number in range(101)]}, "more than 100 patterns"),
     ],
 )
-async def test_b2_54_a_schema_that_is_too_large_is_refused(schema: dict[str, Any], why: str) -> None:
+async def test_a_schema_that_is_too_large_is_refused(schema: dict[str, Any], why: str) -> None:
     async with portico() as (served, _):
         answer = await refused(structured({"schema": schema}), served)
     assert (answer.status, code(answer)) == (422, "CONFIG_SCHEMA_INVALID")
     assert why in str(answer.json["message"])
 
 
-async def test_b2_54_a_schema_of_5_mb_is_refused_with_its_body() -> None:
+async def test_a_schema_of_5_mb_is_refused_with_its_body() -> None:
     async with portico() as (served, _):
         answer = await refused(structured({"schema": {"$comment": "x" * 5_000_000}}), served)
     assert (answer.status, code(answer)) == (413, "REQUEST_TOO_LARGE")
 
 
 @pytest.mark.parametrize(("depth", "status"), [(10_000, 400), (100, 400), (29, 200)])
-async def test_b2_54_a_schema_that_is_10_000_deep_is_refused_with_its_body(depth: int, status: int) -> None:
+async def test_a_schema_that_is_10_000_deep_is_refused_with_its_body(depth: int, status: int) -> None:
     body = structured({"schema": "S"}).replace(b'"S"', nested_text(depth).encode())
     async with portico() as (served, _):
         answer = await served.post(body)
@@ -169,14 +169,14 @@ async def test_a_grammar_without_any_finite_text_is_refused_before_the_first_att
         {"$dynamicRef": "#me", "$dynamicAnchor": "me"},
     ],
 )
-async def test_b2_54_a_schema_that_only_refers_to_itself_is_refused(schema: dict[str, Any]) -> None:
+async def test_a_schema_that_only_refers_to_itself_is_refused(schema: dict[str, Any]) -> None:
     async with portico() as (served, _):
         answer = await refused(structured({"schema": schema}), served)
     assert (answer.status, code(answer)) == (422, "CONFIG_SCHEMA_INVALID")
     assert "without end" in str(answer.json["message"])
 
 
-async def test_b2_54_a_recursive_schema_is_enforced_at_any_depth(tmp_path: Path) -> None:
+async def test_a_recursive_schema_is_enforced_at_any_depth(tmp_path: Path) -> None:
     tree = {"type": "object", "properties": {"kids": {"type": "array", "items": {"$ref": "#"}}}, "required": ["kids"]}
     deep: dict[str, Any] = {"kids": []}
     for _ in range(25):
@@ -194,7 +194,7 @@ async def test_b2_54_a_recursive_schema_is_enforced_at_any_depth(tmp_path: Path)
     "target",
     ["http://{host}/schema.json", f"http://{CLOUD}/latest/meta-data", "file:///etc/passwd", "other.json", "//{host}/s"],
 )
-async def test_b2_55_an_external_reference_of_a_schema_is_refused_and_never_fetched(keyword: str, target: str) -> None:
+async def test_an_external_reference_of_a_schema_is_refused_and_never_fetched(keyword: str, target: str) -> None:
     fetched: list[str] = []
 
     async def note(_reader: StreamReader, writer: StreamWriter) -> None:
@@ -215,9 +215,7 @@ async def test_b2_55_an_external_reference_of_a_schema_is_refused_and_never_fetc
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "^(a|aa)+$", "^(a|a)*(a+)+(a*)*$", "(.*a){20}b"])
 @pytest.mark.parametrize("as_rule", [False, True])
-async def test_b2_56_an_exponential_pattern_is_matched_like_any_other(
-    tmp_path: Path, pattern: str, as_rule: bool
-) -> None:
+async def test_an_exponential_pattern_is_matched_like_any_other(tmp_path: Path, pattern: str, as_rule: bool) -> None:
     answer = json.dumps("a" * 5_000 + "!")
     rule = {"type": "regex", "path": "$", "pattern": pattern}
     output = {"schema": {}, "rules": [rule]} if as_rule else {"schema": {"pattern": pattern}}
@@ -248,7 +246,7 @@ async def test_b2_56_an_exponential_pattern_is_matched_like_any_other(
         ("root ::= root", "left recursion"),
     ],
 )
-async def test_b2_57_a_hostile_grammar_is_refused_with_line_and_column(grammar: str, why: str) -> None:
+async def test_a_hostile_grammar_is_refused_with_line_and_column(grammar: str, why: str) -> None:
     async with portico() as (served, _):
         answer = await refused(structured({"grammar": grammar}), served)
     assert (answer.status, code(answer)) == (422, "CONFIG_GRAMMAR_INVALID")
@@ -258,7 +256,7 @@ async def test_b2_57_a_hostile_grammar_is_refused_with_line_and_column(grammar: 
     assert why in str(answer.json["message"])
 
 
-async def test_b2_57_a_million_rules_are_refused_with_their_body() -> None:
+async def test_a_million_rules_are_refused_with_their_body() -> None:
     grammar = "root ::= r0\n" + "".join(f'r{number} ::= "a"\n' for number in range(1_000_000))
     async with portico() as (served, _):
         answer = await refused(structured({"grammar": grammar}), served)
@@ -266,7 +264,7 @@ async def test_b2_57_a_million_rules_are_refused_with_their_body() -> None:
 
 
 @pytest.mark.parametrize("name", ["unknown", "../../etc/passwd", "", "x" * 70_000, "root ::"])
-async def test_b2_57_a_grammar_with_an_unknown_name_is_not_found(name: str) -> None:
+async def test_a_grammar_with_an_unknown_name_is_not_found(name: str) -> None:
     async with portico() as (served, _):
         answer = await refused(structured({"grammar": name}), served)
     assert (answer.status, code(answer)) == (422, "CONFIG_GRAMMAR_NOT_FOUND")
@@ -285,7 +283,7 @@ async def test_b2_57_a_grammar_with_an_unknown_name_is_not_found(name: str) -> N
         ["calculate"] * 129,
     ],
 )
-async def test_b2_58_too_many_or_too_large_tools_are_refused(tools: list[Any]) -> None:
+async def test_too_many_or_too_large_tools_are_refused(tools: list[Any]) -> None:
     async with portico() as (served, _):
         answer = await refused(chat("Go on", tools=tools), served)
     assert (answer.status, code(answer)) == (422, "REQUEST_INVALID")
@@ -305,7 +303,7 @@ async def test_b2_58_too_many_or_too_large_tools_are_refused(tools: list[Any]) -
         "calculate\n",
     ],
 )
-async def test_b2_59_a_tool_name_with_look_alikes_is_refused(name: str) -> None:
+async def test_a_tool_name_with_look_alikes_is_refused(name: str) -> None:
     async with portico() as (served, _):
         listed = await refused(chat("Go on", tools=[name]), served)
         chosen = await refused(chat("Go on", hints={"tool_choice": {"name": name}}), served)
@@ -342,9 +340,7 @@ async def test_b2_59_a_tool_name_with_look_alikes_is_refused(name: str) -> None:
         ({"mode": "plan", "plan": {"steps": [{"name": "a", "type": "infer"}] * 51}}, "plan.steps"),
     ],
 )
-async def test_b2_60_a_value_beyond_a_cap_is_refused_by_field_and_never_clamped(
-    fields: dict[str, Any], field: str
-) -> None:
+async def test_a_value_beyond_a_cap_is_refused_by_field_and_never_clamped(fields: dict[str, Any], field: str) -> None:
     schema: dict[str, Any] = {"output": {"schema": {}}} if fields.get("mode") == "redundant" else {}
     async with portico() as (served, _):
         answer = await refused(chat("Go on", **schema, **fields), served)
@@ -353,7 +349,7 @@ async def test_b2_60_a_value_beyond_a_cap_is_refused_by_field_and_never_clamped(
 
 @pytest.mark.parametrize("model", [f"ollama://{CLOUD}/llama", f"http://{CLOUD}/", "file:///etc/passwd", "rehearsal://"])
 @pytest.mark.parametrize("as_replica", [False, True])
-async def test_b2_61_a_model_is_a_configured_name_and_never_an_address(model: str, as_replica: bool) -> None:
+async def test_a_model_is_a_configured_name_and_never_an_address(model: str, as_replica: bool) -> None:
     replicas = {"mode": "redundant", "output": {"schema": {}}, "redundancy": {"n": 1, "models": [model]}}
     async with portico() as (served, _):
         answer = await refused(chat("Go on", **(replicas if as_replica else {"model": model})), served)
@@ -362,14 +358,14 @@ async def test_b2_61_a_model_is_a_configured_name_and_never_an_address(model: st
 
 
 @pytest.mark.parametrize(("count", "status"), [(100_000, 422), (1_001, 422)])
-async def test_b2_62_very_many_messages_are_refused(count: int, status: int) -> None:
+async def test_very_many_messages_are_refused(count: int, status: int) -> None:
     body = orjson.dumps({"messages": [{"role": "user", "content": "x"}] * count})
     async with portico(limits={"body_bytes": 16_000_000}) as (served, _):
         answer = await refused(body, served)
     assert (answer.status, code(answer)) == (status, "REQUEST_INVALID")
 
 
-async def test_b2_62_a_history_of_100_mb_is_refused_while_it_is_read() -> None:
+async def test_a_history_of_100_mb_is_refused_while_it_is_read() -> None:
     headers = {"Content-Type": "application/json", "Content-Length": "100000000"}
     async with portico() as (served, _), served.connect() as client:
         await client.send(request_bytes("POST", "/v1/execute", headers) + b'{"messages": [')
@@ -377,7 +373,7 @@ async def test_b2_62_a_history_of_100_mb_is_refused_while_it_is_read() -> None:
     assert (answer.status, code(answer)) == (413, "REQUEST_TOO_LARGE")
 
 
-async def test_b2_62_a_history_beyond_the_context_window_is_refused_before_a_provider_is_called() -> None:
+async def test_a_history_beyond_the_context_window_is_refused_before_a_provider_is_called() -> None:
     async with portico() as (served, _):
         answer = await served.post(chat("x " * 1_500_000))
         page = (await served.get("/metrics")).body.decode()

@@ -78,7 +78,7 @@ async def test_a_running_service_is_alive_and_ready() -> None:
     assert (await read("/readyz"))["ready"] is True
 
 
-async def test_b5_93_a_stopping_service_is_alive_and_not_ready() -> None:
+async def test_a_stopping_service_is_alive_and_not_ready() -> None:
     app, service = fake_app()
     async with running_server(app) as served:
         await service.drain()

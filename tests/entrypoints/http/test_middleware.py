@@ -112,7 +112,7 @@ async def test_a_bug_is_a_problem_document_without_details() -> None:
 @pytest.mark.parametrize(
     "host", ["evil.example", "api.example.com.evil.example", "", "xexample.org", "api.example.com@evil.example"]
 )
-async def test_b2_51_a_foreign_host_is_refused(host: str) -> None:
+async def test_a_foreign_host_is_refused(host: str) -> None:
     app, service = fake_app(server={"allowed_hosts": ["api.example.com", "*.example.org"]})
     async with running_server(app) as served:
         answer = await served.get("/livez", {"Host": host})
@@ -122,13 +122,13 @@ async def test_b2_51_a_foreign_host_is_refused(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["api.example.com", "API.example.com:8080", "a.b.example.org", "[::1]:8080", "[::1]"])
-async def test_b2_51_allowed_hosts_are_served(host: str) -> None:
+async def test_allowed_hosts_are_served(host: str) -> None:
     app, _ = fake_app(server={"allowed_hosts": ["api.example.com", "*.example.org", "[::1]"]})
     async with running_server(app) as served:
         assert (await served.get("/livez", {"Host": host})).status == 200
 
 
-async def test_b2_51_a_forwarded_address_or_host_changes_nothing() -> None:
+async def test_a_forwarded_address_or_host_changes_nothing() -> None:
     app, _ = fake_app(server={"allowed_hosts": ["api.example.com"]})
     spoofed = {"Host": "evil.example", "X-Forwarded-Host": "api.example.com", "X-Forwarded-For": "127.0.0.1"}
     async with running_server(app) as served:

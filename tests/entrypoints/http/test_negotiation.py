@@ -59,7 +59,7 @@ async def test_events_win_over_a_preference_and_the_execution_still_outlives_its
         ({"on_disconnect": "cancel"}, IDEMPOTENCY_KEY, "CANCELLED"),
     ],
 )
-async def test_b2_35_b2_36_on_disconnect_defines_the_effect_of_a_disconnect(
+async def test_on_disconnect_defines_the_effect_of_a_disconnect(
     form: dict[str, str], fields: dict[str, str], headers: dict[str, str], state: str
 ) -> None:
     body = chat("[[slow:30]] Hello", request_id="r-1", **fields)
@@ -72,7 +72,7 @@ async def test_b2_35_b2_36_on_disconnect_defines_the_effect_of_a_disconnect(
         assert (await served.get("/v1/executions/r-1")).json["state"] == state
 
 
-async def test_b2_47_the_same_key_and_body_gets_the_first_response() -> None:
+async def test_the_same_key_and_body_gets_the_first_response() -> None:
     async with portico() as (served, _):
         first = await served.post(chat("Please calculate 17*3"), IDEMPOTENCY_KEY)
         again = await served.post(chat("Please calculate 17*3"), IDEMPOTENCY_KEY)
@@ -91,7 +91,7 @@ async def test_b2_47_the_same_key_and_body_gets_the_first_response() -> None:
     assert len(listed.json["data"]) == 1
 
 
-async def test_b2_47_the_response_of_a_failure_is_repeated_with_its_status() -> None:
+async def test_the_response_of_a_failure_is_repeated_with_its_status() -> None:
     async with portico() as (served, _):
         first = await served.post(chat("[[fail:429]] Hello"), IDEMPOTENCY_KEY)
         again = await served.post(chat("[[fail:429]] Hello"), IDEMPOTENCY_KEY)
@@ -100,7 +100,7 @@ async def test_b2_47_the_response_of_a_failure_is_repeated_with_its_status() -> 
     assert again.headers["x-should-retry"] == "true"
 
 
-async def test_b2_47_the_response_of_a_suspended_execution_is_repeated_with_its_suspensions() -> None:
+async def test_the_response_of_a_suspended_execution_is_repeated_with_its_suspensions() -> None:
     body = chat('Use ask_person: "May I?"')
     async with portico() as (served, _):
         first = await served.post(body, IDEMPOTENCY_KEY)
@@ -110,7 +110,7 @@ async def test_b2_47_the_response_of_a_suspended_execution_is_repeated_with_its_
     assert events(streamed)[-1]["type"] == "execution.suspended"
 
 
-async def test_b2_48_the_same_key_with_another_body_is_refused() -> None:
+async def test_the_same_key_with_another_body_is_refused() -> None:
     async with portico() as (served, _):
         await served.post(chat("Hello"), IDEMPOTENCY_KEY)
         answer = await served.post(chat("Goodbye"), IDEMPOTENCY_KEY)
@@ -145,7 +145,7 @@ async def test_two_concurrent_requests_with_one_key_run_once() -> None:
     assert len(listed.json["data"]) == 1
 
 
-async def test_b5_93_a_background_execution_is_left_to_the_next_owner_without_a_final_event() -> None:
+async def test_a_background_execution_is_left_to_the_next_owner_without_a_final_event() -> None:
     async with portico(server={"drain_seconds": 1}) as (served, service), served.connect() as client:
         await client.send(request_bytes("POST", "/v1/execute", JSON_BODY | IDEMPOTENCY_KEY, SLOW))
         await wait_for_running(service)

@@ -230,9 +230,7 @@ async def test_the_maximum_of_steps_is_configured() -> None:
         (ASK | {"rules": ["unheard-of"]}, "planner.steps.0.rules: rules.0: there is no rule of that name"),
     ],
 )
-async def test_b5_101_a_configured_plan_that_cannot_run_here_is_refused_at_start(
-    step: dict[str, Any], message: str
-) -> None:
+async def test_a_configured_plan_that_cannot_run_here_is_refused_at_start(step: dict[str, Any], message: str) -> None:
     storage = {"url": "sqlite://"}
     settings = Settings.model_validate({"storage": storage, "planner": {"kind": "static", "steps": [step]}})
     with pytest.raises(ConfigurationFailure) as caught:

@@ -15,7 +15,7 @@ WHOLE = request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"
 
 
 @pytest.mark.parametrize("sent", [0, 1, 20, WHOLE.index(b"\r\n\r\n"), len(WHOLE) - 1])
-async def test_b2_52_an_incomplete_request_is_closed_without_a_response(sent: int) -> None:
+async def test_an_incomplete_request_is_closed_without_a_response(sent: int) -> None:
     app, service = fake_app()
     async with running_server(app) as served, served.connect() as client:
         began = anyio.current_time()
@@ -27,7 +27,7 @@ async def test_b2_52_an_incomplete_request_is_closed_without_a_response(sent: in
 
 
 @pytest.mark.parametrize("part", ["head", "body"])
-async def test_b2_52_slow_bytes_do_not_move_the_deadline(part: str) -> None:
+async def test_slow_bytes_do_not_move_the_deadline(part: str) -> None:
     app, _ = fake_app()
     start = 30 if part == "head" else len(WHOLE) - len(CHAT) + 1
     async with running_server(app) as served, served.connect() as client:
@@ -46,7 +46,7 @@ async def test_b2_52_slow_bytes_do_not_move_the_deadline(part: str) -> None:
         assert anyio.current_time() - began == pytest.approx(protocol.RECEIVE_SECONDS, abs=1.1)
 
 
-async def test_b2_52_a_later_request_on_the_same_connection_has_the_deadline_too() -> None:
+async def test_a_later_request_on_the_same_connection_has_the_deadline_too() -> None:
     app, service = fake_app()
     service.facade.started = FakeRunning.complete
     async with running_server(app) as served, served.connect() as client:
@@ -82,7 +82,7 @@ async def test_a_large_body_does_not_count_as_head() -> None:
         assert (await served.post(body)).status == 200
 
 
-async def test_b2_37_the_kernel_detects_a_vanished_peer() -> None:
+async def test_the_kernel_detects_a_vanished_peer() -> None:
     app, _ = fake_app()
     async with running_server(app) as served, served.connect() as client:
         await client.send(request_bytes("GET", "/livez", {}))
@@ -95,7 +95,7 @@ async def test_b2_37_the_kernel_detects_a_vanished_peer() -> None:
         assert idle + 3 * between == 30
 
 
-async def test_b2_53_connections_beyond_the_limit_are_refused_and_the_liveness_probe_is_not() -> None:
+async def test_connections_beyond_the_limit_are_refused_and_the_liveness_probe_is_not() -> None:
     app, service = fake_app()
     service.facade.started = FakeRunning.complete
     async with running_server(app, limit_concurrency=2) as served, served.connect(), served.connect():
@@ -107,7 +107,7 @@ async def test_b2_53_connections_beyond_the_limit_are_refused_and_the_liveness_p
         assert (await served.get("/livez")).status == 200
 
 
-async def test_b2_53_connections_within_the_limit_are_served() -> None:
+async def test_connections_within_the_limit_are_served() -> None:
     app, service = fake_app()
     service.facade.started = FakeRunning.complete
     async with running_server(app, limit_concurrency=1) as served:

@@ -20,7 +20,7 @@ async def state(served: RunningServer, request_id: str) -> object:
     return (await served.get(f"/v1/executions/{request_id}")).json["state"]
 
 
-async def test_b2_53_an_execution_beyond_the_queue_limit_is_refused_and_leaves_nothing() -> None:
+async def test_an_execution_beyond_the_queue_limit_is_refused_and_leaves_nothing() -> None:
     async with portico(**NARROW) as (served, service):
         answers = [await post(served, f"r-{number}") for number in range(4)]
         assert [answer.status for answer in answers] == [202, 202, 202, 503]
@@ -34,7 +34,7 @@ async def test_b2_53_an_execution_beyond_the_queue_limit_is_refused_and_leaves_n
         assert {await state(served, f"r-{number}") for number in range(3)} == {"COMPLETE"}
 
 
-async def test_b2_53_a_request_that_waits_for_its_response_passes_the_queue() -> None:
+async def test_a_request_that_waits_for_its_response_passes_the_queue() -> None:
     async with portico(**NARROW) as (served, _):
         await post(served, "first")
         await post(served, "second")
@@ -75,7 +75,7 @@ async def test_a_queued_execution_has_the_trace_of_its_admission() -> None:
 
 
 @pytest.mark.parametrize("request_id", ["first", "second"])
-async def test_b5_93_a_queued_execution_is_run_after_a_restart(tmp_path: Any, request_id: str) -> None:
+async def test_a_queued_execution_is_run_after_a_restart(tmp_path: Any, request_id: str) -> None:
     kept = NARROW | {"storage": {"url": f"sqlite:///{tmp_path}/portico.db"}, "server": {"drain_seconds": 1}}
     async with portico(**kept) as (served, service):
         await post(served, "first")

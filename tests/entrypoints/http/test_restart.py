@@ -24,7 +24,7 @@ def kept(tmp_path: Path) -> dict[str, Any]:
     return {"storage": {"url": f"sqlite:///{tmp_path}/portico.db"}, "server": {"drain_seconds": 1}}
 
 
-async def test_b5_93_a_background_execution_continues_with_every_event_once(
+async def test_a_background_execution_continues_with_every_event_once(
     kept: dict[str, Any],
 ) -> None:
     async with portico(**kept) as (served, service):

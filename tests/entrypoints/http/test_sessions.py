@@ -195,7 +195,7 @@ async def test_a_cancelled_turn_is_not_remembered_and_frees_the_session() -> Non
         assert [text for role, text in await messages_of(served) if role == "user"] == ["Hello again"]
 
 
-async def test_b6_106_a_concurrent_turn_is_refused_as_retryable() -> None:
+async def test_a_concurrent_turn_is_refused_as_retryable() -> None:
     async with portico() as (served, service):
         await served.post(say("[[slow:5]] Hello"), RESPOND_ASYNC)
         busy = await served.post(say("Me too", request_id="q"))
@@ -276,7 +276,7 @@ async def test_a_stream_reports_that_its_execution_waits_for_the_turn() -> None:
         await wait_for_running(service, 1)
 
 
-async def test_b6_104_a_session_is_busy_while_its_turn_is_suspended() -> None:
+async def test_a_session_is_busy_while_its_turn_is_suspended() -> None:
     async with portico() as (served, _):
         await served.post(say(ASK_PERSON, request_id="q"))
         for waits in ("reject", "enqueue"):
@@ -296,7 +296,7 @@ async def test_a_cancelled_suspended_turn_frees_its_session() -> None:
         assert (await served.post(say("Hello"))).status == 200
 
 
-async def test_b5_94_a_dead_process_does_not_lock_a_session(tmp_path: Path) -> None:
+async def test_a_dead_process_does_not_lock_a_session(tmp_path: Path) -> None:
     kept: dict[str, Any] = {"storage": {"url": f"sqlite:///{tmp_path}/portico.db"}, "server": {"drain_seconds": 1}}
     async with portico(**kept) as (served, service):
         await served.post(say("[[slow:60]] first", request_id="q"), RESPOND_ASYNC)
@@ -449,7 +449,7 @@ async def test_deleting_a_session_stops_its_executions_without_adding_messages()
 @pytest.mark.parametrize(
     ("method", "route"), [("GET", ""), ("PATCH", ""), ("DELETE", ""), ("GET", "/messages?limit=0")]
 )
-async def test_b6_109_an_unknown_session_is_404_before_any_other_error(method: str, route: str, name: str) -> None:
+async def test_an_unknown_session_is_404_before_any_other_error(method: str, route: str, name: str) -> None:
     async with portico() as (served, _):
         body = b"{" if method == "PATCH" else None
         answer = await served.ask(request_bytes(method, f"{SESSIONS}/{name}{route}", {}, body))
@@ -467,7 +467,7 @@ async def test_an_unsupported_method_is_refused_with_the_supported_ones(path: st
 
 
 @pytest.mark.parametrize("session_id", ["", "a b", "é", "x" * 129, "a\r\nb", "\x00", 7])
-async def test_b2_50_an_invalid_session_id_is_refused(session_id: object) -> None:
+async def test_an_invalid_session_id_is_refused(session_id: object) -> None:
     async with portico() as (served, _):
         answer = await served.post(chat("Hello", session_id=session_id))
     assert (answer.status, answer.json["code"]) == (422, "REQUEST_INVALID")

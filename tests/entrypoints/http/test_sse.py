@@ -131,7 +131,7 @@ async def test_a_silent_stream_is_kept_alive_every_fifteen_seconds() -> None:
         assert anyio.current_time() - began == pytest.approx(40, abs=0.1)
 
 
-async def test_b2_35_a_client_that_leaves_mid_stream_cancels_the_execution() -> None:
+async def test_a_client_that_leaves_mid_stream_cancels_the_execution() -> None:
     async with reading() as (served, service, running, client):
         running.emit_delta("a")
         await client.chunk()
@@ -141,14 +141,14 @@ async def test_b2_35_a_client_that_leaves_mid_stream_cancels_the_execution() -> 
         assert not service.facade.bus.has_subscribers("r")
 
 
-async def test_b2_36_a_client_that_leaves_before_the_first_token_cancels_the_execution() -> None:
+async def test_a_client_that_leaves_before_the_first_token_cancels_the_execution() -> None:
     async with reading() as (served, _, running, client):
         await client.stream.aclose()
         await wait_for_disconnect(served)
         assert running.cancelled
 
 
-async def test_b2_37_a_client_that_takes_nothing_is_disconnected_and_nothing_is_cancelled() -> None:
+async def test_a_client_that_takes_nothing_is_disconnected_and_nothing_is_cancelled() -> None:
     async with reading() as (served, service, running, _):
         began = anyio.current_time()
         shrink(served)
@@ -160,7 +160,7 @@ async def test_b2_37_a_client_that_takes_nothing_is_disconnected_and_nothing_is_
         assert not running.cancelled
 
 
-async def test_b2_38_a_reader_that_falls_behind_gets_a_retry_line_and_nothing_is_cancelled() -> None:
+async def test_a_reader_that_falls_behind_gets_a_retry_line_and_nothing_is_cancelled() -> None:
     async with reading() as (_, service, running, client):
         running.emit_delta("x" * 10_000_000)
         await anyio.wait_all_tasks_blocked()
@@ -180,7 +180,7 @@ async def test_an_execution_that_ends_without_a_response_ends_its_stream() -> No
         assert await client.chunk() == b""
 
 
-async def test_b5_93_a_stream_that_ends_while_the_service_stops_has_a_retry_line() -> None:
+async def test_a_stream_that_ends_while_the_service_stops_has_a_retry_line() -> None:
     async with reading() as (_, service, running, client):
         await service.drain()
         running.complete()

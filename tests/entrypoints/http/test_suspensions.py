@@ -91,7 +91,7 @@ async def test_a_reader_stays_at_a_suspension_where_the_stream_of_the_request_en
     assert sequence_numbers(received) == list(range(1, len(sequence_numbers(received)) + 1))
 
 
-async def test_b5_93_a_reader_of_what_waits_is_sent_elsewhere_when_the_service_stops() -> None:
+async def test_a_reader_of_what_waits_is_sent_elsewhere_when_the_service_stops() -> None:
     async with portico() as (served, service):
         await served.post(chat(ASK_PERSON, request_id="q"))
         async with reading(served) as client:
@@ -104,7 +104,7 @@ async def test_b5_93_a_reader_of_what_waits_is_sent_elsewhere_when_the_service_s
         assert (await served.get(f"{LOG}?after={last}")).body == RETRY
 
 
-async def test_b5_93_an_answer_is_not_taken_by_a_service_that_stops(tmp_path: Path) -> None:
+async def test_an_answer_is_not_taken_by_a_service_that_stops(tmp_path: Path) -> None:
     kept = {"storage": {"url": f"sqlite:///{tmp_path}/portico.db"}}
     async with portico(**kept) as (served, service):
         await served.post(chat(ASK_PERSON, request_id="q"))
@@ -115,7 +115,7 @@ async def test_b5_93_an_answer_is_not_taken_by_a_service_that_stops(tmp_path: Pa
         assert (await resume(served)).json["state"] == "COMPLETE"
 
 
-async def test_b2_53_an_execution_that_finds_no_room_when_it_is_resumed_is_not_lost(tmp_path: Path) -> None:
+async def test_an_execution_that_finds_no_room_when_it_is_resumed_is_not_lost(tmp_path: Path) -> None:
     kept = {"storage": {"url": f"sqlite:///{tmp_path}/portico.db"}, "server": {"max_in_flight": 1}}
     async with portico(**kept) as (served, service), served.connect() as client:
         await served.post(chat(ASK_PERSON, request_id="q"))
@@ -130,7 +130,7 @@ async def test_b2_53_an_execution_that_finds_no_room_when_it_is_resumed_is_not_l
         assert (await served.get("/v1/executions/q")).json["state"] == "COMPLETE"
 
 
-async def test_b5_93_a_reader_of_an_execution_that_is_handed_over_gets_a_retry_line(tmp_path: Path) -> None:
+async def test_a_reader_of_an_execution_that_is_handed_over_gets_a_retry_line(tmp_path: Path) -> None:
     kept = {"storage": {"url": f"sqlite:///{tmp_path}/portico.db"}, "server": {"drain_seconds": 1}}
     async with portico(**kept) as (served, service):
         await served.post(chat("[[slow:60]] Hello", request_id="q"), RESPOND_ASYNC)
@@ -164,7 +164,7 @@ async def ends_nowhere(run: RunContext) -> PatternResult:
 @pytest.mark.parametrize(
     ("mode", "broken"), [(Mode.CHAT, returns_nonsense), (Mode.CHAT, raises), (Mode.STRUCTURED, ends_nowhere)]
 )
-async def test_i7_an_execution_that_a_bug_ends_has_failed_with_events(
+async def test_an_execution_that_a_bug_ends_has_failed_with_events(
     mode: Mode, broken: Callable[[RunContext], Any]
 ) -> None:
     settings = Settings.model_validate({"storage": {"url": "sqlite://"}})
@@ -288,7 +288,7 @@ async def test_a_reader_of_a_partly_answered_execution_stops_nothing_and_sees_a_
         assert await client.chunk() == b""
 
 
-async def test_b5_93_a_reader_of_a_partly_answered_execution_is_dismissed_at_a_shutdown(tmp_path: Path) -> None:
+async def test_a_reader_of_a_partly_answered_execution_is_dismissed_at_a_shutdown(tmp_path: Path) -> None:
     (tmp_path / "replies.json").write_bytes(
         orjson.dumps([{"tool_calls": [{"name": "ask_person", "arguments": {"question": "?"}}] * 2}])
     )
@@ -311,7 +311,7 @@ async def test_a_replay_skips_an_answer_without_a_continuation(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("forged", [b"[99,{}]", b"\x80\x04\x95", None], ids=["format", "bytes", "meaning"])
-async def test_b4_89_an_answer_is_refused_if_the_history_diverges_from_the_pattern(
+async def test_an_answer_is_refused_if_the_history_diverges_from_the_pattern(
     tmp_path: Path, forged: bytes | None
 ) -> None:
     """A history that differs from the pattern is as useless as one that cannot be read."""

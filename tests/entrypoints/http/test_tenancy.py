@@ -94,7 +94,7 @@ async def state_of(ada: Caller) -> list[bytes]:
     return [(await ada.get(path)).body for path in (*paths, *more)]
 
 
-async def test_b6_109_an_id_of_another_user_in_the_path_is_unknown(tmp_path: Path) -> None:
+async def test_an_id_of_another_user_in_the_path_is_unknown(tmp_path: Path) -> None:
     async with callers(tmp_path, GRANTS) as (by_name, _):
         await begin(by_name["ada"])
         before = await state_of(by_name["ada"])
@@ -115,7 +115,7 @@ async def test_b6_109_an_id_of_another_user_in_the_path_is_unknown(tmp_path: Pat
 
 
 @pytest.mark.parametrize("route", NAMED_IN_BODY)
-async def test_b6_109_an_id_of_another_user_in_the_body_is_unknown(tmp_path: Path, route: str) -> None:
+async def test_an_id_of_another_user_in_the_body_is_unknown(tmp_path: Path, route: str) -> None:
     method, _, path = route.partition(" ")
     async with callers(tmp_path, GRANTS) as (by_name, _):
         await begin(by_name["ada"])
@@ -129,7 +129,7 @@ async def test_b6_109_an_id_of_another_user_in_the_body_is_unknown(tmp_path: Pat
         assert await state_of(by_name["ada"]) == before
 
 
-async def test_b6_109_an_own_execution_is_not_forked_into_the_session_of_another_user(tmp_path: Path) -> None:
+async def test_an_own_execution_is_not_forked_into_the_session_of_another_user(tmp_path: Path) -> None:
     async with callers(tmp_path, GRANTS) as (by_name, _):
         await begin(by_name["ada"])
         await by_name["eve"].execute(chat("Hello", request_id="own"))
@@ -139,7 +139,7 @@ async def test_b6_109_an_own_execution_is_not_forked_into_the_session_of_another
             assert answer.status == 404
 
 
-async def test_b6_109_lists_have_nothing_of_other_users(tmp_path: Path) -> None:
+async def test_lists_have_nothing_of_other_users(tmp_path: Path) -> None:
     async with callers(tmp_path, GRANTS) as (by_name, _):
         await begin(by_name["ada"])
         for route, queries in LISTS.items():
@@ -152,7 +152,7 @@ async def test_b6_109_lists_have_nothing_of_other_users(tmp_path: Path) -> None:
                     )
 
 
-async def test_b6_109_a_document_id_is_of_one_user(tmp_path: Path) -> None:
+async def test_a_document_id_is_of_one_user(tmp_path: Path) -> None:
     async with callers(tmp_path, GRANTS) as (by_name, _):
         await begin(by_name["ada"])
         before = await state_of(by_name["ada"])
@@ -168,7 +168,7 @@ async def test_b6_109_a_document_id_is_of_one_user(tmp_path: Path) -> None:
         assert await state_of(by_name["ada"]) == before
 
 
-async def test_b6_109_a_request_id_is_taken_and_an_idempotency_key_is_not(tmp_path: Path) -> None:
+async def test_a_request_id_is_taken_and_an_idempotency_key_is_not(tmp_path: Path) -> None:
     async with callers(tmp_path, GRANTS) as (by_name, _):
         key = {"Idempotency-Key": "k"}
         assert (await by_name["ada"].execute(chat("Hello", request_id="done"))).status == 200
@@ -182,7 +182,7 @@ async def test_b6_109_a_request_id_is_taken_and_an_idempotency_key_is_not(tmp_pa
         assert (again.json["request_id"], again.headers["idempotency-replayed"]) == (first.json["request_id"], "true")
 
 
-async def test_b6_109_a_cursor_of_another_user_is_refused(tmp_path: Path) -> None:
+async def test_a_cursor_of_another_user_is_refused(tmp_path: Path) -> None:
     async with callers(tmp_path, GRANTS) as (by_name, _):
         await begin(by_name["ada"])
         cursor = (await by_name["ada"].get("/v1/executions?limit=1")).json["next"]
@@ -210,7 +210,7 @@ async def test_a_viewer_of_the_tenant_reads_and_changes_nothing(tmp_path: Path) 
         assert {each["request_id"] for each in listed} == {"done", "turn", "open"}
 
 
-async def test_b6_109_no_route_of_a_resource_answers_without_a_key(tmp_path: Path) -> None:
+async def test_no_route_of_a_resource_answers_without_a_key(tmp_path: Path) -> None:
     async with callers(tmp_path, GRANTS) as (by_name, _):
         await begin(by_name["ada"])
         stranger = Caller(by_name["ada"].served, {})

@@ -76,7 +76,7 @@ async def interrupt(folder: Path, other: bytes) -> None:
     forge(folder, "second", other)
 
 
-async def test_b4_89_a_broken_execution_ends_once_and_the_others_continue(tmp_path: Path) -> None:
+async def test_a_broken_execution_ends_once_and_the_others_continue(tmp_path: Path) -> None:
     await interrupt(tmp_path, BROKEN)
     async with kept(tmp_path) as (served, service):
         await wait_for_idle(service)

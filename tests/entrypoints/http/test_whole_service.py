@@ -65,7 +65,7 @@ async def test_an_ended_execution_is_freed_without_a_garbage_collection(headers:
 
 
 @pytest.mark.parametrize("headers", [{}, EVENTS], ids=["json", "events"])
-async def test_b2_35_b2_36_a_client_that_leaves_stops_the_execution(headers: dict[str, str]) -> None:
+async def test_a_client_that_leaves_stops_the_execution(headers: dict[str, str]) -> None:
     named = {"Content-Type": "application/json", **headers}
     async with portico() as (served, service):
         async with served.connect() as client:
@@ -79,7 +79,7 @@ async def test_b2_35_b2_36_a_client_that_leaves_stops_the_execution(headers: dic
         assert anyio.current_time() - left_at < 1
 
 
-async def test_b2_46_the_same_request_id_twice_is_a_conflict() -> None:
+async def test_the_same_request_id_twice_is_a_conflict() -> None:
     async with portico() as (served, _):
         assert (await served.post(chat("Hello", request_id="r-1"))).status == 200
         answer = await served.post(chat("Hello", request_id="r-1"), EVENTS)
@@ -97,9 +97,7 @@ async def test_b2_46_the_same_request_id_twice_is_a_conflict() -> None:
         ({"if_session_busy": "enqueue"}, "if_session_busy"),
     ],
 )
-async def test_b2_60_b2_61_b2_62_a_value_above_a_cap_or_an_unknown_name_is_refused(
-    changes: dict[str, Any], field: str
-) -> None:
+async def test_a_value_above_a_cap_or_an_unknown_name_is_refused(changes: dict[str, Any], field: str) -> None:
     async with portico() as (served, _):
         answer = await served.post(chat("Hello", **changes))
     assert (answer.status, answer.json["code"]) == (422, "REQUEST_INVALID")
@@ -107,7 +105,7 @@ async def test_b2_60_b2_61_b2_62_a_value_above_a_cap_or_an_unknown_name_is_refus
     assert field in answer.json["message"]
 
 
-async def test_b2_53_an_execution_beyond_the_limit_is_refused() -> None:
+async def test_an_execution_beyond_the_limit_is_refused() -> None:
     async with portico(server={"max_in_flight": 1}) as (served, service), served.connect() as client:
         await client.send(
             request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"}, chat("[[slow:30]] Hello"))
@@ -119,7 +117,7 @@ async def test_b2_53_an_execution_beyond_the_limit_is_refused() -> None:
         assert answer.headers["retry-after"] == "1"
 
 
-async def test_b5_93_while_it_drains_new_work_is_refused_and_a_stream_ends_cleanly() -> None:
+async def test_while_it_drains_new_work_is_refused_and_a_stream_ends_cleanly() -> None:
     named = {"Content-Type": "application/json", **EVENTS}
     async with portico(server={"drain_seconds": 5}) as (served, service), served.connect() as client:
         await client.send(request_bytes("POST", "/v1/execute", named, chat("[[slow:30]] Hello")))
@@ -135,7 +133,7 @@ async def test_b5_93_while_it_drains_new_work_is_refused_and_a_stream_ends_clean
     assert events(answer)[-1]["type"] == "execution.cancelled"
 
 
-async def test_b4_83_a_full_disk_makes_the_service_not_ready_until_there_is_room(tmp_path: Path) -> None:
+async def test_a_full_disk_makes_the_service_not_ready_until_there_is_room(tmp_path: Path) -> None:
     session = {"session_id": "s"}
     async with portico(storage={"url": f"sqlite:///{tmp_path}/portico.db"}) as (served, _):
         assert (await served.post(chat("Hello", **session))).status == 200

@@ -242,7 +242,7 @@ ATTACKS: Sequence[tuple[str, list[Any]]] = (
 
 
 @pytest.mark.parametrize(("_", "replies"), ATTACKS, ids=[name for name, _ in ATTACKS])
-async def test_b7_8_a_model_that_does_the_worst_legal_thing_violates_nothing(
+async def test_a_model_that_does_the_worst_legal_thing_violates_nothing(
     clock: VirtualClock, _: str, replies: list[Any]
 ) -> None:
     shop = Shop()

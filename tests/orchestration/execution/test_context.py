@@ -153,7 +153,7 @@ async def test_an_unsafe_call_is_shielded_from_a_cancel_and_its_outcome_recorded
     assert replay_offline(record) == len(record.steps)
 
 
-async def test_i10_an_unsafe_call_beyond_the_deadline_and_its_grace_is_unknown_and_the_end_in_time(
+async def test_an_unsafe_call_beyond_the_deadline_and_its_grace_is_unknown_and_the_end_in_time(
     clock: VirtualClock,
 ) -> None:
     acts: list[str] = []
@@ -167,7 +167,7 @@ async def test_i10_an_unsafe_call_beyond_the_deadline_and_its_grace_is_unknown_a
     assert replay_offline(record) == len(record.steps)
 
 
-async def test_b3_78_an_unsafe_call_that_timed_out_by_itself_waits_for_a_person(clock: VirtualClock) -> None:
+async def test_an_unsafe_call_that_timed_out_by_itself_waits_for_a_person(clock: VirtualClock) -> None:
     acts: list[str] = []
     here = make_harness(clock, scripted_engine(clock, "a", WRITE), tools=[writing(clock, 100, acts, timeout=1)])
     response, record = await here.run(chat_request())

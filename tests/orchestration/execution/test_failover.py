@@ -55,7 +55,7 @@ async def test_a_dead_engine_is_left_for_a_live_one_and_the_stream_shows_it(cloc
     assert replay_offline(record) == len(record.steps)
 
 
-async def test_b1_13_a_stream_cut_after_deltas_is_retracted_and_two_texts_are_never_joined(clock: VirtualClock) -> None:
+async def test_a_stream_cut_after_deltas_is_retracted_and_two_texts_are_never_joined(clock: VirtualClock) -> None:
     here = make_harness(
         clock,
         scripted_engine(clock, "cut", {"fault": "unreachable", "after_chunks": 2}),
@@ -82,7 +82,7 @@ async def test_b1_13_a_stream_cut_after_deltas_is_retracted_and_two_texts_are_ne
     assert replay_offline(record) == len(record.steps)
 
 
-async def test_b1_13_a_streamed_segment_is_retracted_only_when_another_attempt_follows(clock: VirtualClock) -> None:
+async def test_a_streamed_segment_is_retracted_only_when_another_attempt_follows(clock: VirtualClock) -> None:
     cut = {"fault": "broken", "after_chunks": 1}
     here = make_harness(clock, scripted_engine(clock, "a", cut, cut), scripted_engine(clock, "b", cut, cut))
     response, seen, record = await watched(here, chat_request())
@@ -92,7 +92,7 @@ async def test_b1_13_a_streamed_segment_is_retracted_only_when_another_attempt_f
     assert replay_offline(record) == len(record.steps)
 
 
-async def test_b1_12_a_stream_cut_before_its_first_delta_fails_over_invisibly(clock: VirtualClock) -> None:
+async def test_a_stream_cut_before_its_first_delta_fails_over_invisibly(clock: VirtualClock) -> None:
     here = make_harness(clock, scripted_engine(clock, "cut", {"fault": "broken"}, {"text": "hi"}))
     _, seen, _ = await watched(here, chat_request())
     assert "inference.retracted" not in [item.event.type for item in seen]
@@ -139,7 +139,7 @@ async def test_tool_calls_are_not_repeated_because_a_provider_changed(clock: Vir
     assert [item.event.type for item in record.events].count("tool.start") == 1
 
 
-async def test_i4_usage_of_all_attempts_is_counted_and_priced(clock: VirtualClock) -> None:
+async def test_usage_of_all_attempts_is_counted_and_priced(clock: VirtualClock) -> None:
     usage = {"input_tokens": 1_000_000, "output_tokens": 500_000, "total_tokens": 1_500_000}
     cut = {"fault": "unreachable", "after_chunks": 3, "usage": usage}
     here = make_harness(
@@ -154,7 +154,7 @@ async def test_i4_usage_of_all_attempts_is_counted_and_priced(clock: VirtualCloc
     assert replay_offline(record) == len(record.steps)
 
 
-async def test_b1_19_an_empty_answer_is_malformed_after_one_retry(clock: VirtualClock) -> None:
+async def test_an_empty_answer_is_malformed_after_one_retry(clock: VirtualClock) -> None:
     response, record = await make_harness(clock, scripted_engine(clock, "mute", {"text": ""}, {"text": ""})).run(
         chat_request()
     )
@@ -163,14 +163,14 @@ async def test_b1_19_an_empty_answer_is_malformed_after_one_retry(clock: Virtual
     assert [item.event.type for item in record.events].count("inference.start") == 2
 
 
-async def test_b1_20_finish_reason_length_is_an_answer_and_says_so(clock: VirtualClock) -> None:
+async def test_finish_reason_length_is_an_answer_and_says_so(clock: VirtualClock) -> None:
     response, _ = await make_harness(
         clock, scripted_engine(clock, "a", {"text": "cut sho", "finish_reason": "length"})
     ).run(chat_request())
     assert (response.content, response.metadata.finish_reason) == ("cut sho", "length")
 
 
-async def test_b1_22_two_calls_under_one_id_are_refused_before_anything_runs(clock: VirtualClock) -> None:
+async def test_two_calls_under_one_id_are_refused_before_anything_runs(clock: VirtualClock) -> None:
     twins = {"tool_calls": [{**ROLL["tool_calls"][0], "id": "same"}, {**ROLL["tool_calls"][0], "id": "same"}]}
     here = make_harness(clock, scripted_engine(clock, "a", twins, twins), tools=BUILTIN_TOOLS)
     response, record = await here.run(chat_request())
@@ -179,7 +179,7 @@ async def test_b1_22_two_calls_under_one_id_are_refused_before_anything_runs(clo
     assert "tool.start" not in [item.event.type for item in record.events]
 
 
-async def test_b1_1_the_wait_is_one_step_on_the_record_and_fits_the_reply(clock: VirtualClock) -> None:
+async def test_the_wait_is_one_step_on_the_record_and_fits_the_reply(clock: VirtualClock) -> None:
     here = make_harness(clock, scripted_engine(clock, "a", {"fault": "rate_limited", "retry_after": 2}, {"text": "hi"}))
     began = clock.monotonic()
     response, record = await here.run(chat_request())
@@ -189,7 +189,7 @@ async def test_b1_1_the_wait_is_one_step_on_the_record_and_fits_the_reply(clock:
     assert replay_offline(record) == len(record.steps)
 
 
-async def test_b1_2_a_wait_above_the_cap_leaves_the_provider_at_once(clock: VirtualClock) -> None:
+async def test_a_wait_above_the_cap_leaves_the_provider_at_once(clock: VirtualClock) -> None:
     here = make_harness(
         clock,
         scripted_engine(clock, "a", {"fault": "rate_limited", "retry_after": 31}),

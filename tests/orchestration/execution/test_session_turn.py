@@ -249,7 +249,7 @@ _ENDED = {State.COMPLETE, State.ERROR, State.CANCELLED}
 
 @pytest.mark.parametrize("committed", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("seed", seeds(2))
-async def test_b5_94_after_any_commit_that_a_process_dies_at_every_turn_is_stored_once_and_in_order(
+async def test_after_any_commit_that_a_process_dies_at_every_turn_is_stored_once_and_in_order(
     database: Database, clock: VirtualClock, seed: int, committed: bool
 ) -> None:
     died, commit, whole = True, 0, 0

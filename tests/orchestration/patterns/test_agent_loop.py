@@ -68,7 +68,7 @@ async def test_exactly_n_tool_rounds_run_and_one_more_is_the_iteration_limit(clo
     assert replay_offline(record) == len(record.steps)
 
 
-async def test_b1_23_the_model_learns_of_an_unknown_tool_without_the_catalogue(clock: VirtualClock) -> None:
+async def test_the_model_learns_of_an_unknown_tool_without_the_catalogue(clock: VirtualClock) -> None:
     here = make_harness(
         clock,
         scripted_engine(clock, "primary", {"tool_calls": [{"name": "rm_rf"}]}, {"text": "sorry"}),
@@ -81,7 +81,7 @@ async def test_b1_23_the_model_learns_of_an_unknown_tool_without_the_catalogue(c
     assert response.content == "sorry"
 
 
-async def test_b1_24_a_registered_tool_that_was_not_offered_is_an_unknown_tool(clock: VirtualClock) -> None:
+async def test_a_registered_tool_that_was_not_offered_is_an_unknown_tool(clock: VirtualClock) -> None:
     here = make_harness(clock, scripted_engine(clock, "primary", ROLL, {"text": "ok"}), tools=BUILTIN_TOOLS)
     response, record = await here.run(chat_request(tools=["calculate"]))
     [end] = [item.event for item in record.events if item.event.type == "tool.end"]
@@ -108,7 +108,7 @@ async def test_a_tool_that_goes_away_is_unavailable_and_one_that_was_never_offer
     assert replay_offline(record) == len(record.steps)
 
 
-async def test_b1_26_calls_above_the_cap_get_an_error_result_each(clock: VirtualClock) -> None:
+async def test_calls_above_the_cap_get_an_error_result_each(clock: VirtualClock) -> None:
     many = {"tool_calls": [{"name": "roll_dice", "arguments": {"count": 1, "sides": 6}}] * 200}
     here = make_harness(
         clock, scripted_engine(clock, "primary", many, {"text": "ok"}), tools=BUILTIN_TOOLS, calls_per_reply=3

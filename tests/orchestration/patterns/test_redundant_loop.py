@@ -165,7 +165,7 @@ class Slow:
         return "here"
 
 
-async def test_b1_33_an_early_stop_cancels_the_call_upstream_and_counts_what_it_used(clock: VirtualClock) -> None:
+async def test_an_early_stop_cancels_the_call_upstream_and_counts_what_it_used(clock: VirtualClock) -> None:
     slow = Slow(clock, "e2")
     quick = [scripted_engine(clock, name, reply(A, 1), capabilities=NATIVE) for name in ("e0", "e1")]
     began = clock.monotonic()
@@ -229,7 +229,7 @@ async def test_when_all_replicas_fail_their_shared_failure_is_raised(clock: Virt
         ({"voting": "field_majority", "quorum": 2}, [A, B, C]),
     ],
 )
-async def test_b1_33_too_little_agreement_is_no_consensus(
+async def test_too_little_agreement_is_no_consensus(
     options: dict[str, Any], answers: list[Any], clock: VirtualClock
 ) -> None:
     response, record = await run(here(clock, *answers), asking(3, **options))

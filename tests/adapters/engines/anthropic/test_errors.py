@@ -50,7 +50,7 @@ def error(kind: str, message: str = "", code: str | None = None) -> dict[str, An
         b'{"error": {"type": "unheard_of_error", "details": {"error_code": {"a": 1}}}}',
     ],
 )
-def test_b1_5_to_8_a_status_alone_says_why(status: int, reason: AttemptFailureReason, body: bytes):
+def test_a_status_alone_says_why(status: int, reason: AttemptFailureReason, body: bytes):
     assert AnthropicDialect().failure_reason(status, body) is reason
 
 
@@ -110,9 +110,7 @@ REPORTED = [
 
 
 @pytest.mark.parametrize(("status", "body", "reason"), REPORTED)
-def test_b1_4_7_and_27_a_code_the_wording_or_the_type_says_it_better(
-    status: int, body: Any, reason: AttemptFailureReason
-):
+def test_a_code_the_wording_or_the_type_says_it_better(status: int, body: Any, reason: AttemptFailureReason):
     assert AnthropicDialect().failure_reason(status, json.dumps(body).encode()) is reason
 
 

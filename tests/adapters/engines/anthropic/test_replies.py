@@ -85,7 +85,7 @@ def test_a_stream_is_put_together_block_by_block():
     assert whole(message(text("Hello"), text("!"))).text == "Hello!"
 
 
-def test_b1_14_a_stream_without_an_end_is_malformed():
+def test_a_stream_without_an_end_is_malformed():
     assert (
         fault_reason(streamed, start(), begin(0, text("")), more(0, "text_delta", text="a"))
         is AttemptFailureReason.MALFORMED
@@ -126,7 +126,7 @@ def test_a_reply_with_calls_ends_as_tool(stop: str):
     assert whole(message(asked_for(), stop=stop)).finish_reason == "tool"
 
 
-def test_b1_21_a_refusal_is_a_fault():
+def test_a_refusal_is_a_fault():
     assert fault_reason(whole, message(text("I can't"), stop="refusal")) is AttemptFailureReason.CONTENT_FILTERED
     details = {"type": "refusal", "category": "cyber", "explanation": "x"}
     refused = {"type": "message_delta", "delta": {"stop_reason": "refusal", "stop_details": details}}
@@ -157,19 +157,19 @@ def test_arguments_that_stand_at_the_beginning_of_a_block_are_taken():
 
 
 @pytest.mark.parametrize("arguments", ['{"a":', "[1]", "3", '{"a": NaN}', '{"a":1,"a":2}', '{"a":"\\ud800"}'])
-def test_b1_25_arguments_the_model_wrote_wrong_reach_the_tools_as_text(arguments: str):
+def test_arguments_the_model_wrote_wrong_reach_the_tools_as_text(arguments: str):
     [call] = streamed(*written(0, asked_for(), arguments), *end("tool_use")).tool_calls
     assert call.arguments == {UNREADABLE_ARGUMENTS: arguments}
 
 
 @pytest.mark.parametrize("arguments", [[1], "text", 3])
-def test_b1_25_arguments_that_are_no_object_reach_the_tools_as_text(arguments: Any):
+def test_arguments_that_are_no_object_reach_the_tools_as_text(arguments: Any):
     [call] = whole(message(asked_for(arguments=arguments), stop="tool_use")).tool_calls
     assert json.loads(call.arguments[UNREADABLE_ARGUMENTS]) == arguments
 
 
 @pytest.mark.parametrize("stop", ["max_tokens", "model_context_window_exceeded"])
-def test_b1_14_a_call_that_was_cut_is_malformed(stop: str):
+def test_a_call_that_was_cut_is_malformed(stop: str):
     for arguments in ("", '{"a":', '{"a":1'):
         assert fault_reason(streamed, *written(0, asked_for(), arguments), *end(stop)) is AttemptFailureReason.MALFORMED
     assert (
@@ -185,7 +185,7 @@ def test_whole_calls_of_a_reply_cut_by_length_are_kept():
     assert (reply.finish_reason, reply.tool_calls[0].arguments) == ("length", {"a": 1})
 
 
-def test_b1_22_two_calls_with_one_id_are_malformed():
+def test_two_calls_with_one_id_are_malformed():
     twice = [asked_for("f"), asked_for("g")]
     assert fault_reason(whole, message(*twice, stop="tool_use")) is AttemptFailureReason.MALFORMED
     assert (
@@ -245,7 +245,7 @@ def test_events_that_say_nothing_are_passed_over():
     assert all(DIALECT.decode_chunk(encode(event)) == Delta() for event in noise)
 
 
-def test_b1_19_an_empty_answer_is_read_as_it_is():
+def test_an_empty_answer_is_read_as_it_is():
     assert whole(message()).text == ""
     assert streamed(start(), *end()).text == ""
 
@@ -275,7 +275,7 @@ def test_b1_19_an_empty_answer_is_read_as_it_is():
         message(text("a"), model=3),
     ],
 )
-def test_b1_18_json_of_the_wrong_shape_is_malformed(body: Any):
+def test_json_of_the_wrong_shape_is_malformed(body: Any):
     assert fault_reason(whole, body) is AttemptFailureReason.MALFORMED
 
 
@@ -304,7 +304,7 @@ def test_b1_18_json_of_the_wrong_shape_is_malformed(body: Any):
         end(3)[0],
     ],
 )
-def test_b1_18_an_event_of_the_wrong_shape_is_malformed(event: Any):
+def test_an_event_of_the_wrong_shape_is_malformed(event: Any):
     assert fault_reason(DIALECT.decode_chunk, encode(event)) is AttemptFailureReason.MALFORMED
 
 
@@ -328,7 +328,7 @@ STRANGE = [
 
 
 @pytest.mark.parametrize("body", STRANGE, ids=range(len(STRANGE)))
-def test_b1_16_and_17_json_that_others_take_silently_is_malformed(body: bytes):
+def test_json_that_others_take_silently_is_malformed(body: bytes):
     assert fault_reason(DIALECT.decode, body) is AttemptFailureReason.MALFORMED
     if b"tool_use" not in body:
         assert fault_reason(DIALECT.decode_chunk, body) is AttemptFailureReason.MALFORMED
@@ -368,7 +368,7 @@ def test_input_counts_what_came_from_the_cache_and_what_was_written_to_it(usage:
     assert streamed(start(usage=usage), *end(usage=usage)).usage == expected
 
 
-def test_i4_the_usage_of_a_stream_is_known_from_its_first_event_on():
+def test_the_usage_of_a_stream_is_known_from_its_first_event_on():
     first = start(usage={"input_tokens": 25, "cache_read_input_tokens": 5, "output_tokens": 1})
     used = DIALECT.decode_chunk(encode(first)).usage
     assert used == TokenCounts(input_tokens=30, output_tokens=1, cached_tokens=5)

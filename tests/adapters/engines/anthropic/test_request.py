@@ -422,6 +422,6 @@ def test_a_model_that_binds_thoughts_gets_those_of_the_answer_in_progress_only(m
     assert said_again(*SPOKEN[:3], model=model) == ["hm", "call_1"]
 
 
-def test_b8_the_key_is_a_header():
+def test_the_key_is_a_header():
     assert AnthropicDialect().headers("secret") == {"x-api-key": "secret", "anthropic-version": "2023-06-01"}
     assert AnthropicDialect().headers(None) == {"anthropic-version": "2023-06-01"}

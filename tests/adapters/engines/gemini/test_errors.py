@@ -69,7 +69,7 @@ A_DAY = "GenerateRequestsPerDayPerProjectPerModel-FreeTier"
         b"[" * 100_000,
     ],
 )
-def test_b1_5_to_8_a_status_alone_says_why(status: int, reason: AttemptFailureReason, body: bytes):
+def test_a_status_alone_says_why(status: int, reason: AttemptFailureReason, body: bytes):
     assert DIALECT.failure_reason(status, body) is reason
 
 
@@ -195,7 +195,7 @@ def test_a_code_or_the_wording_says_more_than_the_status(status: int, body: Any,
         ),
     ],
 )
-def test_b1_4_a_limit_of_a_minute_passes_and_a_spent_day_or_purse_does_not(body: Any, reason: AttemptFailureReason):
+def test_a_limit_of_a_minute_passes_and_a_spent_day_or_purse_does_not(body: Any, reason: AttemptFailureReason):
     assert DIALECT.failure_reason(429, json.dumps(body).encode()) is reason
 
 

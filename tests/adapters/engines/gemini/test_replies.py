@@ -53,7 +53,7 @@ def test_a_stream_is_put_together_and_its_usage_is_the_last_one():
 
 
 @pytest.mark.parametrize("finish", [None, "", "FINISH_REASON_UNSPECIFIED"])
-def test_b1_14_a_finish_reason_makes_a_stream_whole_and_nothing_else(finish: str | None):
+def test_a_finish_reason_makes_a_stream_whole_and_nothing_else(finish: str | None):
     assert streamed(said("a"), said(finish="STOP")).text == "a"
     assert fault_reason(streamed, said("a", finish=finish)) is AttemptFailureReason.MALFORMED
     assert whole(said("a", finish=finish)).raw_finish == ""
@@ -80,13 +80,13 @@ def test_a_finish_reason_is_said_in_our_words_and_an_unknown_one_kept_in_the_pro
 @pytest.mark.parametrize(
     ("finish", "reason"), [(f, r) for f, r in FINISH_REASONS.items() if isinstance(r, AttemptFailureReason)]
 )
-def test_b1_21_an_ending_that_is_a_failure_is_a_fault(finish: str, reason: AttemptFailureReason):
+def test_an_ending_that_is_a_failure_is_a_fault(finish: str, reason: AttemptFailureReason):
     candidate = {"candidates": [{"finishReason": finish, "index": 0}]}
     assert fault_reason(whole, candidate) is fault_reason(streamed, said("a"), candidate) is reason
 
 
 @pytest.mark.parametrize("blocked", ["SAFETY", "OTHER", "PROHIBITED_CONTENT", "SOMETHING_NEW"])
-def test_b1_21_a_blocked_prompt_is_filtered_and_its_usage_is_reported(blocked: str):
+def test_a_blocked_prompt_is_filtered_and_its_usage_is_reported(blocked: str):
     body = {"promptFeedback": {"blockReason": blocked}, "usageMetadata": {"promptTokenCount": 7}, "modelVersion": "m"}
     assert fault_reason(whole, body) is fault_reason(streamed, body) is AttemptFailureReason.CONTENT_FILTERED
     assert DIALECT.decode(encode(body)).usage == TokenCounts(input_tokens=7)
@@ -127,12 +127,12 @@ def test_missing_arguments_are_an_empty_object(args: Any):
 
 
 @pytest.mark.parametrize("args", [[1], 3, "x", True])
-def test_b1_25_arguments_that_are_no_object_reach_the_tools_as_text(args: Any):
+def test_arguments_that_are_no_object_reach_the_tools_as_text(args: Any):
     arguments = whole(ended(calling(args=args))).tool_calls[0].arguments
     assert arguments == {UNREADABLE_ARGUMENTS: json.dumps(args)}
 
 
-def test_b1_25_arguments_nested_too_deeply_reach_the_tools_as_text_or_not_at_all():
+def test_arguments_nested_too_deeply_reach_the_tools_as_text_or_not_at_all():
     deep: dict[str, Any] = {}
     for _ in range(100):
         deep = {"a": deep}
@@ -142,7 +142,7 @@ def test_b1_25_arguments_nested_too_deeply_reach_the_tools_as_text_or_not_at_all
     assert fault_reason(whole, ended(calling(args=deep))) is AttemptFailureReason.MALFORMED
 
 
-def test_b1_22_two_calls_with_one_id_are_malformed():
+def test_two_calls_with_one_id_are_malformed():
     twice = calling("f", id="x"), calling("g", id="x")
     assert fault_reason(whole, ended(*twice)) is AttemptFailureReason.MALFORMED
     assert fault_reason(whole, ended(calling("f", id="x"), calling("f", id="x"))) is AttemptFailureReason.MALFORMED
@@ -150,7 +150,7 @@ def test_b1_22_two_calls_with_one_id_are_malformed():
     assert fault_reason(whole, ended(calling("f", id="call_1"), calling("g"))) is AttemptFailureReason.MALFORMED
 
 
-def test_b1_22_a_call_that_comes_again_with_its_id_is_malformed():
+def test_a_call_that_comes_again_with_its_id_is_malformed():
     again = said(calling("f", {"a": 1}, id="x"))
     assert fault_reason(streamed, again, again, ended()) is AttemptFailureReason.MALFORMED
 
@@ -209,7 +209,7 @@ def test_parts_of_the_providers_own_tools_are_passed_over():
     "candidate",
     [{"finishReason": "STOP"}, {"content": {}, "finishReason": "STOP"}, {"content": None, "finishReason": "STOP"}],
 )
-def test_b1_19_an_empty_answer_is_read_as_it_is(candidate: Any):
+def test_an_empty_answer_is_read_as_it_is(candidate: Any):
     assert whole({"candidates": [candidate]}).text == streamed({"candidates": [candidate]}).text == ""
 
 
@@ -245,7 +245,7 @@ def test_b1_19_an_empty_answer_is_read_as_it_is(candidate: Any):
         ended("a", modelVersion=3),
     ],
 )
-def test_b1_18_json_of_the_wrong_shape_is_malformed(body: Any):
+def test_json_of_the_wrong_shape_is_malformed(body: Any):
     assert fault_reason(whole, body) is AttemptFailureReason.MALFORMED
 
 
@@ -266,7 +266,7 @@ STRANGE = [
 
 
 @pytest.mark.parametrize("body", STRANGE, ids=range(len(STRANGE)))
-def test_b1_16_and_17_json_that_others_take_silently_is_malformed(body: bytes):
+def test_json_that_others_take_silently_is_malformed(body: bytes):
     assert fault_reason(DIALECT.decode, body) is AttemptFailureReason.MALFORMED
     assert fault_reason(DIALECT.decode_chunk, body) is AttemptFailureReason.MALFORMED
 
@@ -332,7 +332,7 @@ def test_thoughts_and_what_tools_put_in_are_counted_where_they_belong(usage: Any
     assert streamed(ended("a", usageMetadata=usage)).usage == expected
 
 
-def test_i4_the_usage_of_a_reply_without_a_candidate_is_reported():
+def test_the_usage_of_a_reply_without_a_candidate_is_reported():
     delta = DIALECT.decode(encode({"usageMetadata": {"promptTokenCount": 7}}))
     assert delta.usage == TokenCounts(input_tokens=7)
     assert delta.finish is None

@@ -185,7 +185,7 @@ def test_images_of_a_result_stand_behind_it():
     ]
 
 
-def test_b1_25_a_call_with_unreadable_arguments_is_sent_with_their_text():
+def test_a_call_with_unreadable_arguments_is_sent_with_their_text():
     asked = ToolCall(id="x", name="roll_dice", arguments={UNREADABLE_ARGUMENTS: '{"sides": si'})
     said = contents(assistant("", asked), result(asked, "not JSON"))
     assert said[0][1] == [

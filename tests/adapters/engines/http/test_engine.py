@@ -97,7 +97,7 @@ async def test_the_request_names_no_secret_but_in_its_header_and_asks_for_no_com
     assert request.json() == ChatCompletionsDialect().encode(call(), profile(), stream=False).body
 
 
-async def test_b5_100_the_key_is_asked_for_anew_every_time():
+async def test_the_key_is_asked_for_anew_every_time():
     keys = iter(["first", "second", None])
     async with ScriptedUpstream(reply(HI_REPLY)) as upstream:
         endpoint = Endpoint(upstream.url, lambda: next(keys))
@@ -144,18 +144,18 @@ async def test_a_large_reply_arrives_whole():
     assert (await asked(reply({"choices": [{"message": {"content": text}}]}))).text == text
 
 
-async def test_b1_1_and_2_a_rate_limit_says_how_long():
+async def test_a_rate_limit_says_how_long():
     caught = await fault(reply({}, status=429, headers={"Retry-After": "2"}))
     assert (caught.reason, caught.retry_after) == (AttemptFailureReason.RATE_LIMITED, 2)
     dated = {"Retry-After": "Sat, 21 Nov 2026 20:09:03 GMT", "Date": "Sat, 21 Nov 2026 20:09:00 GMT"}
     assert (await fault(reply({}, status=503, headers=dated))).retry_after == 3
 
 
-async def test_b1_3_a_rate_limit_may_say_nothing():
+async def test_a_rate_limit_may_say_nothing():
     assert (await fault(reply({}, status=429))).retry_after is None
 
 
-async def test_b1_4_a_spent_quota_is_not_a_rate_limit():
+async def test_a_spent_quota_is_not_a_rate_limit():
     assert (
         await fault(reply({"error": {"code": "insufficient_quota"}}, status=429))
     ).reason is AttemptFailureReason.QUOTA
@@ -170,9 +170,7 @@ async def test_b1_4_a_spent_quota_is_not_a_rate_limit():
         (400, AttemptFailureReason.REFUSED),
     ],
 )
-async def test_b1_5_to_8_a_failing_status_is_translated_and_its_body_is_not_repeated(
-    status: int, reason: AttemptFailureReason
-):
+async def test_a_failing_status_is_translated_and_its_body_is_not_repeated(status: int, reason: AttemptFailureReason):
     caught = await fault(reply(f"<html>{CANARY}</html>".encode(), status=status, content_type="text/html"))
     assert caught.reason is reason
     assert CANARY not in f"{caught} {caught!r} {caught.__cause__!r} {caught.__context__!r}"
@@ -193,14 +191,14 @@ async def test_an_endless_error_body_is_not_read_to_its_end():
         await upstream.wait_for_departures()
 
 
-async def test_b1_9_a_refused_connection_is_unreachable():
+async def test_a_refused_connection_is_unreachable():
     async with closed_port() as url, engine(url) as asker:
         with pytest.raises(EngineError) as caught:
             await asker.attempt(call(), RecordedProgress(), stream=False)
     assert caught.value.reason is AttemptFailureReason.UNREACHABLE
 
 
-async def test_b1_9_an_unknown_name_is_unreachable():
+async def test_an_unknown_name_is_unreachable():
     async with engine("http://nowhere.invalid") as asker:
         with pytest.raises(EngineError) as caught:
             await asker.attempt(call(), RecordedProgress(), stream=False)
@@ -215,7 +213,7 @@ async def test_an_address_that_cannot_be_used_is_unreachable(url: str):
     assert caught.value.reason is AttemptFailureReason.UNREACHABLE
 
 
-async def test_b1_10_a_self_signed_certificate_is_a_tls_fault():
+async def test_a_self_signed_certificate_is_a_tls_fault():
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(SELF_SIGNED)
     async with ScriptedUpstream(reply(HI_REPLY), secure=context) as upstream, engine(upstream.url) as asker:
@@ -225,7 +223,7 @@ async def test_b1_10_a_self_signed_certificate_is_a_tls_fault():
     assert caught.value.reason is AttemptFailureReason.TLS
 
 
-async def test_b1_10_a_server_that_speaks_no_tls_is_a_tls_fault():
+async def test_a_server_that_speaks_no_tls_is_a_tls_fault():
     async def greet(_reader: StreamReader, writer: StreamWriter) -> None:
         writer.write(b"220 mail.example.com\r\n")
         writer.close()
@@ -238,7 +236,7 @@ async def test_b1_10_a_server_that_speaks_no_tls_is_a_tls_fault():
 
 
 @pytest.mark.parametrize("act", [UpstreamAction.CLOSE, UpstreamAction.RESET])
-async def test_b1_12_a_connection_that_ends_before_the_first_token_is_broken(act: UpstreamAction):
+async def test_a_connection_that_ends_before_the_first_token_is_broken(act: UpstreamAction):
     heard = RecordedProgress()
     assert (await fault([act], heard, stream=True)).reason is AttemptFailureReason.BROKEN
     assert (await fault(event_stream(act), heard, stream=True)).reason is AttemptFailureReason.BROKEN
@@ -246,7 +244,7 @@ async def test_b1_12_a_connection_that_ends_before_the_first_token_is_broken(act
 
 
 @pytest.mark.parametrize("act", [UpstreamAction.CLOSE, UpstreamAction.RESET])
-async def test_b1_13_a_stream_cut_after_tokens_is_broken_and_what_was_said_is_known(act: UpstreamAction):
+async def test_a_stream_cut_after_tokens_is_broken_and_what_was_said_is_known(act: UpstreamAction):
     heard = RecordedProgress()
     assert (
         await fault(event_stream(event(chat_chunk("Hel")), act), heard, stream=True)
@@ -254,12 +252,12 @@ async def test_b1_13_a_stream_cut_after_tokens_is_broken_and_what_was_said_is_kn
     assert heard.texts == ["Hel"]
 
 
-async def test_b1_13_a_json_body_that_is_cut_is_broken():
+async def test_a_json_body_that_is_cut_is_broken():
     cut = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
     assert (await fault([cut, UpstreamAction.CLOSE])).reason is AttemptFailureReason.BROKEN
 
 
-async def test_b1_14_a_stream_without_a_terminal_marker_is_malformed():
+async def test_a_stream_without_a_terminal_marker_is_malformed():
     assert (await fault(event_stream(event(chat_chunk("Hello"))), stream=True)).reason is AttemptFailureReason.MALFORMED
     assert (await fault(event_stream(), stream=True)).reason is AttemptFailureReason.MALFORMED
 
@@ -289,7 +287,7 @@ async def test_an_error_behind_the_finish_reason_is_an_error():
     assert (await fault(script, stream=True)).reason is AttemptFailureReason.SERVER_ERROR
 
 
-async def test_b1_15_and_16_a_stream_reads_the_same_however_its_bytes_are_cut():
+async def test_a_stream_reads_the_same_however_its_bytes_are_cut():
     text = "data: " + '{"choices":[{"delta":{"content":"caf\u00e9 \U0001f3b2"},"finish_reason":"stop"}]}'
     body = f"\ufeff: hi\r\nretry: 5\r\n{text}\r\n\r\ndata: [DONE]\r\n\r\n".encode()
     for size in (1, 2, 3, 5, 7):
@@ -298,18 +296,18 @@ async def test_b1_15_and_16_a_stream_reads_the_same_however_its_bytes_are_cut():
 
 
 @pytest.mark.parametrize("body", [b'{"choices": NaN}', b"\xff", b'{"a":1,"a":2}', b"[" * 5000, b"<html></html>", b""])
-async def test_b1_16_to_18_a_body_that_is_no_strict_json_is_malformed(body: bytes):
+async def test_a_body_that_is_no_strict_json_is_malformed(body: bytes):
     assert (await fault(reply(body))).reason is AttemptFailureReason.MALFORMED
     assert (
         await fault(event_stream(b"data: " + (body or b"?") + b"\n\n"), stream=True)
     ).reason is AttemptFailureReason.MALFORMED
 
 
-async def test_b1_18_html_with_status_200_is_malformed():
+async def test_html_with_status_200_is_malformed():
     assert (await fault(reply(b"<html></html>", content_type="text/html"))).reason is AttemptFailureReason.MALFORMED
 
 
-async def test_b1_28_a_reply_that_is_too_long_is_malformed_and_its_connection_closed():
+async def test_a_reply_that_is_too_long_is_malformed_and_its_connection_closed():
     head = f"HTTP/1.1 200 OK\r\nContent-Length: {10**9}\r\nContent-Type: application/json\r\n\r\n".encode()
     script = [head, *[b" " * 2**20] * (ReplyLimits().response_bytes // 2**20 + 4), UpstreamAction.HANG]
     async with ScriptedUpstream(script) as upstream, engine(upstream.url) as asker:
@@ -319,7 +317,7 @@ async def test_b1_28_a_reply_that_is_too_long_is_malformed_and_its_connection_cl
     assert caught.value.reason is AttemptFailureReason.MALFORMED
 
 
-async def test_b1_28_a_line_that_is_too_long_is_malformed_and_its_connection_closed():
+async def test_a_line_that_is_too_long_is_malformed_and_its_connection_closed():
     script = event_stream(b"data: ", *[b"x" * 2**20] * (ReplyLimits().line_bytes // 2**20 + 2), UpstreamAction.HANG)
     async with ScriptedUpstream(script) as upstream, engine(upstream.url) as asker:
         with pytest.raises(EngineError) as caught:
@@ -328,12 +326,12 @@ async def test_b1_28_a_line_that_is_too_long_is_malformed_and_its_connection_clo
     assert caught.value.reason is AttemptFailureReason.MALFORMED
 
 
-async def test_b1_28_a_compressed_reply_is_refused_unread():
+async def test_a_compressed_reply_is_refused_unread():
     script = reply(b"\x1f\x8b" + b"x" * 100, headers={"Content-Encoding": "gzip"})
     assert (await fault(script)).reason is AttemptFailureReason.MALFORMED
 
 
-async def test_b1_30_a_redirect_is_not_followed():
+async def test_a_redirect_is_not_followed():
     async with ScriptedUpstream(reply(HI_REPLY)) as inner:
         moved = reply(b"", status=302, headers={"Location": inner.url})
         assert (await fault(moved)).reason is AttemptFailureReason.UNREACHABLE
@@ -393,7 +391,7 @@ async def test_a_cancel_closes_the_upstream_connection_at_once(script: Script, s
     assert upstream.departures[0] - cancelled < 0.05
 
 
-async def test_b6_a_cancel_leaves_no_descriptor_to_a_peer_that_does_not_read():
+async def test_a_cancel_leaves_no_descriptor_to_a_peer_that_does_not_read():
     message = Message(role="user", content="x" * (16 * 2**20))
     async with ScriptedUpstream([], deaf=True) as upstream, engine(upstream.url, Timeouts(attempt_seconds=1)) as asker:
         async with anyio.create_task_group() as group:

@@ -50,15 +50,15 @@ async def took(script: Script, *, stream: bool = True) -> float:
         return anyio.current_time() - started
 
 
-async def test_b1_11_a_stream_without_a_byte_ends_at_the_first_token_timeout():
+async def test_a_stream_without_a_byte_ends_at_the_first_token_timeout():
     assert await waited([UpstreamAction.HANG]) == pytest.approx(60, abs=1)
 
 
-async def test_b1_11_a_reply_without_a_byte_ends_at_the_attempt_timeout():
+async def test_a_reply_without_a_byte_ends_at_the_attempt_timeout():
     assert await waited([UpstreamAction.HANG], stream=False) == pytest.approx(120, abs=1)
 
 
-async def test_b1_11_comments_and_empty_deltas_are_no_first_token():
+async def test_comments_and_empty_deltas_are_no_first_token():
     noise = (b": keep-alive\n\n", event(chat_chunk("", role="assistant")), b": keep-alive\n\n", b": keep-alive\n\n")
     assert await waited(event_stream(*spaced(19, *noise), UpstreamAction.HANG)) == pytest.approx(60, abs=1)
 
@@ -66,28 +66,28 @@ async def test_b1_11_comments_and_empty_deltas_are_no_first_token():
 @pytest.mark.parametrize(
     "token", [chat_chunk("a"), chat_chunk(reasoning="a"), chat_chunk(tool_calls=[{"function": {"name": "f"}}])]
 )
-async def test_b1_11_text_reasoning_and_calls_are_a_first_token(token: dict[str, object]):
+async def test_text_reasoning_and_calls_are_a_first_token(token: dict[str, object]):
     assert await waited(event_stream(*spaced(50, event(token)), UpstreamAction.HANG)) == pytest.approx(80, abs=1)
 
 
-async def test_b1_11_the_first_token_may_take_longer_than_the_idle_timeout():
+async def test_the_first_token_may_take_longer_than_the_idle_timeout():
     assert await took(event_stream(*spaced(45, event(chat_chunk("a"))), STOP)) == pytest.approx(45, abs=1)
 
 
-async def test_b1_11_silence_after_tokens_ends_at_the_idle_timeout():
+async def test_silence_after_tokens_ends_at_the_idle_timeout():
     assert await waited(event_stream(event(chat_chunk("a")), UpstreamAction.HANG)) == pytest.approx(30, abs=1)
 
 
-async def test_b1_29_a_slow_stream_resets_the_idle_timeout():
+async def test_a_slow_stream_resets_the_idle_timeout():
     assert await took(event_stream(*spaced(10, *[event(chat_chunk("a"))] * 10), STOP)) == pytest.approx(100, abs=2)
 
 
-async def test_b1_29_comments_reset_the_idle_timeout():
+async def test_comments_reset_the_idle_timeout():
     comments = [b": keep-alive\n\n"] * 4
     assert await took(event_stream(event(chat_chunk("a")), *spaced(25, *comments), STOP)) == pytest.approx(100, abs=2)
 
 
-async def test_b1_29_a_slow_drip_does_not_reset_the_attempt_timeout():
+async def test_a_slow_drip_does_not_reset_the_attempt_timeout():
     assert await waited(event_stream(*spaced(10, *[event(chat_chunk("a"))] * 20))) == pytest.approx(120, abs=1)
     assert await waited([HEAD, *spaced(10, *[b" "] * 20)], stream=False) == pytest.approx(120, abs=1)
 
@@ -114,7 +114,7 @@ async def test_a_stream_that_is_whole_is_kept_when_its_usage_never_comes():
     )
 
 
-async def test_b1_9_a_connection_that_is_not_made_in_time_is_unreachable():
+async def test_a_connection_that_is_not_made_in_time_is_unreachable():
     async with (
         ScriptedUpstream([], deaf=True) as upstream,
         engine(upstream.url.replace("http:", "https:"), TIMES) as asker,

@@ -30,7 +30,7 @@ def part_with_usage(text: str, written: int) -> bytes:
 
 
 @pytest.mark.parametrize("act", [UpstreamAction.CLOSE, UpstreamAction.RESET])
-async def test_i4_the_last_known_usage_of_a_stream_that_is_cut_is_reported_once(act: UpstreamAction):
+async def test_the_last_known_usage_of_a_stream_that_is_cut_is_reported_once(act: UpstreamAction):
     heard = RecordedProgress()
     pieces = (
         part_with_usage("a", 2),
@@ -47,7 +47,7 @@ async def test_i4_the_last_known_usage_of_a_stream_that_is_cut_is_reported_once(
     assert heard.usages == [TokenUsage(input_tokens=15, output_tokens=25, total_tokens=40)]
 
 
-async def test_i4_the_usage_of_a_cancelled_attempt_is_reported():
+async def test_the_usage_of_a_cancelled_attempt_is_reported():
     heard = RecordedProgress()
     script = event_stream(part_with_usage("a", 2), part_with_usage("b", 3), UpstreamAction.HANG)
     async with (
@@ -78,9 +78,7 @@ USAGES: tuple[dict[str, Any], ...] = (
 
 @pytest.mark.parametrize("usage", USAGES, ids=str)
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_i4_usage_that_cannot_be_true_is_none_and_the_reply_says_so(
-    usage: dict[str, Any], streamed: bool
-) -> None:
+async def test_usage_that_cannot_be_true_is_none_and_the_reply_says_so(usage: dict[str, Any], streamed: bool) -> None:
     heard = RecordedProgress()
     document = reply(HI_REPLY | {"usage": usage})
     stream = event_stream(event(chat_chunk("Hi", "stop")), event({"choices": [], "usage": usage}), event("[DONE]"))
@@ -90,7 +88,7 @@ async def test_i4_usage_that_cannot_be_true_is_none_and_the_reply_says_so(
     assert heard.usages == []
 
 
-async def test_i4_usage_at_its_bounds_and_hidden_reasoning_are_true() -> None:
+async def test_usage_at_its_bounds_and_hidden_reasoning_are_true() -> None:
     usage = {"prompt_tokens": 100_000, "completion_tokens": 1_000_000, "total_tokens": 1_100_000}
     usage |= {"completion_tokens_details": {"reasoning_tokens": 999_999}}
     async with ScriptedUpstream(reply(HI_REPLY | {"usage": usage})) as upstream, engine(upstream.url) as asker:
@@ -128,7 +126,7 @@ async def test_i4_usage_at_its_bounds_and_hidden_reasoning_are_true() -> None:
         ),
     ],
 )
-async def test_i4_a_negative_count_is_not_hidden_in_a_sum(dialect: Dialect, body: dict[str, Any]) -> None:
+async def test_a_negative_count_is_not_hidden_in_a_sum(dialect: Dialect, body: dict[str, Any]) -> None:
     async with ScriptedUpstream(reply(body)) as upstream, engine_at(upstream.url, dialect) as asker:
         answer = await asker.attempt(call(), RecordedProgress(), stream=False)
     assert (answer.text, answer.usage, answer.flags) == ("Hi", NO_USAGE, ("usage_implausible",))

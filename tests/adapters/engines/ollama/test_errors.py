@@ -30,7 +30,7 @@ DIALECT = OllamaDialect()
 @pytest.mark.parametrize(
     "body", [b"", b"<html>CDN</html>", b"{}", b'{"error": {"a": 1}}', b"[3]", b"\xff", b"[" * 5000]
 )
-def test_b1_5_to_8_a_status_alone_says_why(status: int, reason: AttemptFailureReason, body: bytes):
+def test_a_status_alone_says_why(status: int, reason: AttemptFailureReason, body: bytes):
     assert DIALECT.failure_reason(status, body) is reason
 
 
@@ -61,7 +61,7 @@ def test_b1_5_to_8_a_status_alone_says_why(status: int, reason: AttemptFailureRe
         (401, "unauthorized", AttemptFailureReason.CREDENTIALS),
     ],
 )
-def test_b1_4_to_8_the_wording_says_it_better(status: int, error: str, reason: AttemptFailureReason):
+def test_the_wording_says_it_better(status: int, error: str, reason: AttemptFailureReason):
     assert DIALECT.failure_reason(status, json.dumps({"error": error}).encode()) is reason
 
 
@@ -74,7 +74,7 @@ def test_b1_4_to_8_the_wording_says_it_better(status: int, error: str, reason: A
         (500, "input length (9 tokens) exceeds the model's maximum context length (4 tokens)"),
     ],
 )
-def test_b1_27_a_context_overflow_is_distinct_from_other_refusals(status: int, error: str):
+def test_a_context_overflow_is_distinct_from_other_refusals(status: int, error: str):
     assert (
         DIALECT.failure_reason(status, json.dumps({"error": error}).encode()) is AttemptFailureReason.CONTEXT_EXCEEDED
     )

@@ -58,7 +58,7 @@ def test_counts_that_are_missing_or_odd_are_nothing(counts: dict[str, Any], expe
     assert whole(said("a") | END | counts).usage == expected
 
 
-def test_b1_14_only_done_makes_an_answer_whole():
+def test_only_done_makes_an_answer_whole():
     assert streamed(said("a"), {"done": True}).text == "a"
     assert fault_reason(streamed, said("a")) is AttemptFailureReason.MALFORMED
     assert fault_reason(streamed, said("a") | {"done_reason": "stop"}) is AttemptFailureReason.MALFORMED
@@ -117,17 +117,17 @@ def test_whole_calls_of_a_reply_cut_by_length_are_kept():
 
 
 @pytest.mark.parametrize("depth", [65, 200])
-def test_b1_25_arguments_that_could_not_be_passed_on_reach_the_tools_as_text(depth: int):
+def test_arguments_that_could_not_be_passed_on_reach_the_tools_as_text(depth: int):
     reply = whole(calling(f'{{"a":{deep(depth)}}}'))
     assert reply.tool_calls[0].arguments == {UNREADABLE_ARGUMENTS: f'{{"a":{deep(depth)}}}'}
 
 
 @pytest.mark.parametrize("depth", [260, 600, 1500])
-def test_b1_17_arguments_without_a_bottom_are_malformed(depth: int):
+def test_arguments_without_a_bottom_are_malformed(depth: int):
     assert fault_reason(whole, calling(f'{{"a":{deep(depth)}}}')) is AttemptFailureReason.MALFORMED
 
 
-def test_b1_22_two_calls_with_one_id_are_malformed():
+def test_two_calls_with_one_id_are_malformed():
     twice = [asked_for("f", {"a": 1}, id="x"), asked_for("g", {"a": 2}, id="x")]
     assert fault_reason(whole, said(tool_calls=twice) | END) is AttemptFailureReason.MALFORMED
     assert fault_reason(streamed, said(tool_calls=twice), END) is AttemptFailureReason.MALFORMED
@@ -135,7 +135,7 @@ def test_b1_22_two_calls_with_one_id_are_malformed():
     assert fault_reason(whole, said(tool_calls=ours) | END) is AttemptFailureReason.MALFORMED
 
 
-def test_b1_22_a_call_that_comes_again_in_a_later_line_is_malformed():
+def test_a_call_that_comes_again_in_a_later_line_is_malformed():
     twice = said(tool_calls=[asked_for("f", {"a": 1}, id="x")])
     assert fault_reason(streamed, twice, twice, END) is AttemptFailureReason.MALFORMED
 
@@ -145,7 +145,7 @@ def test_a_call_without_a_usable_name_or_id_is_malformed(call: dict[str, Any]):
     assert fault_reason(whole, said(tool_calls=[call]) | END) is AttemptFailureReason.MALFORMED
 
 
-def test_b1_19_an_empty_answer_is_read_as_it_is():
+def test_an_empty_answer_is_read_as_it_is():
     assert whole(said() | END).text == ""
     assert whole(said(tool_calls=[], thinking=None, images=None) | END).text == ""
 
@@ -175,7 +175,7 @@ def test_b1_19_an_empty_answer_is_read_as_it_is():
         said("a") | {"done": True, "done_reason": 3},
     ],
 )
-def test_b1_18_json_of_the_wrong_shape_is_malformed(body: Any):
+def test_json_of_the_wrong_shape_is_malformed(body: Any):
     assert fault_reason(whole, body) is AttemptFailureReason.MALFORMED
 
 
@@ -194,7 +194,7 @@ STRANGE = [
 
 
 @pytest.mark.parametrize("body", STRANGE, ids=range(len(STRANGE)))
-def test_b1_16_and_17_json_that_others_take_silently_is_malformed(body: bytes):
+def test_json_that_others_take_silently_is_malformed(body: bytes):
     assert fault_reason(DIALECT.decode, body) is AttemptFailureReason.MALFORMED
     assert fault_reason(DIALECT.decode_chunk, body) is AttemptFailureReason.MALFORMED
 

@@ -188,6 +188,6 @@ def test_a_schema_is_the_format_and_without_one_there_is_none():
     assert "format" not in encoded(call())
 
 
-def test_b8_the_key_is_a_header():
+def test_the_key_is_a_header():
     assert OllamaDialect().headers("secret") == {"Authorization": "Bearer secret"}
     assert OllamaDialect().headers(None) == {}

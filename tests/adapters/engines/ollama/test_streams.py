@@ -52,13 +52,13 @@ async def test_the_last_line_may_lack_its_newline():
     assert (await asked(said("Hello"), line(DONE, end=""))).text == "Hello"
 
 
-async def test_b1_14_a_last_line_that_was_cut_makes_the_answer_malformed():
+async def test_a_last_line_that_was_cut_makes_the_answer_malformed():
     whole = line(DONE, end="")
     for end in range(len(whole)):
         assert await fault(said("Hello"), whole[:end]) is AttemptFailureReason.MALFORMED
 
 
-async def test_b1_13_a_last_line_before_a_broken_connection_does_not_count_without_its_newline():
+async def test_a_last_line_before_a_broken_connection_does_not_count_without_its_newline():
     assert await fault(said("Hello"), line(DONE, end=""), UpstreamAction.CLOSE) is AttemptFailureReason.BROKEN
     assert (await asked(said("Hello"), line(DONE), UpstreamAction.CLOSE)).text == "Hello"
 

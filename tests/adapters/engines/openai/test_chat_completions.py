@@ -143,7 +143,7 @@ def test_options_pass_when_the_engine_lists_them_and_never_replace_what_is_ours(
     assert "top_k" not in body
 
 
-def test_b8_the_key_is_a_header():
+def test_the_key_is_a_header():
     assert ChatCompletionsDialect().headers("secret") == {"Authorization": "Bearer secret"}
     assert ChatCompletionsDialect().headers(None) == {}
 

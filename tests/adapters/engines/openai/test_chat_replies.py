@@ -53,7 +53,7 @@ def test_a_stream_is_put_together_and_its_usage_may_follow_the_end():
     assert reply.usage == TokenUsage(input_tokens=3, output_tokens=2, total_tokens=5)
 
 
-def test_b1_14_a_finish_reason_or_done_makes_a_stream_whole_and_nothing_else():
+def test_a_finish_reason_or_done_makes_a_stream_whole_and_nothing_else():
     assert streamed(chat_chunk("a"), chat_chunk(finish="stop")).text == "a"
     assert streamed(chat_chunk("a"), b"[DONE]").text == "a"
     assert fault_reason(streamed, chat_chunk("a")) is AttemptFailureReason.MALFORMED
@@ -171,13 +171,13 @@ def test_a_call_of_the_old_kind_is_a_call():
     ['{"a":', "[1]", "3", "{'a': 1}", '{"a": NaN}', '{"a":1,"a":2}', '{"a":"\\ud800"}', '{"a":' + "9" * 30 + "}"]
     + ['{"a":' * depth + "1" + "}" * depth for depth in (66, 600, 5000)],
 )
-def test_b1_25_arguments_the_model_wrote_wrong_reach_the_tools_as_text(arguments: str):
+def test_arguments_the_model_wrote_wrong_reach_the_tools_as_text(arguments: str):
     reply = whole(message("tool_calls", tool_calls=[asked_for(arguments=arguments, id="x")]))
     assert reply.tool_calls[0].arguments == {UNREADABLE_ARGUMENTS: arguments}
 
 
 @pytest.mark.parametrize("arguments", ["", '{"a":', '{"a":1'])
-def test_b1_14_a_call_that_was_cut_is_malformed(arguments: str):
+def test_a_call_that_was_cut_is_malformed(arguments: str):
     cut = asked_for(arguments=arguments, id="x", index=0)
     assert fault_reason(whole, message("length", tool_calls=[cut])) is AttemptFailureReason.MALFORMED
     assert (
@@ -204,7 +204,7 @@ def test_whole_calls_of_a_reply_cut_by_length_are_kept():
     assert (reply.finish_reason, reply.tool_calls[0].arguments) == ("length", {"a": 1})
 
 
-def test_b1_22_two_calls_with_one_id_are_malformed():
+def test_two_calls_with_one_id_are_malformed():
     twice = [asked_for("f", id="x", index=0), asked_for("g", id="x", index=1)]
     assert fault_reason(whole, message("tool_calls", tool_calls=twice)) is AttemptFailureReason.MALFORMED
     assert fault_reason(streamed, *fragments(*twice)) is AttemptFailureReason.MALFORMED
@@ -217,7 +217,7 @@ def test_a_call_without_a_usable_name_or_id_is_malformed(call: dict[str, Any]):
     assert fault_reason(whole, message("tool_calls", tool_calls=[call])) is AttemptFailureReason.MALFORMED
 
 
-def test_b1_19_an_empty_answer_is_read_as_it_is():
+def test_an_empty_answer_is_read_as_it_is():
     assert whole(message(content="")).text == ""
     assert whole(message(content=None)).text == ""
 
@@ -248,7 +248,7 @@ def test_b1_19_an_empty_answer_is_read_as_it_is():
         message(content="a") | {"model": 3},
     ],
 )
-def test_b1_18_json_of_the_wrong_shape_is_malformed(body: Any):
+def test_json_of_the_wrong_shape_is_malformed(body: Any):
     assert fault_reason(whole, body) is AttemptFailureReason.MALFORMED
 
 
@@ -269,12 +269,12 @@ STRANGE = [
 
 
 @pytest.mark.parametrize("body", STRANGE, ids=range(len(STRANGE)))
-def test_b1_16_and_17_json_that_others_take_silently_is_malformed(body: bytes):
+def test_json_that_others_take_silently_is_malformed(body: bytes):
     assert fault_reason(DIALECT.decode, body) is AttemptFailureReason.MALFORMED
     assert fault_reason(DIALECT.decode_chunk, body) is AttemptFailureReason.MALFORMED
 
 
-def test_b1_21_a_content_filter_or_a_refusal_is_a_fault_and_keeps_its_usage_known():
+def test_a_content_filter_or_a_refusal_is_a_fault_and_keeps_its_usage_known():
     assert fault_reason(whole, message("content_filter", content="a")) is AttemptFailureReason.CONTENT_FILTERED
     assert (
         fault_reason(whole, message(content=None, refusal="I can't help with that."))
@@ -364,7 +364,7 @@ def test_usage_is_read_wherever_it_stands(usage: Any, expected: TokenUsage):
     assert streamed(chat_chunk("a", "stop") | {"x_groq": {"usage": usage}}).usage == expected
 
 
-def test_i4_the_usage_of_a_reply_without_a_choice_is_reported():
+def test_the_usage_of_a_reply_without_a_choice_is_reported():
     usage = {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}
     delta = ChatCompletionsDialect().decode(orjson.dumps({"choices": [], "usage": usage}))
     assert delta.usage == TokenCounts(input_tokens=7, output_tokens=2, total_tokens=9)
@@ -430,7 +430,7 @@ def test_googles_signature_of_a_call_is_kept_with_the_id_that_the_call_got():
         {"tool_calls": [asked_for(extra_content={"google": {"thought_signature": 3}})]},
     ],
 )
-def test_b1_18_what_is_to_be_kept_in_a_wrong_shape_is_malformed(members: dict[str, Any]):
+def test_what_is_to_be_kept_in_a_wrong_shape_is_malformed(members: dict[str, Any]):
     assert fault_reason(whole, message(content="4", **members)) is AttemptFailureReason.MALFORMED
     assert fault_reason(streamed, chat_chunk("4", "stop", **members)) is AttemptFailureReason.MALFORMED
 
@@ -450,7 +450,7 @@ def test_strange_indexes_of_details_lose_nothing(index: Any):
         {"choices": [{"index": 0, "delta": {"content": {"a": 1}}}]},
     ],
 )
-def test_b1_18_a_chunk_of_the_wrong_shape_is_malformed(chunk: dict[str, Any]):
+def test_a_chunk_of_the_wrong_shape_is_malformed(chunk: dict[str, Any]):
     assert fault_reason(streamed, chunk) is AttemptFailureReason.MALFORMED
 
 
@@ -461,7 +461,7 @@ def test_the_usage_of_a_chunk_that_also_adds_text_is_not_passed_over():
 
 
 @pytest.mark.parametrize("levels", [66, 300, 600])
-def test_b1_17_a_value_too_deep_to_be_sent_back_is_malformed(levels: int):
+def test_a_value_too_deep_to_be_sent_back_is_malformed(levels: int):
     deep: Any = 1
     for _ in range(levels):
         deep = {"a": deep}

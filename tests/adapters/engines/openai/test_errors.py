@@ -41,7 +41,7 @@ def error(message: str = "", **members: Any) -> dict[str, Any]:
     ],
 )
 @pytest.mark.parametrize("body", [b"", b"<html>CDN</html>", b"{}", b'{"detail": "x"}', b"[]", b"[3]", b"\xff", b"3"])
-def test_b1_5_to_8_a_status_alone_says_why(status: int, reason: AttemptFailureReason, body: bytes):
+def test_a_status_alone_says_why(status: int, reason: AttemptFailureReason, body: bytes):
     assert ChatCompletionsDialect().failure_reason(status, body) is reason
 
 
@@ -94,7 +94,7 @@ def test_b1_5_to_8_a_status_alone_says_why(status: int, reason: AttemptFailureRe
         (400, {"error": {"message": ["x"]}}, AttemptFailureReason.REFUSED),
     ],
 )
-def test_b1_4_and_27_a_code_or_the_wording_says_it_better(status: int, body: Any, reason: AttemptFailureReason):
+def test_a_code_or_the_wording_says_it_better(status: int, body: Any, reason: AttemptFailureReason):
     for dialect in (ChatCompletionsDialect(), ResponsesDialect()):
         assert dialect.failure_reason(status, json.dumps(body).encode()) is reason
 

@@ -87,12 +87,12 @@ def test_a_stream_is_put_together_and_ends_with_its_terminal_event():
 
 
 @pytest.mark.parametrize("tail", [[], [b"[DONE]"], [event("in_progress", response=response(status="in_progress"))]])
-def test_b1_14_a_stream_without_its_terminal_event_is_malformed(tail: list[Any]):
+def test_a_stream_without_its_terminal_event_is_malformed(tail: list[Any]):
     assert fault_reason(streamed, delta("a"), *tail) is AttemptFailureReason.MALFORMED
 
 
 @pytest.mark.parametrize("status", ["in_progress", "queued", "", None, "other"])
-def test_b1_14_a_whole_reply_that_still_goes_on_is_malformed(status: str | None):
+def test_a_whole_reply_that_still_goes_on_is_malformed(status: str | None):
     assert fault_reason(whole, response(message("a"), status=status)) is AttemptFailureReason.MALFORMED
     assert fault_reason(streamed, delta("a"), done(status=status)) is AttemptFailureReason.MALFORMED
 
@@ -109,7 +109,7 @@ def test_an_unknown_reason_is_kept_in_the_providers_word():
     assert (reply.finish_reason, reply.raw_finish) == ("stop", "steered")
 
 
-def test_b1_21_a_filter_or_a_refusal_is_a_fault():
+def test_a_filter_or_a_refusal_is_a_fault():
     cut = {"status": "incomplete", "incomplete_details": {"reason": "content_filter"}}
     refusal = message(content=[{"type": "refusal", "refusal": "I can't."}])
     assert fault_reason(whole, response(message("a"), **cut)) is AttemptFailureReason.CONTENT_FILTERED
@@ -204,7 +204,7 @@ def test_a_server_that_tells_a_call_whole_at_once_is_understood():
 
 
 @pytest.mark.parametrize("arguments", ['{"a":', "[1]", '{"a": NaN}', '{"a":1,"a":2}', '{"a":' * 600 + "1" + "}" * 600])
-def test_b1_25_arguments_the_model_wrote_wrong_reach_the_tools_as_text(arguments: str):
+def test_arguments_the_model_wrote_wrong_reach_the_tools_as_text(arguments: str):
     expected = {UNREADABLE_ARGUMENTS: arguments}
     assert whole(response(asked_for(arguments=arguments))).tool_calls[0].arguments == expected
     reply = streamed(begun(0, asked_for(arguments="")), fragment(0, arguments), done())
@@ -212,7 +212,7 @@ def test_b1_25_arguments_the_model_wrote_wrong_reach_the_tools_as_text(arguments
 
 
 @pytest.mark.parametrize("arguments", ["", '{"a":1'])
-def test_b1_14_a_call_that_was_cut_is_malformed(arguments: str):
+def test_a_call_that_was_cut_is_malformed(arguments: str):
     cut = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
     assert fault_reason(whole, response(asked_for(arguments=arguments), **cut)) is AttemptFailureReason.MALFORMED
     begin = [begun(0, asked_for(arguments="")), fragment(0, arguments)]
@@ -220,7 +220,7 @@ def test_b1_14_a_call_that_was_cut_is_malformed(arguments: str):
     assert fault_reason(streamed, *begin) is AttemptFailureReason.MALFORMED
 
 
-def test_b1_22_two_calls_with_one_id_are_malformed():
+def test_two_calls_with_one_id_are_malformed():
     assert fault_reason(whole, response(asked_for(), asked_for("g"))) is AttemptFailureReason.MALFORMED
     assert (
         fault_reason(streamed, begun(0, asked_for()), begun(1, asked_for("g")), done())
@@ -258,7 +258,7 @@ def test_open_thoughts_are_kept_where_none_are_sealed():
     assert kept[0] == {"type": "reasoning", "id": "rs_1", "summary": [], "content": content}
 
 
-def test_b1_19_an_empty_answer_is_read_as_it_is():
+def test_an_empty_answer_is_read_as_it_is():
     assert whole(response()).text == whole(response(message())).text == streamed(done()).text == ""
 
 
@@ -288,7 +288,7 @@ def test_b1_19_an_empty_answer_is_read_as_it_is():
         response(asked_for(call_id=3)),
     ],
 )
-def test_b1_18_json_of_the_wrong_shape_is_malformed(body: Any):
+def test_json_of_the_wrong_shape_is_malformed(body: Any):
     assert fault_reason(whole, body) is AttemptFailureReason.MALFORMED
 
 
@@ -314,7 +314,7 @@ def test_b1_18_json_of_the_wrong_shape_is_malformed(body: Any):
         event("reasoning_text.delta", delta=[]),
     ],
 )
-def test_b1_18_an_event_of_the_wrong_shape_is_malformed(chunk: Any):
+def test_an_event_of_the_wrong_shape_is_malformed(chunk: Any):
     assert fault_reason(streamed, chunk, done()) is AttemptFailureReason.MALFORMED
 
 
@@ -348,7 +348,7 @@ STRANGE = [
 
 
 @pytest.mark.parametrize("body", STRANGE, ids=range(len(STRANGE)))
-def test_b1_16_and_17_json_that_others_take_silently_is_malformed(body: bytes):
+def test_json_that_others_take_silently_is_malformed(body: bytes):
     assert fault_reason(DIALECT.decode, body) is AttemptFailureReason.MALFORMED
     assert fault_reason(DIALECT.decode_chunk, body) is AttemptFailureReason.MALFORMED
 
@@ -360,7 +360,7 @@ def test_usage_that_is_none_counts_nothing(usage: Any):
 
 @pytest.mark.parametrize("levels", [66, 300, 600])
 @pytest.mark.parametrize("member", ["summary", "content"])
-def test_b1_17_thoughts_too_deep_to_be_sent_back_are_malformed(member: str, levels: int):
+def test_thoughts_too_deep_to_be_sent_back_are_malformed(member: str, levels: int):
     deep: Any = 1
     for _ in range(levels):
         deep = [deep]

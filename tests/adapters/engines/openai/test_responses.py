@@ -190,6 +190,6 @@ def test_blocks_of_another_kind_and_marks_of_other_calls_are_not_sent():
     assert sent_back("Hi.", FIRST, kept=strange) == [said("Hi."), asked_for(FIRST)]
 
 
-def test_b8_the_key_is_a_header():
+def test_the_key_is_a_header():
     assert ResponsesDialect().headers("secret") == {"Authorization": "Bearer secret"}
     assert ResponsesDialect().headers(None) == {}

@@ -208,7 +208,7 @@ async def test_an_option_that_openai_does_not_know_is_its_refusal(name: str, tit
 @STREAMING
 @pytest.mark.parametrize("schema", [None, SCHEMA], ids=["filtered", "refused"])
 @pytest.mark.parametrize("name", ["openai", "openai_responses"])
-async def test_b1_21_what_the_provider_filters_or_the_model_refuses_is_a_fault(
+async def test_what_the_provider_filters_or_the_model_refuses_is_a_fault(
     name: str, schema: dict[str, Any] | None, stream: bool
 ):
     row = DIALECTS[name]

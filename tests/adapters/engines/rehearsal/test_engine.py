@@ -164,7 +164,7 @@ async def test_tokens_are_estimates_and_those_read_are_reported_first(engine: Re
     assert [each.input_tokens for each in published.usages] == [reply.usage.input_tokens]
 
 
-async def test_b1_20_an_answer_longer_than_max_tokens_ends_with_length(engine: RehearsalEngine) -> None:
+async def test_an_answer_longer_than_max_tokens_ends_with_length(engine: RehearsalEngine) -> None:
     reply = await _reply(engine, "Hello", max_tokens=3)
     assert (reply.finish_reason, reply.usage.output_tokens) == ("length", 3)
     assert "This is the rehearsal engine".startswith(reply.text)

@@ -29,22 +29,22 @@ def read(*pieces: bytes, line_bytes: int = 1000) -> list[bytes]:
     return [data for piece in pieces for data in stream.feed(piece)]
 
 
-def test_b1_15_controls_comments_every_line_end_bom_and_several_data_lines_are_read():
+def test_controls_comments_every_line_end_bom_and_several_data_lines_are_read():
     assert read(ODD) == EVENTS
 
 
 @pytest.mark.parametrize("cut", range(len(ODD)))
-def test_b1_15_and_16_an_event_stream_reads_the_same_cut_at_every_byte(cut: int):
+def test_an_event_stream_reads_the_same_cut_at_every_byte(cut: int):
     assert read(ODD[:cut], ODD[cut:]) == EVENTS
 
 
-def test_b1_15_an_event_stream_reads_the_same_byte_by_byte():
+def test_an_event_stream_reads_the_same_byte_by_byte():
     assert read(*(ODD[index : index + 1] for index in range(len(ODD)))) == EVENTS
 
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, len(ODD)), max_size=8).map(sorted))
-def test_b1_15_an_event_stream_reads_the_same_in_any_pieces(cuts: list[int]):
+def test_an_event_stream_reads_the_same_in_any_pieces(cuts: list[int]):
     edges = [0, *cuts, len(ODD)]
     assert read(*(ODD[start:end] for start, end in pairwise(edges))) == EVENTS
 
@@ -101,7 +101,7 @@ def test_a_byte_order_mark_counts_only_at_the_very_beginning():
     "pieces",
     [[b"data: " + b"x" * 101], [b"data: " + b"x" * 101 + b"\n\n"], [b"x" * 60] * 2, [b"x" * 60, b"x" * 60 + b"\n"]],
 )
-def test_b1_28_a_line_that_is_too_long_is_malformed(pieces: list[bytes]):
+def test_a_line_that_is_too_long_is_malformed(pieces: list[bytes]):
     with pytest.raises(EngineError) as caught:
         read(*pieces, line_bytes=100)
     assert caught.value.reason is AttemptFailureReason.MALFORMED

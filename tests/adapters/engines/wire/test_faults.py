@@ -32,7 +32,7 @@ NOW = 1_795_291_740.0
         ({"retry-after": "Sat, 21 Nov 99999 20:09:00 GMT"}, None),
     ],
 )
-def test_b1_2_retry_after_is_read_in_every_form_and_against_the_servers_own_clock(
+def test_retry_after_is_read_in_every_form_and_against_the_servers_own_clock(
     headers: dict[str, str], seconds: float | None
 ):
     assert parse_retry_after(headers, NOW) == seconds

@@ -25,7 +25,7 @@ def test_blank_lines_are_passed_over_and_carriage_returns_belong_to_the_end_of_a
 
 
 @pytest.mark.parametrize("cut", range(1, len(ODD)))
-def test_b1_16_lines_read_the_same_cut_at_every_byte(cut: int):
+def test_lines_read_the_same_cut_at_every_byte(cut: int):
     assert read(ODD[:cut], ODD[cut:]) == LINES
     assert read(ODD[:cut], ODD[cut:], b"") == [*LINES, LAST]
 
@@ -76,7 +76,7 @@ def test_a_line_may_be_as_long_as_is_allowed():
         [b"x" * 101 + b"\n{}\n"],
     ],
 )
-def test_b1_28_a_line_that_is_too_long_is_malformed(pieces: list[bytes]):
+def test_a_line_that_is_too_long_is_malformed(pieces: list[bytes]):
     with pytest.raises(EngineError) as caught:
         read(*pieces, line_bytes=100)
     assert caught.value.reason is AttemptFailureReason.MALFORMED

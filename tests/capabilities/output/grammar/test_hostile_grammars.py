@@ -33,7 +33,7 @@ def use(grammar: str, text: str) -> None:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in DEAREST else pytest.mark.torture) for name in HOSTILE]
 )
-def test_b2_57_no_hostile_grammar_takes_more_than_50_mb(name: str) -> None:
+def test_no_hostile_grammar_takes_more_than_50_mb(name: str) -> None:
     tracemalloc.start()
     try:
         use(*HOSTILE[name])
@@ -44,7 +44,7 @@ def test_b2_57_no_hostile_grammar_takes_more_than_50_mb(name: str) -> None:
 
 
 @pytest.mark.parametrize(("grammar", "text"), HOSTILE.values(), ids=HOSTILE)
-def test_b2_57_an_unused_grammar_leaves_nothing_to_the_garbage_collector(grammar: str, text: str) -> None:
+def test_an_unused_grammar_leaves_nothing_to_the_garbage_collector(grammar: str, text: str) -> None:
     gc.collect()
     gc.disable()
     try:
