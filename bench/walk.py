@@ -26,7 +26,7 @@ from portico.settings import Settings, load_settings
 TEXT = "The answer is forty-two."
 BODY = orjson.dumps({"messages": [{"role": "user", "content": "What is the answer?"}]})
 WARM_UP = 3
-_ROOT = f"{Path(portico.__file__).parent}/"
+ROOT = f"{Path(portico.__file__).parent}/"
 
 
 class Call(NamedTuple):
@@ -44,7 +44,7 @@ class CallRecorder:
         self._frames: dict[FrameType, int] = {}
 
     def __call__(self, frame: FrameType, event: str, _argument: object) -> None:
-        if event == "call" and frame not in self._frames and frame.f_code.co_filename.startswith(_ROOT):
+        if event == "call" and frame not in self._frames and frame.f_code.co_filename.startswith(ROOT):
             self._frames[frame] = self._depth(frame)
 
     def calls(self) -> list[Call]:
@@ -142,7 +142,7 @@ def _call(frame: FrameType, depth: int) -> Call:
     code = frame.f_code
     qualified = getattr(code, "co_qualname", code.co_name)
     name = code.co_name if code.co_name.startswith("<") else qualified.replace(".<locals>", "")
-    return Call(code.co_filename.removeprefix(_ROOT), name, depth)
+    return Call(code.co_filename.removeprefix(ROOT), name, depth)
 
 
 if __name__ == "__main__":

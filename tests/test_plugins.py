@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+import portico
 from portico import plugins
 from portico.capabilities.output.rules.rule_set import RuleRegistry
 from portico.domain.tools import ToolInfo
-from tests.architecture.source import imported, repository
+from tests.architecture.source import Source, imported, product, repository
 from tests.support.entropy import SeededEntropy
 from tests.support.virtual_time import VirtualClock
 
@@ -29,13 +30,32 @@ def test_the_interface_has_what_is_promised() -> None:
     assert all(getattr(plugins, name) is not None for name in plugins.__all__)
 
 
+def _imports_the_interface(source: Source) -> bool:
+    """Return True for a module that imports the package itself, a name of it, or the module behind it."""
+    interface = {"portico", *(f"portico.{name}" for name in ("*", *portico.__all__))}
+    return any(name in interface or name.startswith("portico.plugins") for _, name in imported(source))
+
+
 def test_no_module_of_the_service_imports_it() -> None:
-    product = [
-        source
-        for source in repository()
-        if source.path.startswith(("app/portico/", "bench/")) and source.path.endswith(".py")
-    ]
-    assert not [source.path for source in product for _, name in imported(source) if name.startswith("portico.plugins")]
+    service = [source for source in repository() if product(source.path) and source.path != "app/portico/__init__.py"]
+    assert service
+    assert not [source.path for source in service if _imports_the_interface(source)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import portico",
+        "from portico import tool",
+        "from portico import __version__",
+        "from portico import *",
+        "from portico import plugins",
+        "from portico.plugins import tool",
+        "def f():\n    import portico.plugins",
+    ],
+)
+def test_an_import_of_it_is_noticed(text: str) -> None:
+    assert _imports_the_interface(Source("app/portico/domain/any.py", text))
 
 
 async def test_a_tool_is_a_function() -> None:

@@ -10,7 +10,7 @@ from portico.bootstrap.modules import load_plan_modules, load_rules, load_tools
 from portico.domain.failures import Code, ConfigurationFailure
 
 FUNCTIONS = '''
-from portico.plugins import SideEffects, tool
+from portico import SideEffects, tool
 from json import dumps
 
 @tool(side_effects=SideEffects.NONE, idempotent=True)
@@ -24,7 +24,7 @@ async def read_order(number: int) -> str:
     return dumps({"number": number})
 '''
 CLASS = """
-from portico.plugins import Availability, SideEffects, ToolDefinition, ToolInfo
+from portico import Availability, SideEffects, ToolDefinition, ToolInfo
 
 class Stock:
     def __init__(self{parameter}) -> None:
@@ -39,7 +39,7 @@ class Stock:
         return "12"
 """
 RULE = """
-from portico.plugins import rule
+from portico import rule
 
 @rule
 def {name}(answer, options):
@@ -47,7 +47,7 @@ def {name}(answer, options):
 """
 
 STEP = """
-from portico.plugins import SideEffects, planner, step
+from portico import SideEffects, planner, step
 
 @step(side_effects=SideEffects.NONE, idempotent=True)
 {definition}
@@ -55,7 +55,7 @@ from portico.plugins import SideEffects, planner, step
     return text
 """
 PLANNER = """
-from portico.plugins import planner
+from portico import planner
 
 @planner
 def {name}(task):
@@ -107,7 +107,7 @@ def test_without_modules_nothing_becomes_importable(tmp_path: Path) -> None:
     [
         ("import no_such_library", "cannot be imported: ModuleNotFoundError: No module named 'no_such_library'"),
         ("raise SystemExit(3)", "cannot be imported: SystemExit: 3"),
-        ("from portico.plugins import tool", "defines no tool; decorate a function with @tool"),
+        ("from portico import tool", "defines no tool; decorate a function with @tool"),
         (CLASS.format(parameter=", url", execute="async def execute"), "cannot make Stock: TypeError: "),
         (CLASS.format(parameter="", execute="def execute"), "defines Stock, whose execute must be `async def`"),
         (
@@ -139,7 +139,7 @@ def test_a_module_gives_the_rules_that_it_defines_itself(tmp_path: Path) -> None
     ("second", "problem"),
     [
         ("1 / 0", "acme_second cannot be imported: ZeroDivisionError: division by zero"),
-        ("from portico.plugins import rule", "acme_second defines no rule; decorate a function with @rule"),
+        ("from portico import rule", "acme_second defines no rule; decorate a function with @rule"),
         (RULE.format(name="polite"), "acme_second defines the rule polite, and so does acme_first"),
         (RULE.format(name="not_empty"), "acme_second defines the rule not_empty, and so does built-in"),
     ],
@@ -167,7 +167,7 @@ def test_a_module_gives_the_step_types_and_planners_that_it_defines_itself(tmp_p
     [
         ("1 / 0", "cannot be imported: ZeroDivisionError: division by zero"),
         (
-            "from portico.plugins import step",
+            "from portico import step",
             "defines no step type and no planner; decorate a function with @step or @pl",
         ),
         (STEP.format(definition="def taken(text: str) -> str:"), "defines the step type taken, and so does acme_first"),
@@ -175,7 +175,7 @@ def test_a_module_gives_the_step_types_and_planners_that_it_defines_itself(tmp_p
         (PLANNER.format(name="model"), "defines the planner model, and so does built-in"),
         (PLANNER.format(name="mine"), "defines the planner mine, and so does acme_first"),
         (
-            "from portico.plugins import planner\n@planner\ndef none():\n    return []",
+            "from portico import planner\n@planner\ndef none():\n    return []",
             "cannot be imported: TypeError: none must take one argument, the PlanningTask",
         ),
         *(

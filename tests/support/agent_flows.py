@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel
 
-from portico.plugins import AgentConfig, FlowGraph, flow
+from portico import AgentConfig, FlowGraph, flow
 
 
 class Task(BaseModel):

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from portico.plugins import PlanningTask, SideEffects, ToolContext, ToolError, planner, step
+from portico import PlanningTask, SideEffects, ToolContext, ToolError, planner, step
 
 
 class Order(BaseModel):

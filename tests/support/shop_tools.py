@@ -1,6 +1,6 @@
 """A module of tools as a deployment names it: one that reads, one that writes, one that acts outside."""
 
-from portico.plugins import SideEffects, tool
+from portico import SideEffects, tool
 
 
 @tool(side_effects=SideEffects.NONE, idempotent=True)

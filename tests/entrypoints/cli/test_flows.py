@@ -27,7 +27,7 @@ modules = ["tests.support.example_flows"]
 CHANGED = """
 from pydantic import BaseModel
 
-from portico.plugins import Context, FlowGraph, flow
+from portico import Context, FlowGraph, flow
 
 
 class Invoice(BaseModel):

@@ -15,7 +15,7 @@ from portico.settings import Settings
 from tests.support.portico import chat, portico
 
 RULES = '''
-from portico.plugins import rule
+from portico import rule
 
 @rule
 def begins_with(answer, options):

@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from socket import socket
 from types import MappingProxyType
@@ -64,6 +65,7 @@ def command_line() -> typer.Typer:
         add_completion=False,
         pretty_exceptions_enable=False,
     )
+    portico.callback()(_common_options)
     portico.command("serve", epilog=EPILOG)(_serve)
     portico.command("check", epilog=EPILOG)(_check)
     portico.command("execute", epilog=EPILOG)(_execute)
@@ -76,6 +78,21 @@ def command_line() -> typer.Typer:
     portico.command("explain", epilog=EPILOG)(explain)
     portico.command("openapi")(_openapi)
     return portico
+
+
+def _print_version(*, is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"portico {version('portico')}")
+        raise typer.Exit
+
+
+def _common_options(
+    *,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Take the options that stand before the command."""
 
 
 def _flow_commands() -> typer.Typer:

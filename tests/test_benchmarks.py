@@ -1,0 +1,14 @@
+"""The benchmarks count the calls of code that is there."""
+
+import sys
+
+import pytest
+
+from bench import orchestration, walk
+
+LOADED = {file for module in [*sys.modules.values()] if (file := getattr(module, "__file__", None)) is not None}
+
+
+@pytest.mark.parametrize("directory", [walk.ROOT, *orchestration.CORE])
+def test_modules_are_loaded_from_each_directory_whose_calls_are_counted(directory: str) -> None:
+    assert any(file.startswith(directory) for file in LOADED)
