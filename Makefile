@@ -55,12 +55,12 @@ $(LLAMACPP)/.ready: $(READY) requirements-llamacpp.lock
 	$(LLAMACPP)/bin/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-check: setup ## Format, lint, types, import rules, architecture, names, drift of API description and pages
+check: setup ## Format, lint, types, import rules, architecture, names, calls, drift of API description and pages
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest tests/architecture tests/test_documentation.py tests/test_image.py
+	$(BIN)/pytest tests/architecture tests/counts tests/test_documentation.py tests/test_image.py
 	$(BIN)/portico openapi | diff -u openapi/openapi.json -
 
 format: setup ## Format the code and fix what ruff can fix

@@ -53,7 +53,7 @@ async def measure_passes() -> Mapping[str, float]:
         settings = load_settings({}, _write_configuration(Path(directory)), local_model=lambda: None)
         async with open_service(settings) as service:
             plain = {count: _plain(count) for count in (FEW, MANY)}
-            passes = {count: _reasoning(count) for count in (FEW, MANY)}
+            passes = {count: reasoning(count) for count in (FEW, MANY)}
             for request in (*plain.values(), *passes.values()):
                 await _run(service, request, WARM_UP)
             costs = [(await _more_ms(service, passes), await _more_ms(service, plain)) for _ in range(ROUNDS)]
@@ -67,7 +67,7 @@ def _write_configuration(directory: Path) -> Path:
     path = directory / "portico.toml"
     script, texts = directory / "script.json", directory / "texts.json"
     executions = [*[FEW] * WARM_UP, *[MANY] * WARM_UP, *([*[MANY] * EXECUTIONS, *[FEW] * EXECUTIONS] * ROUNDS)]
-    script.write_bytes(orjson.dumps([entry for passes in executions for entry in _replies(passes)]))
+    script.write_bytes(orjson.dumps([entry for passes in executions for entry in replies(passes)]))
     texts.write_bytes(orjson.dumps([{"text": TEXT}] * sum(executions)))
     path.write_text(
         f'[engines.script]\nmodel = "scripted://{script}"\ncontext_window = 1000000\n'
@@ -79,7 +79,7 @@ def _write_configuration(directory: Path) -> Path:
     return path
 
 
-def _replies(passes: int) -> Iterator[dict[str, str]]:
+def replies(passes: int) -> Iterator[dict[str, str]]:
     """Yield the replies of an execution whose passes never converge and always add a step."""
     yield _reply(_PROFILE)
     yield _reply({"issues": [], "overall_severity": "LOW"})
@@ -102,7 +102,8 @@ def _plain(steps: int) -> SystemRequest:
     return _request({"plan": plan, "model": "texts"})
 
 
-def _reasoning(passes: int) -> SystemRequest:
+def reasoning(passes: int) -> SystemRequest:
+    """Return a request for so many passes."""
     return _request({"plan": {"passes": passes, "steps": [{"name": "first", **_STEP}]}, "model": "script"})
 
 

@@ -1,8 +1,7 @@
 """The way of one chat through the service: every function of `portico` that runs, in order, without the adapters.
 
-`python -m bench.walk` sends one chat to the ASGI application, with a scripted engine behind it, and records its calls
-with `sys.setprofile`. A coroutine that continues after an await is not a new call, and neither are comprehensions and
-lambdas. The number of changes of file says how often a reader has to turn to another file.
+`python -m bench.walk` sends one chat to the ASGI application, with a scripted engine behind it, and records its calls.
+The number of changes of file says how often a reader has to turn to another file.
 """
 
 import asyncio
@@ -11,14 +10,13 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from types import FrameType
-from typing import NamedTuple
 
 import orjson
 from fastapi import FastAPI
 from starlette.types import Message
 
 import portico
+from bench.calls import Call, recorded_calls
 from portico.bootstrap.service import open_service
 from portico.entrypoints.http.app import create_app
 from portico.settings import Settings, load_settings
@@ -26,37 +24,6 @@ from portico.settings import Settings, load_settings
 TEXT = "The answer is forty-two."
 BODY = orjson.dumps({"messages": [{"role": "user", "content": "What is the answer?"}]})
 WARM_UP = 3
-ROOT = f"{Path(portico.__file__).parent}/"
-
-
-class Call(NamedTuple):
-    """A call of a function of `portico`; `depth` is the number of its callers in `portico`."""
-
-    file: str
-    function: str
-    depth: int
-
-
-class CallRecorder:
-    """Records the first event of every frame of `portico`; frames are kept, so that none is taken for a later one."""
-
-    def __init__(self) -> None:
-        self._frames: dict[FrameType, int] = {}
-
-    def __call__(self, frame: FrameType, event: str, _argument: object) -> None:
-        if event == "call" and frame not in self._frames and frame.f_code.co_filename.startswith(ROOT):
-            self._frames[frame] = self._depth(frame)
-
-    def calls(self) -> list[Call]:
-        """Return the calls in order, without those of the adapters."""
-        calls = (_call(frame, depth) for frame, depth in self._frames.items())
-        return [call for call in calls if not call.file.startswith("adapters/") and not call.function.startswith("<")]
-
-    def _depth(self, frame: FrameType) -> int:
-        caller = frame.f_back
-        while caller is not None and caller not in self._frames:
-            caller = caller.f_back
-        return 0 if caller is None else self._frames[caller] + 1
 
 
 def changes_of_file(calls: Sequence[Call]) -> int:
@@ -83,13 +50,9 @@ async def walk() -> list[Call]:
         async with app.router.lifespan_context(app):
             for _ in range(WARM_UP):
                 await _chat(app)
-            recorder = CallRecorder()
-            sys.setprofile(recorder)
-            try:
+            with recorded_calls(portico) as recorder:
                 await _chat(app)
-            finally:
-                sys.setprofile(None)
-    return recorder.calls()
+    return [call for call in recorder.calls() if not call.file.startswith("adapters/")]
 
 
 def _settings(directory: Path) -> Settings:
@@ -107,8 +70,14 @@ def _settings(directory: Path) -> Settings:
 
 async def _chat(app: FastAPI) -> None:
     """Send one chat and check its answer."""
+    sent = await post_execution(app, BODY)
+    assert sent[0]["status"] == 200, sent
+
+
+async def post_execution(app: FastAPI, body: bytes, accept: bytes = b"*/*") -> list[Message]:
+    """Send the body to `POST /v1/execute`, past the server, and return the messages of the answer."""
     sent: list[Message] = []
-    request = iter([{"type": "http.request", "body": BODY, "more_body": False}])
+    request = iter([{"type": "http.request", "body": body, "more_body": False}])
 
     async def receive() -> Message:
         message = next(request, None)
@@ -119,7 +88,7 @@ async def _chat(app: FastAPI) -> None:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"accept", accept)]
     scope = {
         "type": "http",
         "asgi": {"version": "3.0"},
@@ -130,19 +99,12 @@ async def _chat(app: FastAPI) -> None:
         "raw_path": b"/v1/execute",
         "query_string": b"",
         "root_path": "",
-        "headers": [*headers, (b"content-length", str(len(BODY)).encode())],
+        "headers": [*headers, (b"content-length", str(len(body)).encode())],
         "client": ("127.0.0.1", 1),
         "server": ("127.0.0.1", 8080),
     }
     await app(scope, receive, send)
-    assert sent[0]["status"] == 200, sent
-
-
-def _call(frame: FrameType, depth: int) -> Call:
-    code = frame.f_code
-    qualified = getattr(code, "co_qualname", code.co_name)
-    name = code.co_name if code.co_name.startswith("<") else qualified.replace(".<locals>", "")
-    return Call(code.co_filename.removeprefix(ROOT), name, depth)
+    return sent
 
 
 if __name__ == "__main__":
