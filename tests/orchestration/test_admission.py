@@ -10,21 +10,22 @@ from portico.bootstrap.service import PATTERNS
 from portico.domain.contract.request import SystemRequest
 from portico.domain.failures import Code, ConfigurationFailure, RequestFailure
 from portico.domain.lifecycle import Mode
-from portico.orchestration.admission import Admission, ConfiguredLimits
+from portico.domain.limits import CAPS, ConfiguredLimits
+from portico.orchestration.admission import Admission
 from portico.orchestration.execution.pattern import BoundInputs, FieldError, Pattern, UpperBound
 from portico.orchestration.quote import QuoteCalculator
 from tests.support.harness import Harness, chat_request, make_harness, scripted_engine
+from tests.support.memory import FixedMemory
 from tests.support.tools import FakeTool
 from tests.support.virtual_time import VirtualClock
 
-CAPS = ConfiguredLimits(
+LIMITS = ConfiguredLimits(
     messages=10,
     tools=10,
     tool_rounds=10,
     calls_per_reply=10,
     tool_calls=10,
     timeout=60,
-    max_retries=1,
     attempts=3,
     replicas=5,
     plan_steps=10,
@@ -62,7 +63,7 @@ def here(clock: VirtualClock) -> Harness:
 
 
 def admission(here: Harness, patterns: dict[Mode, Pattern]) -> Admission:
-    return Admission(CAPS, here.environment.catalogue, here.environment.tool_registry, patterns)
+    return Admission(LIMITS, here.environment, patterns)
 
 
 def errors_of(failure: RequestFailure) -> list[dict[str, str]]:
@@ -118,8 +119,8 @@ def test_the_errors_of_a_pattern_are_listed_with_all_others(here: Harness) -> No
 def test_context_options_that_could_have_no_effect_are_refused_by_name(
     here: Harness, fields: dict[str, Any], has_memory: bool, errors: dict[str, str]
 ) -> None:
-    environment = here.environment
-    admission = Admission(CAPS, environment.catalogue, environment.tool_registry, PATTERNS, has_memory=has_memory)
+    environment = replace(here.environment, memory=FixedMemory() if has_memory else None)
+    admission = Admission(LIMITS, environment, PATTERNS)
     request = SystemRequest.model_validate(MESSAGE | fields)
     if not errors:
         admission.admit(request)
@@ -152,21 +153,7 @@ def nested(field: str, value: float) -> dict[str, Any]:
     return fields | ({"mode": "plan"} if names[0] == "plan" else {})
 
 
-@pytest.mark.parametrize(
-    ("field", "cap"),
-    [
-        ("messages", CAPS.messages),
-        ("tools", CAPS.tools),
-        ("plan.steps", CAPS.plan_steps),
-        ("hints.timeout", CAPS.timeout),
-        ("limits.tool_rounds", CAPS.tool_rounds),
-        ("limits.calls_per_reply", CAPS.calls_per_reply),
-        ("limits.attempts", CAPS.attempts),
-        ("plan.passes", CAPS.passes),
-        ("plan.policy.max_steps", CAPS.plan_steps),
-        ("plan.policy.timeout_per_step", CAPS.timeout),
-    ],
-)
+@pytest.mark.parametrize(("field", "cap"), [(cap.field, getattr(LIMITS, limit)) for _, limit, cap in CAPS])
 def test_a_cap_is_admitted_exactly_and_one_more_is_refused_by_name(clock: VirtualClock, field: str, cap: float) -> None:
     here = make_harness(clock, scripted_engine(clock, "a"), tools=[FakeTool()])
     fields = listed if field in {"messages", "tools", "plan.steps"} else nested

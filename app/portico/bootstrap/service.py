@@ -83,7 +83,6 @@ from portico.domain.failures import Code, ConfigurationFailure, Failure
 from portico.domain.ids import ExecutionId, ReplicaId
 from portico.domain.lifecycle import Mode
 from portico.domain.value import value
-from portico.orchestration.admission import ConfiguredLimits
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.pattern import Pattern
 from portico.orchestration.facade import Facade, FacadeConfig, FacadeStores, never_sampled
@@ -428,7 +427,7 @@ class Foundation:
         """Return the configuration of the facade, which serves these flows."""
         settings = self.settings
         return FacadeConfig(
-            _limits(settings),
+            settings.limits,
             settings.telemetry.currency,
             self.grammars,
             flows,
@@ -545,26 +544,6 @@ def _check_static_plan(steps: Sequence[PlanStep], settings: Settings, base: Foun
 def _with_flows(patterns: Mapping[Mode, Pattern], flows: Mapping[str, ServedFlow]) -> Mapping[Mode, Pattern]:
     """Return the patterns with these flows in mode flow."""
     return {mode: flow_pattern(flows) if mode is Mode.FLOW else pattern for mode, pattern in patterns.items()}
-
-
-def _limits(settings: Settings) -> ConfiguredLimits:
-    limits = settings.limits
-    return ConfiguredLimits(
-        messages=limits.messages,
-        tools=limits.tools,
-        tool_rounds=limits.tool_rounds,
-        tool_calls=limits.tool_calls,
-        calls_per_reply=limits.calls_per_reply,
-        timeout=limits.timeout,
-        max_retries=settings.failover.max_retries,
-        attempts=limits.attempts,
-        replicas=limits.replicas,
-        plan_steps=limits.plan_steps,
-        passes=limits.passes,
-        history_messages=limits.history_messages,
-        history_tokens=limits.history_tokens,
-        flow_steps=limits.flow_steps,
-    )
 
 
 def _failover_policy(settings: Settings) -> FailoverPolicy:

@@ -3,12 +3,9 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from portico.capabilities.models.catalogue import EngineCatalogue, requested_models
+from portico.capabilities.models.catalogue import requested_models
 from portico.capabilities.models.format_enforcement import choose_enforcement, prepare_call
-from portico.capabilities.skills.library import SkillLibrary
-from portico.capabilities.tools.agents import NO_AGENTS, AgentCatalogue
 from portico.capabilities.tools.arguments import plan_violations
-from portico.capabilities.tools.registry import ToolRegistry
 from portico.domain.access.tool_policy import ToolCaller
 from portico.domain.agents import RequestedAgent, models_of
 from portico.domain.contract.messages import TOOL_NAME_PATTERN
@@ -24,35 +21,14 @@ from portico.domain.failures import (
 from portico.domain.ids import TenantId
 from portico.domain.journal.header import EffectiveLimits
 from portico.domain.lifecycle import Mode
+from portico.domain.limits import CAPS, ConfiguredLimits
 from portico.domain.model_call import EngineCall
 from portico.domain.plan.steps import StepType, named_tools
 from portico.domain.tools import REPLICA_RULE, STEP_PREFIX, ToolDefinition
-from portico.domain.value import value
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.ledger import budget_for
 from portico.orchestration.execution.pattern import FieldError, Pattern
 from portico.ports.model import Engine
-
-
-@value
-class ConfiguredLimits:
-    """The deployment's caps; a request may only lower them. `timeout` is in seconds."""
-
-    messages: int
-    tools: int
-    tool_rounds: int
-    calls_per_reply: int
-    tool_calls: int
-    timeout: float
-    max_retries: int
-    attempts: int
-    replicas: int
-    plan_steps: int
-    passes: int
-    history_messages: int
-    history_tokens: int
-    flow_steps: int
-
 
 _BUILT_IN_TYPES = frozenset(StepType)
 _NO_PLAN, _NO_POLICY = PlanOptions(), PlanPolicy()
@@ -65,24 +41,15 @@ _MODE_FIELDS = ("redundancy", "plan", "flow")
 class Admission:
     """Refuses requests that cannot run here and names every field at fault."""
 
-    def __init__(
-        self,
-        limits: ConfiguredLimits,
-        catalogue: EngineCatalogue,
-        registry: ToolRegistry,
-        patterns: Mapping[Mode, Pattern],
-        agents: AgentCatalogue = NO_AGENTS,
-        *,
-        has_memory: bool = False,
-        skills: SkillLibrary | None = None,
-    ) -> None:
+    def __init__(self, limits: ConfiguredLimits, environment: Environment, patterns: Mapping[Mode, Pattern]) -> None:
         self._limits = limits
-        self._has_memory = has_memory
-        self._skills = skills
+        self._effective_limits = EffectiveLimits.configured(limits, environment.health.policy.max_retries)
+        self._has_memory = environment.memory is not None
+        self._skills = environment.skills
         self._patterns = patterns
-        self._catalogue = catalogue
-        self._registry = registry
-        self._agents = agents
+        self._catalogue = environment.catalogue
+        self._registry = environment.tool_registry
+        self._agents = environment.agents
 
     def admit(
         self, request: SystemRequest, agent: RequestedAgent | None = None, caller: ToolCaller | None = None
@@ -93,7 +60,7 @@ class Admission:
         AccessFailure (ACCESS_DENIED) for a tool that policy does not offer to the caller; ConfigurationFailure
         (CONFIG_SCHEMA_REQUIRED).
         """
-        limits = self._effective_limits(request)
+        limits = self._effective_limits.lowered_by(request)
         allowed = request.tools if agent is None else agent.allowed(request.tools)
         errors = [
             *self._errors(request, limits),
@@ -109,25 +76,6 @@ class Admission:
             self._check_arguments(request.plan)
         _check_output(request, self._patterns[request.mode])
         return limits
-
-    def _effective_limits(self, request: SystemRequest) -> EffectiveLimits:
-        hints, limits, caps = request.hints, request.limits, self._limits
-        return EffectiveLimits(
-            timeout=caps.timeout if hints.timeout is None else hints.timeout,
-            tool_rounds=caps.tool_rounds if limits.tool_rounds is None else limits.tool_rounds,
-            calls_per_reply=caps.calls_per_reply if limits.calls_per_reply is None else limits.calls_per_reply,
-            max_retries=caps.max_retries,
-            attempts=caps.attempts if limits.attempts is None else limits.attempts,
-            replicas=caps.replicas,
-            plan_steps=caps.plan_steps,
-            tokens=limits.tokens,
-            cost=limits.cost,
-            history_messages=caps.history_messages,
-            history_tokens=caps.history_tokens,
-            flow_steps=caps.flow_steps if limits.flow_steps is None else limits.flow_steps,
-            tools=caps.tools,
-            tool_calls=caps.tool_calls if limits.tool_calls is None else limits.tool_calls,
-        )
 
     def _errors(self, request: SystemRequest, limits: EffectiveLimits) -> Iterator[FieldError]:
         pattern = self._patterns.get(request.mode)
@@ -180,25 +128,12 @@ class Admission:
                 yield FieldError(f"context.skills.{index}", "must be a skill of the agent")
 
     def _above_caps(self, request: SystemRequest) -> Iterator[FieldError]:
-        caps, plan = self._limits, request.plan or _NO_PLAN
-        policy = plan.policy or _NO_POLICY
-        capped = (
-            ("messages", len(request.messages), caps.messages),
-            ("tools", len(request.tools or ()), caps.tools),
-            ("hints.timeout", request.hints.timeout, caps.timeout),
-            ("limits.tool_rounds", request.limits.tool_rounds, caps.tool_rounds),
-            ("limits.calls_per_reply", request.limits.calls_per_reply, caps.calls_per_reply),
-            ("limits.tool_calls", request.limits.tool_calls, caps.tool_calls),
-            ("limits.attempts", request.limits.attempts, caps.attempts),
-            ("limits.flow_steps", request.limits.flow_steps, caps.flow_steps),
-            ("plan.steps", len(plan.steps or ()), caps.plan_steps),
-            ("plan.passes", plan.passes, caps.passes),
-            ("plan.policy.max_steps", policy.max_steps, caps.plan_steps),
-            ("plan.policy.timeout_per_step", policy.timeout_per_step, caps.timeout),
-        )
-        for field, requested, cap in capped:
-            if requested is not None and requested > cap:
-                yield FieldError(field, f"must be at most {cap:g}")
+        given = request.model_fields_set
+        for field, limit, cap in CAPS:
+            requested = cap.requested(request) if field in given else None
+            most = getattr(self._limits, limit)
+            if requested is not None and requested > most:
+                yield FieldError(cap.field, f"must be at most {most:g}")
 
     def _unknown_step_types(self, request: SystemRequest) -> Iterator[FieldError]:
         allowed = ((request.plan or _NO_PLAN).policy or _NO_POLICY).allowed_step_types

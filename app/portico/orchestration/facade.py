@@ -21,8 +21,9 @@ from portico.domain.ids import ExecutionId, IdempotencyKey, RequestId, SpanId, T
 from portico.domain.journal.header import REVISION, EffectiveLimits, ExecutionHeader, SpanLink
 from portico.domain.journal.outcomes import RecordedStep
 from portico.domain.lifecycle import TERMINAL
+from portico.domain.limits import ConfiguredLimits
 from portico.domain.value import value
-from portico.orchestration.admission import Admission, ConfiguredLimits, check_budget
+from portico.orchestration.admission import Admission, check_budget
 from portico.orchestration.agents import with_agent
 from portico.orchestration.direct_calls import DirectCalls
 from portico.orchestration.erasure import Erasure
@@ -226,16 +227,7 @@ class Facade:
         self._environment = environment
         self._launcher = launcher
         self._config = config
-        catalogue, registry = environment.catalogue, environment.tool_registry
-        self._admission = Admission(
-            config.limits,
-            catalogue,
-            registry,
-            launcher.patterns,
-            environment.agents,
-            has_memory=environment.memory is not None,
-            skills=environment.skills,
-        )
+        self._admission = Admission(config.limits, environment, launcher.patterns)
 
     async def execute(
         self, request: SystemRequest, principal: Principal, options: CallOptions = DEFAULT_OPTIONS

@@ -20,8 +20,8 @@ from pydantic import (
 from portico.capabilities.models.catalogue import DEFAULT_ROUTE
 from portico.domain.access.limits import AccessLimits
 from portico.domain.access.principal import ObjectKind
-from portico.domain.contract.constrained_types import MAX_MESSAGES, MAX_PASSES, MAX_REPLICAS, MAX_STEPS
 from portico.domain.failures import Code, ConfigurationFailure
+from portico.domain.limits import ConfiguredLimits
 from portico.domain.plan.policy import EffectivePlanPolicy
 from portico.domain.plan.steps import STEP_SPECS, StepType
 from portico.ports.model import EngineCapabilities
@@ -57,8 +57,6 @@ from portico.settings.values import (
     Table,
     UnitRate,
 )
-
-_KIB, _MIB = 1024, 1024 * 1024
 
 
 def closest_name(name: str, known: Iterable[str]) -> str:
@@ -200,34 +198,8 @@ class FailoverSettings(Table):
     retry_floor: Natural = Field(10, description="Retries that are always allowed within the window")
 
 
-class LimitSettings(Table):
+class LimitSettings(ConfiguredLimits, Table):
     """Limits of one request, which may narrow them. `timeout` is in seconds of running time."""
-
-    body_bytes: Positive = Field(4 * _MIB, description="Size of a request body")
-    json_depth: Annotated[int, Field(ge=1, le=256)] = Field(64, description="Nesting of a request body")
-    messages: Annotated[int, Field(ge=1, le=MAX_MESSAGES)] = Field(1000, description="Messages of a request")
-    tools: Annotated[int, Field(ge=1, le=128)] = Field(128, description="Tools offered to a model")
-    concurrent_inferences: Positive = Field(
-        32, description="Inferences of one execution that run at the same time; the others wait for their turn"
-    )
-    tool_rounds: Natural = Field(20, description="Rounds of tool calls")
-    calls_per_reply: Positive = Field(32, description="Tool calls of one reply")
-    tool_calls: Natural = Field(200, description="Tool calls of an execution, with those of the agents that it calls")
-    tool_result_bytes: Positive = Field(256 * _KIB, description="Size of a tool result")
-    upstream_bytes: Positive = Field(32 * _MIB, description="Size of a provider reply")
-    upstream_line_bytes: Positive = Field(4 * _MIB, description="Size of one line of a provider stream")
-    attempts: Annotated[int, Field(ge=1, le=100)] = Field(3, description="Attempts at a valid answer")
-    replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(16, description="Replicas in mode redundant")
-    plan_steps: Annotated[int, Field(ge=1, le=MAX_STEPS)] = Field(50, description="Steps of a plan")
-    passes: Annotated[int, Field(ge=1, le=MAX_PASSES)] = Field(20, description="Passes of a plan")
-    flow_steps: Annotated[int, Field(ge=1, le=100_000)] = Field(500, description="Steps of a flow")
-    history_messages: Annotated[int, Field(ge=0, le=1000)] = Field(
-        50, description="Messages of a session that the model sees"
-    )
-    history_tokens: Natural = Field(8_000, description="Tokens of a session that the model sees")
-    timeout: Seconds = Field(600, description="Running time of an execution")
-    suspension_seconds: Seconds = Field(7 * 24 * 3600, description="Time after which a suspension expires")
-    memory_bytes: Positive = Field(1024 * _MIB, description="Size of all documents of a tenant")
 
 
 class TenantSettings(Table):

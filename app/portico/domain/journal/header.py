@@ -1,7 +1,6 @@
 """Header of an execution and its effective limits."""
 
-from dataclasses import replace
-from math import inf
+from dataclasses import fields, replace
 from typing import Final
 
 from portico.domain.access.limits import NO_LIMITS, AccessLimits
@@ -15,6 +14,7 @@ from portico.domain.fingerprints import span_id
 from portico.domain.ids import ExecutionId, KeyId, RequestId, SpanId, TenantId, TraceId, UserId
 from portico.domain.journal.fork import Fork
 from portico.domain.lifecycle import Mode
+from portico.domain.limits import ConfiguredLimits
 from portico.domain.value import value
 
 REVISION: Final = 3
@@ -55,16 +55,28 @@ class EffectiveLimits:
     tools: int = 128
     tool_calls: int | None = None
 
+    @classmethod
+    def configured(cls, limits: ConfiguredLimits, max_retries: int) -> "EffectiveLimits":
+        """Return the limits of an execution whose request lowers none."""
+        names = (field.name for field in fields(cls) if field.name in ConfiguredLimits.model_fields)
+        return cls(max_retries=max_retries, **{name: getattr(limits, name) for name in names})
+
+    def lowered_by(self, request: SystemRequest) -> "EffectiveLimits":
+        """Return these limits, with those that a request gives in place of them; its caps are not checked here."""
+        given = {name: limit for name, limit in request.limits if limit is not None}
+        if request.hints.timeout is not None:
+            given["timeout"] = request.hints.timeout
+        return replace(self, **given) if given else self
+
     def lowered_to(self, limits: Limits) -> "EffectiveLimits":
         """Return these limits for an agent that has limits of its own; all else it shares with its caller."""
-        own = (limits.tool_rounds, limits.calls_per_reply, limits.attempts)
-        rounds, calls, attempts = (value if value is not None else inf for value in own)
-        return replace(
-            self,
-            tool_rounds=int(min(self.tool_rounds, rounds)),
-            calls_per_reply=int(min(self.calls_per_reply, calls)),
-            attempts=int(min(self.attempts, attempts)),
-        )
+        given = {name: getattr(limits, name) for name in _AGENT_LIMITS}
+        lowered = {name: min(getattr(self, name), own) for name, own in given.items() if own is not None}
+        return replace(self, **lowered)
+
+
+_AGENT_LIMITS: Final = ("tool_rounds", "calls_per_reply", "attempts")
+"""Limits that an agent has of its own when another one calls it."""
 
 
 @value(slots=False)
