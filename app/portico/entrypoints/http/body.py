@@ -48,15 +48,15 @@ def json_body(model: type[M], *, after: Callable[..., Any] | None = None) -> Any
     """
 
     async def read_json_body(request: Request) -> M:
-        return await _read_model(context_of(request), model)
+        return await read_model(context_of(request), model)
 
     async def read_json_body_after(request: Request, _: Annotated[Any, Depends(after)]) -> M:
-        return await _read_model(context_of(request), model)
+        return await read_model(context_of(request), model)
 
     return Depends(read_json_body if after is None else read_json_body_after)
 
 
-async def _read_model(context: RequestContext, model: type[M]) -> M:
+async def read_model(context: RequestContext, model: type[M]) -> M:
     """Return the body of the request, which is read of a known caller only.
 
     Raises: AccessFailure; StorageFailure; ClientDisconnect; RequestFailure (REQUEST_INVALID, REQUEST_UNSUPPORTED_MEDIA,
@@ -67,7 +67,10 @@ async def _read_model(context: RequestContext, model: type[M]) -> M:
     body = await read_body(dict(context.scope["headers"]), context.receive, limits.body_bytes)
     context.body_was_read = True
     try:
-        parsed = await parse_body(body, limits.json_depth, model)
+        if len(body) > OFF_LOOP_BYTES:
+            parsed = await to_thread.run_sync(parse_body_sync, body, limits.json_depth, model)
+        else:
+            parsed = parse_body_sync(body, limits.json_depth, model)
     except RequestFailure:
         context.request_id = claimed_request_id(body)
         raise
@@ -96,24 +99,20 @@ async def read_body(headers: Mapping[bytes, bytes], receive: Receive, max_bytes:
             return bytes(body)
 
 
-async def parse_body(body: bytes, max_depth: int, model: type[M]) -> M:
-    """Return the body as the model; a large one is read on a worker thread.
+def parse_body_sync(body: bytes, max_depth: int, model: type[M]) -> M:
+    """Return the body as the model.
 
     Raises: RequestFailure (REQUEST_INVALID): 400 for unacceptable JSON, 422 for JSON that does not fit the model.
     """
-    if len(body) > OFF_LOOP_BYTES:
-        return await to_thread.run_sync(parse_body_sync, body, max_depth, model)
-    return parse_body_sync(body, max_depth, model)
-
-
-def parse_body_sync(body: bytes, max_depth: int, model: type[M]) -> M:
-    """Return the body as the model, read on the calling thread. Raises: as `parse_body`."""
-    _refuse_many_commas(body)
+    may_have_many_values = len(body) >= MAX_VALUES
+    if may_have_many_values:
+        _refuse_many_commas(body)
     try:
         value = loads(body, max_depth=max_depth)
     except StrictJsonError as error:
         raise _syntax(f"the body is not acceptable JSON: {error.reason}") from None
-    _refuse_many_values(body, value)
+    if may_have_many_values:
+        _refuse_many_values(body, value)
     try:
         return model.model_validate_json(body, strict=True)
     except ValidationError as invalid:

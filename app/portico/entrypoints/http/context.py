@@ -5,7 +5,7 @@ before its caller is known; probes do not.
 """
 
 from asyncio import get_running_loop
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -148,8 +148,6 @@ def bearer_credentials(scope: Scope) -> str | None:
 
 
 _SCHEME_NAME = "bearer"
-SECURED: Mapping[str, Any] = {"security": [{_SCHEME_NAME: []}]}
-"""Description of a route that authenticates its callers without the dependency."""
 
 
 class BearerAuthentication(SecurityBase):

@@ -8,6 +8,7 @@ from starlette.types import Scope
 
 from portico.domain.ids import SpanId, TraceId
 from portico.domain.value import value
+from portico.entrypoints.http.negotiation import request_headers
 from portico.ports.tracing import TRACE_KEY, CallerTrace, RequestTrace
 
 Header = tuple[bytes, bytes]
@@ -40,7 +41,7 @@ class Correlation:
 
 def caller_trace(scope: Scope) -> CallerTrace | None:
     """Return the caller's trace; None unless there is exactly one valid traceparent."""
-    given = [value for key, value in scope["headers"] if key == b"traceparent"]
+    given = request_headers(scope).traceparent
     return parse_traceparent(given[0]) if len(given) == 1 else None
 
 
@@ -66,11 +67,8 @@ def gateway_request_id(scope: Scope) -> str | None:
 
     It is no `request_id` of an execution: a gateway gives the same one to each attempt at a request.
     """
-    given = [value for key, value in scope["headers"] if key == b"x-request-id"]
-    if len(given) != 1 or not _REQUEST_ID.fullmatch(given[0]):
-        return None
-    found: str = given[0].decode()
-    return found
+    given = request_headers(scope).request_id
+    return given[0].decode() if len(given) == 1 and _REQUEST_ID.fullmatch(given[0]) else None
 
 
 def correlate(scope: Scope, new_id: Callable[[], str], request_id: str | None = None) -> Correlation:

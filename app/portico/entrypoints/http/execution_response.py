@@ -69,7 +69,9 @@ class ExecutionResponder:
         return WholeResponse(202, view.model_dump_json(by_alias=True).encode(), headers)
 
     async def _whole(self, handle: ExecutionHandle, on_disconnect: Callable[[], None] | None) -> WholeResponse:
-        if await self._client_leaves(handle):
+        listener = DisconnectListener(self.context.scope, self.context.receive)
+        handle.add_done_callback(listener.wake)
+        if await listener.wait() and handle.response is None:
             if on_disconnect is not None:
                 on_disconnect()
             raise ClientDisconnect
@@ -82,12 +84,6 @@ class ExecutionResponder:
         message = "this replica is stopping; another one continues the execution"
         details = {"request_id": handle.request_id}
         raise RequestFailure(Code.REQUEST_SHUTTING_DOWN, message, details, retry_after=1.0)
-
-    async def _client_leaves(self, handle: ExecutionHandle) -> bool:
-        """Wait for the end of the execution. Return True if the client leaves before."""
-        listener = DisconnectListener(self.context.scope, self.context.receive)
-        handle.add_done_callback(listener.wake)
-        return await listener.wait() and handle.response is None
 
     def correlation(self, view: ExecutionView) -> Correlation:
         """Return the ids of an execution that has not been started by this request, with its trace if it is known."""

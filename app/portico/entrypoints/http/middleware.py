@@ -60,8 +60,9 @@ class CorrelationMiddleware:
     def _add_headers(self, scope: Scope, message: Message) -> None:
         context: RequestContext | None = scope.get(CONTEXT_KEY)
         if context is not None and context.shows_limits:
-            limits = rate_limit_headers(context.facade.limits_of(context.principal), context.refusal)
-            message["headers"] = [*message["headers"], *limits]
+            limits = context.facade.limits_of(context.principal)
+            if limits:
+                message["headers"] = [*message["headers"], *rate_limit_headers(limits, context.refusal)]
         headers = message["headers"]
         found = dict(headers)
         request_id: bytes | None = found.get(b"x-request-id")

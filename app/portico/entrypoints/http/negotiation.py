@@ -1,15 +1,35 @@
-"""Content negotiation: the kind of response that the Accept and Prefer headers ask for.
+"""Request headers, read once, and content negotiation: the kind of response that Accept and Prefer ask for.
 
 A client that asks for both events and `respond-async` gets events: they begin at once, and a server may ignore a
 preference [RFC 7240]. The execution still runs in the background, and so outlives its client.
 """
 
 import re
+from collections.abc import Sequence
 from enum import Enum, auto
+from typing import Final
 
 from starlette.types import Scope
 
+from portico.domain.value import value
+
+_HEADERS_KEY: Final = "portico.headers"
 _REFUSED_RANGE = re.compile(rb";q=0(\.0*)?(;|$)")
+
+
+@value
+class RequestHeaders:
+    """Headers of one request: what kind of response it asks for, its idempotency key, and the trace it continues.
+
+    `accept` and `prefer` are lists: repeated ones are joined, and one that is absent is empty. The other fields have
+    each value that was given.
+    """
+
+    accept: bytes
+    prefer: bytes
+    idempotency_key: Sequence[bytes]
+    traceparent: Sequence[bytes]
+    request_id: Sequence[bytes]
 
 
 class ResponseKind(Enum):
@@ -20,24 +40,35 @@ class ResponseKind(Enum):
     LOCATION = auto()
 
 
-def response_kind(scope: Scope, *, background: bool = False) -> ResponseKind:
-    """Return the kind that the headers ask for, and `background` of the body."""
-    if _accepts_events(list_header(scope, b"accept")):
+def request_headers(scope: Scope) -> RequestHeaders:
+    """Return these headers of a request, which are read at first use."""
+    headers: RequestHeaders | None = scope.get(_HEADERS_KEY)
+    if headers is None:
+        values: dict[bytes, list[bytes]] = {}
+        for name, text in scope["headers"]:
+            values.setdefault(name, []).append(text)
+        headers = scope[_HEADERS_KEY] = RequestHeaders(
+            accept=b",".join(values.get(b"accept", ())),
+            prefer=b",".join(values.get(b"prefer", ())),
+            idempotency_key=values.get(b"idempotency-key", ()),
+            traceparent=values.get(b"traceparent", ()),
+            request_id=values.get(b"x-request-id", ()),
+        )
+    return headers
+
+
+def response_kind(headers: RequestHeaders, *, background: bool) -> ResponseKind:
+    """Return the kind that the client accepts; one whose execution runs in the `background` does not wait for it."""
+    if headers.accept and _accepts_events(headers.accept):
         return ResponseKind.EVENTS
-    return ResponseKind.LOCATION if background or prefers_async(scope) else ResponseKind.RESPONSE
+    return ResponseKind.LOCATION if background else ResponseKind.RESPONSE
 
 
-def prefers_async(scope: Scope) -> bool:
+def prefers_async(headers: RequestHeaders) -> bool:
     """Return True if the client prefers not to wait."""
-    preferences = list_header(scope, b"prefer")
-    if not preferences:
+    if not headers.prefer:
         return False
-    return any(each.partition(b";")[0].strip() == b"respond-async" for each in preferences.lower().split(b","))
-
-
-def list_header(scope: Scope, name: bytes) -> bytes:
-    """Return the value of a header that is a list and may be repeated; the name is lower case."""
-    return b",".join([value for key, value in scope["headers"] if key == name])
+    return any(each.partition(b";")[0].strip() == b"respond-async" for each in headers.prefer.lower().split(b","))
 
 
 def _accepts_events(accepted: bytes) -> bool:

@@ -178,7 +178,7 @@ class DisconnectListener:
         if self._wake_server is None:
             return await self._wait_with_cancellation()
         while not self._woken:
-            if await self._is_disconnect():
+            if (await self.receive())["type"] == "http.disconnect":
                 return True
         self._woken = False
         return False
@@ -186,13 +186,10 @@ class DisconnectListener:
     async def _wait_with_cancellation(self) -> bool:
         with anyio.CancelScope() as self._wait_scope:
             while not self._woken:
-                if await self._is_disconnect():
+                if (await self.receive())["type"] == "http.disconnect":
                     return True
         self._wait_scope, self._woken = None, False
         return False
-
-    async def _is_disconnect(self) -> bool:
-        return bool((await self.receive())["type"] == "http.disconnect")
 
 
 def _is_unknown() -> bool:

@@ -19,10 +19,8 @@ _UNITS: Mapping[LimitKind, str] = MappingProxyType(
 )
 
 
-def rate_limit_headers(limits: Sequence[PolicyStatus], refusal: Failure | None = None) -> tuple[Header, ...]:
-    """Return both headers; none for a caller without limits. The `refusal` may be by some of them."""
-    if not limits:
-        return ()
+def rate_limit_headers(limits: Sequence[PolicyStatus], refusal: Failure | None = None) -> tuple[Header, Header]:
+    """Return both headers of a caller with limits. The `refusal` may be by some of them."""
     violated = () if refusal is None else refusal.details.get("violated_policies", ())
     retry_after = 0.0 if refusal is None else refusal.retry_after or 0.0
     policies = _policies(tuple([each[:4] for each in limits]))

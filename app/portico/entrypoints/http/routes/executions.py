@@ -13,10 +13,10 @@ from portico.domain.contract.request import SystemRequest
 from portico.domain.contract.response import SystemResponse
 from portico.domain.failures import Code
 from portico.entrypoints.http.body import json_body
-from portico.entrypoints.http.context import AUTHENTICATED, Context
+from portico.entrypoints.http.context import AUTHENTICATED, Context, RequestContext
 from portico.entrypoints.http.errors import WholeResponse
 from portico.entrypoints.http.execution_response import ExecutionResponder, event_stream
-from portico.entrypoints.http.negotiation import ResponseKind, response_kind
+from portico.entrypoints.http.negotiation import ResponseKind, prefers_async, request_headers, response_kind
 from portico.entrypoints.http.openapi import (
     METADATA_FILTER,
     PREFER,
@@ -261,7 +261,7 @@ async def resume_execution(
     the user who asked, `approval` and `unknown_outcome` by each user of the tenant with `can_approve`, to whom the
     execution of another user is not shown.
     """
-    responder = ExecutionResponder(context, response_kind(context.scope))
+    responder = ExecutionResponder(context, _response_kind(context))
     subscribe = responder.kind is ResponseKind.EVENTS
     resumed = await context.facade.executions.resume(context.principal, request_id, body, subscribe=subscribe)
     if isinstance(resumed, AnswerAccepted):
@@ -292,7 +292,7 @@ async def fork_execution(
     not see the session's history. It continues even if the client leaves.
     """
     context.shows_limits = True
-    responder = ExecutionResponder(context, response_kind(context.scope))
+    responder = ExecutionResponder(context, _response_kind(context))
     trace_id, parent_span_id, sampled = context.trace
     options = CallOptions(
         trace_id,
@@ -332,3 +332,8 @@ async def replay_execution(context: Context, request_id: RequestIdInPath) -> Res
     report = await context.facade.executions.replay(context.principal, request_id)
     body = report.model_dump_json(by_alias=True, exclude_none=True).encode()
     return context.json_response(body, request_id=request_id)
+
+
+def _response_kind(context: RequestContext) -> ResponseKind:
+    headers = request_headers(context.scope)
+    return response_kind(headers, background=prefers_async(headers))
