@@ -1,29 +1,38 @@
 """Command `portico`, also as `python -m portico`."""
 
 import gc
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from portico.entrypoints.cli.wiring import Wiring
 
 
 def portico() -> None:
     """Run the command that this process was started with."""
     # Imported objects stay alive; searching them for garbage takes a fifth of the start-up time.
     gc.disable()
-    from portico.bootstrap.access import open_keys  # noqa: PLC0415 - see above
+    from portico.entrypoints.cli.commands import main  # noqa: PLC0415 - see above
+
+    main(_load_wiring)
+
+
+def _load_wiring() -> "Wiring":
+    """Return the parts of the service, which take most of the start-up time; from now on there will be garbage."""
+    from portico.bootstrap.keys import open_keys  # noqa: PLC0415 - see above
     from portico.bootstrap.service import check_storage, open_history_reader, open_service  # noqa: PLC0415 - see above
-    from portico.entrypoints import cli  # noqa: PLC0415 - see above
+    from portico.entrypoints.cli.wiring import Wiring  # noqa: PLC0415 - see above
     from portico.entrypoints.http.app import create_app  # noqa: PLC0415 - see above
     from portico.entrypoints.http.protocol import BoundedProtocol  # noqa: PLC0415 - see above
 
     gc.freeze()
     gc.enable()
-    cli.main(
-        cli.Wiring(
-            create_app=create_app,
-            protocol=BoundedProtocol,
-            open_service=open_service,
-            open_history_reader=open_history_reader,
-            check_storage=check_storage,
-            open_keys=open_keys,
-        )
+    return Wiring(
+        create_app=create_app,
+        protocol=BoundedProtocol,
+        open_service=open_service,
+        open_history_reader=open_history_reader,
+        check_storage=check_storage,
+        open_keys=open_keys,
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from portico.bootstrap.access import KeyGrant, open_keys
+from portico.bootstrap.keys import KeyGrant, open_keys
 from portico.bootstrap.service import Service
 from portico.domain.access.limits import NO_LIMITS
 from portico.domain.access.principal import KEY_DEFAULT, Permissions

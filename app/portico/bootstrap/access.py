@@ -1,4 +1,4 @@
-"""Composition of authentication: the authenticator of the configured mode, its background work, and the stored keys."""
+"""Composition of authentication: the authenticator of the configured mode, and its background work."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,20 +10,14 @@ from anyio.abc import TaskGroup
 from portico.adapters.access.api_keys import REFRESH_INTERVAL_S, ApiKeys
 from portico.adapters.access.authenticators import BearerAuthenticator, NoAuthentication, TenantAuthenticator
 from portico.adapters.access.bootstrap_key import BootstrapKey
-from portico.adapters.access.key_administration import KeyAdministration, KeyGrant, generate_key
 from portico.adapters.runners.maintenance import run_maintenance
 from portico.adapters.stores.access.api_keys import DatabaseKeys
 from portico.adapters.stores.database import Database
-from portico.adapters.stores.factory import open_beside
-from portico.adapters.system import SystemClock, SystemEntropy
 from portico.adapters.telemetry.logs import LogSink
-from portico.domain.access.api_key import ApiKey
 from portico.domain.ids import TenantId, UserId
 from portico.ports.access import Authenticator
 from portico.ports.runtime import Clock
 from portico.settings import AuthSettings, Settings
-
-__all__ = ["KeyAdministration", "KeyGrant", "new_key", "open_authenticator", "open_keys"]
 
 
 @asynccontextmanager
@@ -66,20 +60,3 @@ def _bootstrap_key(auth: AuthSettings, clock: Clock) -> BootstrapKey | None:
         return None
     path = Path(auth.bootstrap_key_file)
     return BootstrapKey(path, TenantId(auth.bootstrap_tenant), UserId(auth.bootstrap_user), clock)
-
-
-@asynccontextmanager
-async def open_keys(settings: Settings) -> AsyncIterator[KeyAdministration]:
-    """Open the keys in the database of the settings, also while servers run on it.
-
-    Raises: ConfigurationFailure (CONFIG_INVALID), StorageFailure.
-    """
-    clock = SystemClock()
-    entropy = SystemEntropy(clock)
-    async with open_beside(settings.storage.url, clock, entropy) as database:
-        yield KeyAdministration(DatabaseKeys(database), clock, entropy)
-
-
-def new_key() -> ApiKey:
-    """Return a new key that is stored nowhere, for a bootstrap key file."""
-    return generate_key(SystemEntropy(SystemClock()))

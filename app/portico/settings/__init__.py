@@ -14,14 +14,13 @@ from portico.settings.schema import (
     StorageSettings,
 )
 from portico.settings.tables.auth import AuthSettings
-from portico.settings.tables.client_key import CLIENT_KEY, client_key
+from portico.settings.tables.client_key import client_key
 from portico.settings.tables.connection import is_loopback
 from portico.settings.tables.planner import PlannerSettings
 from portico.settings.tables.telemetry import TelemetrySettings
 from portico.settings.values import ModelUrl, Secret
 
 __all__ = [
-    "CLIENT_KEY",
     "AuthSettings",
     "EngineSettings",
     "FailoverSettings",

@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from typer.testing import CliRunner, Result
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from portico.bootstrap.access import open_keys
+from portico.bootstrap.keys import open_keys
 from portico.bootstrap.service import open_history_reader
 from portico.domain.access.principal import Permissions, Principal
 from portico.domain.contract.final_answer import FinalAnswer
@@ -26,9 +26,10 @@ from portico.domain.failures import TAXONOMY, Category, Code, RequestFailure, St
 from portico.domain.journal import events
 from portico.domain.journal.events import CorrelationContext, InferenceDelta, LiveDelta, StoredEvent
 from portico.domain.lifecycle import Mode, State
-from portico.entrypoints.cli.commands import Wiring, command_line
+from portico.entrypoints.cli.commands import command_line
 from portico.entrypoints.cli.display.suspension_prompt import describe_suspension
 from portico.entrypoints.cli.exit_codes import EXIT_CODES
+from portico.entrypoints.cli.wiring import Wiring
 from portico.orchestration.facade import CallOptions
 from portico.settings import Settings
 from tests.support.examples import EVENTS, SUSPENSION
@@ -165,7 +166,7 @@ class StagedService:
             check_storage=self.check_storage,
             open_keys=open_keys,
         )
-        return CliRunner().invoke(command_line(), list(arguments), obj=wiring, prog_name="portico")
+        return CliRunner().invoke(command_line(), list(arguments), obj=lambda: wiring, prog_name="portico")
 
 
 @pytest.fixture(autouse=True)

@@ -10,11 +10,12 @@ from fastapi import FastAPI
 from typer.testing import CliRunner, Result
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from portico.bootstrap.access import open_keys
+from portico.bootstrap.keys import open_keys
 from portico.bootstrap.service import check_storage, open_history_reader, open_service
 from portico.domain.lifecycle import State
-from portico.entrypoints.cli.commands import Wiring, command_line
+from portico.entrypoints.cli.commands import command_line
 from portico.entrypoints.cli.execution import OutputOptions, parse_request, run_once
+from portico.entrypoints.cli.wiring import Wiring
 from portico.settings import Settings
 from tests.entrypoints.cli.test_suspension_prompt import answering
 from tests.support.portico import portico
@@ -66,7 +67,9 @@ def run(*arguments: str, given: str | None = None) -> Result:
         check_storage=check_storage,
         open_keys=open_keys,
     )
-    return CliRunner().invoke(command_line(), ["flow", *arguments], obj=wiring, prog_name="portico", input=given)
+    return CliRunner().invoke(
+        command_line(), ["flow", *arguments], obj=lambda: wiring, prog_name="portico", input=given
+    )
 
 
 def test_a_flow_runs_with_live_output() -> None:

@@ -16,10 +16,11 @@ from typer.testing import CliRunner, Result
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from portico.adapters.stores.sqlite import open_sqlite
-from portico.bootstrap.access import open_keys
+from portico.bootstrap.keys import open_keys
 from portico.bootstrap.service import check_storage, open_history_reader, open_service
 from portico.domain.access.api_key import ApiKey
-from portico.entrypoints.cli.commands import Wiring, command_line
+from portico.entrypoints.cli.commands import command_line
+from portico.entrypoints.cli.wiring import Wiring
 from tests.support.cli_process import Process
 from tests.support.stores import EARLIER_SCHEMA
 
@@ -44,7 +45,7 @@ def run(*arguments: str) -> Result:
         check_storage=check_storage,
         open_keys=open_keys,
     )
-    return CliRunner().invoke(command_line(), ["keys", *arguments], obj=wiring, prog_name="portico")
+    return CliRunner().invoke(command_line(), ["keys", *arguments], obj=lambda: wiring, prog_name="portico")
 
 
 def created(*options: str) -> ApiKey:

@@ -8,13 +8,14 @@ from fastapi import FastAPI
 from typer.testing import CliRunner, Result
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from portico.bootstrap.access import open_keys
+from portico.bootstrap.keys import open_keys
 from portico.bootstrap.service import check_storage, open_history_reader, open_service
 from portico.capabilities.prompting.definition import PromptId
 from portico.capabilities.prompting.registry import default_registry
 from portico.domain.failures import Category
-from portico.entrypoints.cli.commands import Wiring, command_line
+from portico.entrypoints.cli.commands import command_line
 from portico.entrypoints.cli.exit_codes import EXIT_CODES
+from portico.entrypoints.cli.wiring import Wiring
 
 SYSTEM = PromptId.SUPERVISOR_REPAIR_SYSTEM
 
@@ -40,7 +41,7 @@ def run(*arguments: str) -> Result:
         check_storage=check_storage,
         open_keys=open_keys,
     )
-    return CliRunner().invoke(command_line(), list(arguments), obj=wiring, prog_name="portico")
+    return CliRunner().invoke(command_line(), list(arguments), obj=lambda: wiring, prog_name="portico")
 
 
 def test_every_prompt_is_listed_and_changed_ones_are_marked(texts: Path) -> None:

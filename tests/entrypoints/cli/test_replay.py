@@ -18,14 +18,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from portico.adapters.stores.executions.store import DatabaseExecutionStore
 from portico.adapters.stores.factory import open_read_only
 from portico.adapters.system import SystemClock, SystemEntropy
-from portico.bootstrap.access import open_keys
+from portico.bootstrap.keys import open_keys
 from portico.bootstrap.service import PATTERNS, check_storage, open_history_reader, open_service
 from portico.domain.access.principal import LOCAL
 from portico.domain.contract.messages import Message
 from portico.domain.contract.request import SystemRequest
 from portico.domain.lifecycle import Mode
-from portico.entrypoints.cli.commands import Wiring, command_line
-from portico.entrypoints.cli.replay import OpenHistoryReader
+from portico.entrypoints.cli.commands import command_line
+from portico.entrypoints.cli.wiring import OpenHistoryReader, Wiring
 from portico.orchestration.execution.context import RunContext
 from portico.orchestration.execution.pattern import Pattern
 from portico.orchestration.patterns.agent_loop import agent_loop
@@ -77,7 +77,7 @@ def portico(*arguments: str, opener: OpenHistoryReader = open_history_reader) ->
         check_storage=check_storage,
         open_keys=open_keys,
     )
-    return CliRunner().invoke(command_line(), ["replay", *arguments], obj=wiring, prog_name="portico")
+    return CliRunner().invoke(command_line(), ["replay", *arguments], obj=lambda: wiring, prog_name="portico")
 
 
 @dataclass(frozen=True)

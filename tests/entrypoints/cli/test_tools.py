@@ -46,7 +46,7 @@ def _configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(*arguments: str) -> Result:
     wiring = SimpleNamespace(open_service=open_service)
-    return CliRunner().invoke(command_line(), ["tools", *arguments], obj=wiring, prog_name="portico")
+    return CliRunner().invoke(command_line(), ["tools", *arguments], obj=lambda: wiring, prog_name="portico")
 
 
 def test_every_tool_is_listed_with_its_source_its_safety_and_its_reason() -> None:

@@ -1,5 +1,1 @@
 """The command line."""
-
-from portico.entrypoints.cli.commands import Wiring, main
-
-__all__ = ["Wiring", "main"]

@@ -1,21 +1,17 @@
 """Checks of a configuration: the database, and the grammars, prompts, skills, tools, step types and engines."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
 
 from rich.console import Console
 from rich.text import Text
 
-from portico.bootstrap.service import Service
 from portico.domain.access.principal import LOCAL
 from portico.domain.failures import Category, Failure
 from portico.domain.value import value
+from portico.entrypoints.cli.display.terminal import printable
 from portico.entrypoints.cli.execution import settings_of_command
-from portico.entrypoints.cli.exit_codes import printable
+from portico.entrypoints.cli.wiring import CheckStorage, OpenService
 from portico.settings import Settings
-
-OpenService = Callable[[Settings], AbstractAsyncContextManager[Service]]
-CheckStorage = Callable[[Settings], Awaitable[str]]
 
 
 @value

@@ -1,63 +1,37 @@
-"""Commands of `portico`: serve, check, execute, replay, explain, flow, keys, tools, approvals, prompts, openapi."""
+"""Commands of `portico`: serve, check, execute, replay, explain, flow, keys, tools, approvals, prompts, openapi.
 
-import asyncio
-import json
+Each command imports what it needs itself, so that a description of the commands is printed at once.
+"""
+
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
-from socket import socket
-from types import MappingProxyType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import anyio
 import typer
-from fastapi import FastAPI
-from rich.console import Console
-from rich.text import Text
 
 from portico.domain.access.principal import LOCAL
-from portico.domain.contract.response import SystemResponse
 from portico.domain.failures import Category
 from portico.domain.ids import RequestId, TenantId
-from portico.domain.lifecycle import Mode, State
-from portico.domain.value import value
-from portico.entrypoints.cli.check import CheckStorage, OpenService, run_checks
-from portico.entrypoints.cli.clients.approvals import approval_commands
-from portico.entrypoints.cli.clients.explain import explain
-from portico.entrypoints.cli.display.suspension_prompt import describe_suspension
-from portico.entrypoints.cli.execution import ExecuteOptions, OutputOptions, read_request, run_once
-from portico.entrypoints.cli.exit_codes import EPILOG, EXIT_CODES, SUSPENDED, failures_as_exits, print_failure
-from portico.entrypoints.cli.flows import check_suspended_flows, flow_diagram, read_flow_request
-from portico.entrypoints.cli.keys import OpenKeys, key_commands
-from portico.entrypoints.cli.options import ConfigOption
-from portico.entrypoints.cli.prompts import prompt_list, prompt_text
-from portico.entrypoints.cli.replay import OpenHistoryReader, ReplayPrinter, ReplaySelection, exit_code, replay_stored
-from portico.entrypoints.cli.server import bind_listener, serve
-from portico.entrypoints.cli.tools import tool_commands
-from portico.settings import Settings, load_settings
+from portico.domain.lifecycle import Mode
+from portico.entrypoints.cli.clients.approval_commands import approval_commands
+from portico.entrypoints.cli.exit_codes import EPILOG, EXIT_CODES, failures_as_exits
+from portico.entrypoints.cli.key_commands import key_commands
+from portico.entrypoints.cli.options import DEFAULT_SERVER, ConfigOption, UrlOption
+from portico.entrypoints.cli.tool_commands import tool_commands
+
+if TYPE_CHECKING:
+    from portico.entrypoints.cli.wiring import Wiring
 
 
-@value
-class Wiring:
-    """The parts that the commands use; passed in, because the command line and HTTP do not import each other."""
-
-    create_app: Callable[[Settings], FastAPI]
-    protocol: type[asyncio.Protocol]
-    open_service: OpenService
-    open_history_reader: OpenHistoryReader
-    check_storage: CheckStorage
-    open_keys: OpenKeys
-
-
-def main(wiring: Wiring) -> None:
-    """Run the command that the process was started with."""
-    command_line()(obj=wiring, prog_name="portico")
+def main(load_wiring: "Callable[[], Wiring]") -> None:
+    """Run the command that the process was started with; one that needs the service calls `load_wiring`."""
+    command_line()(obj=load_wiring, prog_name="portico")
 
 
 def command_line() -> typer.Typer:
-    """Return the commands, which expect the `Wiring` as `obj`."""
+    """Return the commands, which expect a function that returns the `Wiring` as `obj`."""
     portico = typer.Typer(
         help="One typed request in, one typed response out, every step visible.",
         epilog=EPILOG,
@@ -75,13 +49,15 @@ def command_line() -> typer.Typer:
     portico.add_typer(key_commands(), name="keys")
     portico.add_typer(tool_commands(), name="tools")
     portico.add_typer(approval_commands(), name="approvals")
-    portico.command("explain", epilog=EPILOG)(explain)
+    portico.command("explain", epilog=EPILOG)(_explain)
     portico.command("openapi")(_openapi)
     return portico
 
 
 def _print_version(*, is_asked: bool) -> None:
     if is_asked:
+        from importlib.metadata import version
+
         typer.echo(f"portico {version('portico')}")
         raise typer.Exit
 
@@ -111,47 +87,24 @@ def _serve(
     config: ConfigOption = None,
 ) -> None:
     """Serve HTTP until SIGTERM or Ctrl-C. A second signal ends the process at once."""
-    wiring: Wiring = context.obj
+    from portico.entrypoints.cli.server import run_server
+    from portico.settings import load_settings
+
+    wiring: Wiring = context.obj()
     options = {"server.host": host, "server.port": port}
     with failures_as_exits():
         overrides = {key: value for key, value in options.items() if value is not None}
-        settings = load_settings(path=config, overrides=overrides)
-        listener = bind_listener(settings.server.host, settings.server.port)
-        address, number = listener.getsockname()[:2]
-        announce = partial(_announce, settings, f"[{address}]:{number}" if ":" in address else f"{address}:{number}")
-        listeners = [listener, *_metrics_listeners(settings)]
-        application = wiring.create_app(settings)
-        anyio.run(partial(serve, application, listeners, settings.server, protocol=wiring.protocol, announce=announce))
-
-
-def _metrics_listeners(settings: Settings) -> list[socket]:
-    """Return the listener of the metrics, if they have one of their own. Raises: ConfigurationFailure."""
-    host, port = settings.server.metrics_host, settings.server.metrics_port
-    return [] if port is None else [bind_listener(host, port, name="server.metrics_port")]
-
-
-_ACCESS: Mapping[str, str] = MappingProxyType(
-    {
-        "none": "only this machine has access, without restrictions.",
-        "keys": "every request needs a key; `portico keys create` makes one.",
-        "jwt": "every request needs a token of the issuer, or a key; `portico keys create` makes one.",
-    }
-)
-
-
-def _announce(settings: Settings, address: str) -> None:
-    console = Console(highlight=False)
-    console.print(
-        f"Portico listens on [bold]http://{address}[/bold], with its API description at /docs.", soft_wrap=True
-    )
-    console.print(f'auth.mode is "{settings.auth.mode}": {_ACCESS[settings.auth.mode]}')
-    if settings.is_rehearsal:
-        console.print("No engine is configured: the built-in rehearsal engine answers. It is not a model.")
+        run_server(wiring, load_settings(path=config, overrides=overrides))
 
 
 def _check(context: typer.Context, *, config: ConfigOption = None) -> None:
     """Check the configuration and its grammars, the database, the tools, and that each engine can be reached."""
-    wiring: Wiring = context.obj
+    import anyio
+
+    from portico.entrypoints.cli.check import run_checks
+    from portico.settings import load_settings
+
+    wiring: Wiring = context.obj()
     with failures_as_exits():
         settings = load_settings(path=config)
         failures = anyio.run(run_checks, wiring.open_service, wiring.check_storage, settings)
@@ -185,11 +138,22 @@ def _execute(  # noqa: PLR0913 - Typer reads one parameter per option
 
     A question to a person is asked at the terminal; without one the command ends with 3.
     """
-    wiring: Wiring = context.obj
     if (text is None) == (file is None) or (
         file is not None and any((mode, tool, model, agent, system, schema, passes))
     ):
         raise typer.BadParameter("give TEXT with its options, or --file alone", param_hint="TEXT or --file")
+    import anyio
+
+    from portico.entrypoints.cli.execution import (
+        ExecuteOptions,
+        OutputOptions,
+        exit_unless_complete,
+        read_request,
+        run_once,
+    )
+    from portico.settings import load_settings
+
+    wiring: Wiring = context.obj()
     ask = partial(typer.prompt, err=True) if sys.stdin.isatty() and not as_json else None
     output = OutputOptions(stream=stream, as_json=as_json, ask=ask)
     with failures_as_exits():
@@ -200,17 +164,7 @@ def _execute(  # noqa: PLR0913 - Typer reads one parameter per option
             else read_request(file)
         )
         response = anyio.run(run_once, wiring.open_service, settings, request, output)
-    _exit_unless_complete(response)
-
-
-def _exit_unless_complete(response: SystemResponse) -> None:
-    if response.error is not None:
-        print_failure(Console(stderr=True), response.error.code, response.error.message)
-        raise typer.Exit(EXIT_CODES[response.error.category])
-    if response.state is State.SUSPENDED:
-        for suspension in response.suspensions:
-            Console(stderr=True).print(Text(f"suspended: {describe_suspension(suspension)}"), soft_wrap=True)
-        raise typer.Exit(SUSPENDED)
+    exit_unless_complete(response)
 
 
 def _replay(
@@ -227,9 +181,14 @@ def _replay(
     config: ConfigOption = None,
 ) -> None:
     """Replay stored executions offline, also beside a running server, and compare every step with the record."""
-    wiring: Wiring = context.obj
     if bool(ids) == (last is not None):
         raise typer.BadParameter("give request ids, or --last with a number", param_hint="ID or --last")
+    import anyio
+
+    from portico.entrypoints.cli.replay import ReplayPrinter, ReplaySelection, exit_code, replay_stored
+    from portico.settings import load_settings
+
+    wiring: Wiring = context.obj()
     with failures_as_exits():
         settings = load_settings(path=config)
         selection = ReplaySelection(TenantId(tenant), [RequestId(each) for each in ids or ()], last)
@@ -253,14 +212,20 @@ def _run_flow(
 
     A question to a person is asked at the terminal; without one the command ends with 3.
     """
-    wiring: Wiring = context.obj
+    import anyio
+
+    from portico.entrypoints.cli.execution import OutputOptions, exit_unless_complete, run_once
+    from portico.entrypoints.cli.flows import read_flow_request
+    from portico.settings import load_settings
+
+    wiring: Wiring = context.obj()
     ask = partial(typer.prompt, err=True) if sys.stdin.isatty() and not as_json else None
     output = OutputOptions(stream=stream, as_json=as_json, ask=ask)
     with failures_as_exits():
         settings = load_settings(path=config)
         request = read_flow_request(name, input_file)
         response = anyio.run(run_once, wiring.open_service, settings, request, output)
-    _exit_unless_complete(response)
+    exit_unless_complete(response)
 
 
 def _print_flow(
@@ -270,7 +235,12 @@ def _print_flow(
     config: ConfigOption = None,
 ) -> None:
     """Print the graph of a flow as a Mermaid flowchart."""
-    wiring: Wiring = context.obj
+    import anyio
+
+    from portico.entrypoints.cli.flows import flow_diagram
+    from portico.settings import load_settings
+
+    wiring: Wiring = context.obj()
     with failures_as_exits():
         diagram = anyio.run(flow_diagram, wiring.open_service, load_settings(path=config), name)
     sys.stdout.write(diagram + "\n")
@@ -283,7 +253,12 @@ def _check_flows(
     config: ConfigOption = None,
 ) -> None:
     """Say which suspended flows would not resume with today's graphs, and why; exit with 19 if there are any."""
-    wiring: Wiring = context.obj
+    import anyio
+
+    from portico.entrypoints.cli.flows import check_suspended_flows
+    from portico.settings import load_settings
+
+    wiring: Wiring = context.obj()
     with failures_as_exits():
         settings = load_settings(path=config)
         obstacles = anyio.run(check_suspended_flows, wiring.open_history_reader, settings, TenantId(tenant))
@@ -300,7 +275,12 @@ def _prompts(
     config: ConfigOption = None,
 ) -> None:
     """List the service's own prompts, or print the text of one; prompts.directory replaces texts."""
-    wiring: Wiring = context.obj
+    import anyio
+
+    from portico.entrypoints.cli.prompts import prompt_list, prompt_text
+    from portico.settings import load_settings
+
+    wiring: Wiring = context.obj()
     with failures_as_exits():
         settings = load_settings(path=config)
         if prompt_id is None:
@@ -310,8 +290,25 @@ def _prompts(
     sys.stdout.write(f"{text}\n")
 
 
+def _explain(
+    request_id: Annotated[str, typer.Argument(metavar="REQUEST_ID", help="Id of the request.")],
+    *,
+    url: UrlOption = DEFAULT_SERVER,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the contexts as one JSON object.")] = False,
+) -> None:
+    """Print what each inference of an execution has read, in tokens, and what was cut, redacted, chosen, retrieved."""
+    from portico.entrypoints.cli.clients.explain import explain
+
+    with failures_as_exits():
+        explain(request_id, url, as_json=as_json)
+
+
 def _openapi(context: typer.Context) -> None:
     """Print the description of the HTTP API as JSON, with the default limits."""
-    wiring: Wiring = context.obj
+    import json
+
+    from portico.settings import Settings
+
+    wiring: Wiring = context.obj()
     json.dump(wiring.create_app(Settings()).openapi(), sys.stdout, indent=2, ensure_ascii=False)
     sys.stdout.write("\n")

@@ -2,18 +2,17 @@
 
 import signal
 import sys
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
 import orjson
+import typer
 from anyio.abc import TaskStatus
 from pydantic import JsonValue, ValidationError
 from rich.console import Console
+from rich.text import Text
 
-from portico.bootstrap.service import Service
 from portico.domain.access.principal import LOCAL
 from portico.domain.contract.request import SystemRequest
 from portico.domain.contract.response import Suspension, SystemResponse
@@ -25,8 +24,10 @@ from portico.domain.strict_json import StrictJsonError, loads
 from portico.domain.value import value
 from portico.entrypoints.cli.display.live_view import LiveView, write_answer
 from portico.entrypoints.cli.display.plan_tree import PlanTreeView
-from portico.entrypoints.cli.display.suspension_prompt import Ask, ask_person
-from portico.entrypoints.cli.exit_codes import print_degradation, print_failure
+from portico.entrypoints.cli.display.suspension_prompt import Ask, ask_person, describe_suspension
+from portico.entrypoints.cli.display.terminal import print_degradation, print_failure
+from portico.entrypoints.cli.exit_codes import EXIT_CODES, SUSPENDED
+from portico.entrypoints.cli.wiring import OpenService
 from portico.orchestration.facade import (
     Accepted,
     AnswerAccepted,
@@ -148,7 +149,7 @@ def settings_of_command(settings: Settings) -> Settings:
 
 
 async def run_once(
-    open_service: Callable[[Settings], AbstractAsyncContextManager[Service]],
+    open_service: OpenService,
     settings: Settings,
     request: SystemRequest,
     output: OutputOptions,
@@ -168,6 +169,18 @@ async def run_once(
     view.close()
     output.write(response, view.shown)
     return response
+
+
+def exit_unless_complete(response: SystemResponse) -> None:
+    """Describe a failure or what an execution waits for on standard error. Raises: typer.Exit with its code."""
+    console = Console(stderr=True)
+    if response.error is not None:
+        print_failure(console, response.error.code, response.error.message)
+        raise typer.Exit(EXIT_CODES[response.error.category])
+    if response.state is State.SUSPENDED:
+        for suspension in response.suspensions:
+            console.print(Text(f"suspended: {describe_suspension(suspension)}"), soft_wrap=True)
+        raise typer.Exit(SUSPENDED)
 
 
 async def _answer(executions: Executions, response: SystemResponse, ask: Ask) -> ExecutionHandle:

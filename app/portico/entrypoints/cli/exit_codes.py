@@ -5,11 +5,8 @@ from contextlib import contextmanager
 from types import MappingProxyType
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
-from portico.domain.contract.final_answer import FinalAnswer
-from portico.domain.failures import Category, Code, Failure
+from portico.domain.failures import Category, Failure
 
 EXIT_CODES: Mapping[Category, int] = MappingProxyType(
     {
@@ -40,6 +37,10 @@ def failures_as_exits() -> Iterator[None]:
     except* Failure as group:  # task groups of the service wrap exceptions
         failures.extend(_flatten(group))
     for failure in failures[:1]:
+        from rich.console import Console  # noqa: PLC0415 - a command that succeeds needs neither
+
+        from portico.entrypoints.cli.display.terminal import print_failure  # noqa: PLC0415 - see above
+
         print_failure(Console(stderr=True), failure.code, failure.message)
         raise typer.Exit(EXIT_CODES[failure.category])
 
@@ -50,23 +51,3 @@ def _flatten(group: BaseExceptionGroup[Failure]) -> Iterator[Failure]:
             yield from _flatten(inner)
         else:
             yield inner
-
-
-def print_failure(console: Console, code: Code, message: str) -> None:
-    """Print the line that describes the failure."""
-    console.print(Text.assemble((code, "bold red"), f": {printable(message)}"), soft_wrap=True)
-
-
-def print_degradation(console: Console, answer: FinalAnswer) -> None:
-    """Print the line that warns of a degraded answer: the reason, the limit that was reached, and what is missing."""
-    metadata = answer.metadata
-    missing = metadata.get("missing_fields")
-    without = f"without {', '.join(map(str, missing))}" if isinstance(missing, list) and missing else None
-    facts = [metadata.get("reason"), metadata.get("limit"), without]
-    summary = ", ".join(str(fact) for fact in facts if fact)
-    console.print(Text.assemble(("degraded answer", "bold yellow"), f": {printable(summary)}"), soft_wrap=True)
-
-
-def printable(text: str) -> str:
-    """Return the text with every character that could control a terminal replaced by its escape sequence."""
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

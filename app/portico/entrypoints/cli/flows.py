@@ -1,21 +1,18 @@
 """Flows at the command line: the request of a run, the diagram of a graph, and a check before a deploy."""
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
-from portico.bootstrap.service import Service
 from portico.domain.access.principal import LOCAL
 from portico.domain.contract.request import SystemRequest
 from portico.domain.failures import Code, ConfigurationFailure
 from portico.domain.ids import TenantId
 from portico.domain.lifecycle import Mode
+from portico.entrypoints.cli.display.terminal import printable
 from portico.entrypoints.cli.execution import parse_request, read_json, settings_of_command
-from portico.entrypoints.cli.exit_codes import printable
-from portico.entrypoints.cli.replay import OpenHistoryReader
+from portico.entrypoints.cli.wiring import OpenHistoryReader, OpenService
 from portico.settings import Settings
 
 
@@ -24,9 +21,7 @@ def read_flow_request(name: str, file: Path) -> SystemRequest:
     return parse_request({"mode": Mode.FLOW, "flow": {"name": name, "input": read_json(file)}})
 
 
-async def flow_diagram(
-    open_service: Callable[[Settings], AbstractAsyncContextManager[Service]], settings: Settings, name: str
-) -> str:
+async def flow_diagram(open_service: OpenService, settings: Settings, name: str) -> str:
     """Return the graph of a flow as Mermaid. Raises: ConfigurationFailure (CONFIG_FLOW_INVALID) for an unknown flow."""
     async with open_service(settings_of_command(settings)) as service:
         view = service.facade.introspection.flow(name, LOCAL.permissions)

@@ -1,176 +1,49 @@
-"""API keys at the command line: `portico keys create`, `list`, `revoke` and `generate`.
+"""API keys at the command line: they are created, listed and revoked in the database of the settings."""
 
-A key is printed once, alone on its line on standard output; everything else goes to standard error.
-"""
-
-import re
 import sys
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
-from typing import Annotated, Final, Protocol
+from typing import Final
 
-import anyio
 import orjson
-import typer
-from rich.console import Console
 
-from portico.bootstrap.access import KeyAdministration, KeyGrant, new_key
-from portico.domain.access.limits import MILLIONTHS, AccessLimits, Rate, parse_rate
-from portico.domain.access.principal import KEY_DEFAULT, Permission, Permissions, is_permission
-from portico.domain.failures import Category
-from portico.domain.ids import KeyId, TenantId, UserId
+from portico.bootstrap.keys import KeyGrant
+from portico.domain.access.principal import KEY_DEFAULT
+from portico.domain.ids import KeyId, TenantId
 from portico.entrypoints.cli.display.table import write_table
-from portico.entrypoints.cli.exit_codes import EPILOG, EXIT_CODES, failures_as_exits
-from portico.entrypoints.cli.options import ConfigOption
+from portico.entrypoints.cli.wiring import OpenKeys
 from portico.ports.access import StoredKey
-from portico.settings import Settings, load_settings
+from portico.settings import Settings
 
-OpenKeys = Callable[[Settings], AbstractAsyncContextManager[KeyAdministration]]
-_NAME: Final = re.compile(r"[A-Za-z0-9._@|:-]{1,128}")
 _COLUMNS: Final = ("id", "tenant", "user", "created", "expires", "revoked", "last used", "permissions")
-_KEY_ID: Final = re.compile(r"[A-Za-z0-9]{8}")
 
 
-class KeyWiring(Protocol):
-    """The part of the wiring that these commands use."""
-
-    @property
-    def open_keys(self) -> OpenKeys: ...
-
-
-def key_commands() -> typer.Typer:
-    """Return the commands, which expect a `KeyWiring` as `obj`."""
-    keys = typer.Typer(help="Create, list and revoke API keys, also beside a running server.", epilog=EPILOG)
-    keys.command("create", epilog=EPILOG)(_create)
-    keys.command("list", epilog=EPILOG)(_list)
-    keys.command("revoke", epilog=EPILOG)(_revoke)
-    keys.command("generate", epilog=EPILOG)(_generate)
-    return keys
-
-
-def _name(text: str) -> str:
-    if not _NAME.fullmatch(text):
-        raise typer.BadParameter("must be 1 to 128 of the characters A-Z a-z 0-9 . _ @ | : -")
-    return text
-
-
-def _permission(name: str) -> str:
-    if not is_permission(name):
-        known = ", ".join(Permission)
-        raise typer.BadParameter(f"must be one of {known}, tool:NAME, model:NAME, agent:NAME; a trailing * is a prefix")
-    return name
-
-
-def _rate(text: str) -> Rate:
-    try:
-        return parse_rate(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-
-
-def _cost_rate(text: str) -> Rate:
-    try:
-        return parse_rate(text, units=MILLIONTHS)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-
-
-def _key_id(text: str) -> str:
-    if not _KEY_ID.fullmatch(text):
-        raise typer.BadParameter("must be the 8 characters behind ptk_, never the whole key")
-    return text
-
-
-def _create(  # noqa: PLR0913 - Typer reads one parameter per option
-    context: typer.Context,
-    *,
-    tenant: Annotated[str, typer.Option(callback=_name, help="Tenant whose data the key gives access to.")],
-    user: Annotated[str, typer.Option(callback=_name, help="User that the key acts for.")],
-    permission: Annotated[
-        list[str] | None,
-        typer.Option(help="Permission; repeat for several. Default: all but can_read_metrics and can_view_tenant."),
-    ] = None,
-    requests: Annotated[Rate | None, typer.Option(parser=_rate, metavar="N/S", help="Executions per seconds.")] = None,
-    tokens: Annotated[Rate | None, typer.Option(parser=_rate, metavar="N/S", help="Tokens per seconds.")] = None,
-    cost: Annotated[Rate | None, typer.Option(parser=_cost_rate, metavar="N/S", help="Cost per seconds.")] = None,
-    concurrency: Annotated[int | None, typer.Option(min=1, help="Executions that run at the same time.")] = None,
-    expires: Annotated[
-        float | None, typer.Option(min=0.0, max=36_500.0, metavar="DAYS", help="Days until the key expires.")
-    ] = None,
-    config: ConfigOption = None,
-) -> None:
-    """Create a key, and print it once on standard output. It cannot be shown again."""
-    names = Permissions.of(map(_permission, permission)) if permission else KEY_DEFAULT
-    limits = AccessLimits(requests, tokens, cost, concurrency)
-    grant = KeyGrant(TenantId(tenant), UserId(user), names, limits, expires)
-    wiring: KeyWiring = context.obj
-    with failures_as_exits():
-        key = anyio.run(_created, wiring.open_keys, load_settings(path=config), grant)
-    sys.stdout.write(key + "\n")
-
-
-async def _created(open_keys: OpenKeys, settings: Settings, grant: KeyGrant) -> str:
+async def create_key(open_keys: OpenKeys, settings: Settings, grant: KeyGrant) -> str:
+    """Store a new key and return its text, which cannot be shown again."""
     async with open_keys(settings) as keys:
         return (await keys.create(grant)).reveal()
 
 
-def _list(
-    context: typer.Context,
-    *,
-    tenant: Annotated[str | None, typer.Option(help="Only keys of this tenant.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
-    config: ConfigOption = None,
-) -> None:
-    """List the keys, oldest first; their secrets are stored nowhere."""
-    wiring: KeyWiring = context.obj
-    with failures_as_exits():
-        found = anyio.run(_all, wiring.open_keys, load_settings(path=config), tenant)
-    if as_json:
-        sys.stdout.buffer.write(b"".join(orjson.dumps(_shown(key)) + b"\n" for key in found))
-        return
-    write_table([_COLUMNS, *map(_row, found)])
-
-
-async def _all(open_keys: OpenKeys, settings: Settings, tenant: str | None) -> list[StoredKey]:
+async def stored_keys(open_keys: OpenKeys, settings: Settings, tenant: str | None) -> list[StoredKey]:
+    """Return the keys of the tenant, or all, oldest first."""
     async with open_keys(settings) as keys:
         return list(await keys.all(None if tenant is None else TenantId(tenant)))
 
 
-def _revoke(
-    context: typer.Context,
-    public_id: Annotated[str, typer.Argument(callback=_key_id, help="The 8 characters behind ptk_.")],
-    *,
-    cancel: Annotated[
-        bool, typer.Option("--cancel", help="Also stop the stored executions that run or wait under this key.")
-    ] = False,
-    config: ConfigOption = None,
-) -> None:
-    """Revoke a key; every server honours it within 5 seconds."""
-    wiring: KeyWiring = context.obj
-    console = Console(stderr=True, highlight=False)
-    with failures_as_exits():
-        change = partial(_revoked, wiring.open_keys, load_settings(path=config), KeyId(public_id), cancel=cancel)
-        revoked = anyio.run(change)
-    if revoked is None:
-        console.print(f"There is no key {public_id}.")
-        raise typer.Exit(EXIT_CODES[Category.ACCESS])
-    key, count = revoked
-    stopped = f" {count} executions are being stopped." if cancel else ""
-    console.print(f"The key {key.key_id} of {key.tenant}/{key.user} is revoked.{stopped}", soft_wrap=True)
+def write_keys(found: Sequence[StoredKey], *, as_json: bool) -> None:
+    """Write the keys to standard output, as a table or as one JSON object per line."""
+    if as_json:
+        sys.stdout.buffer.write(b"".join(orjson.dumps(_shown(key)) + b"\n" for key in found))
+    else:
+        write_table([_COLUMNS, *map(_row, found)])
 
 
-async def _revoked(
+async def revoke_key(
     open_keys: OpenKeys, settings: Settings, key_id: KeyId, *, cancel: bool
 ) -> tuple[StoredKey, int] | None:
+    """Revoke a key; return it and how many executions are being stopped, None for an unknown key."""
     async with open_keys(settings) as keys:
         return await keys.revoke(key_id, cancel=cancel)
-
-
-def _generate() -> None:
-    """Print a new key without storing it, for auth.bootstrap_key_file."""
-    sys.stdout.write(new_key().reveal() + "\n")
 
 
 def _shown(key: StoredKey) -> dict[str, object]:

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Annotated, Final
 
-import httpx2
 import typer
 
 ConfigOption = Annotated[
@@ -13,6 +12,8 @@ DEFAULT_SERVER: Final = "http://127.0.0.1:8080"
 
 
 def _url(text: str) -> str:
+    import httpx2  # noqa: PLC0415 - the description of the option needs no client
+
     try:
         url = httpx2.URL(text)
     except httpx2.InvalidURL:

@@ -1,14 +1,9 @@
 """Prompts at the command line: the list of them, and the text of one, to begin a changed text with."""
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
-
-from portico.bootstrap.service import Service
 from portico.domain.failures import Code, ConfigurationFailure
 from portico.entrypoints.cli.execution import settings_of_command
+from portico.entrypoints.cli.wiring import OpenService
 from portico.settings import Settings
-
-OpenService = Callable[[Settings], AbstractAsyncContextManager[Service]]
 
 
 async def prompt_list(open_service: OpenService, settings: Settings) -> str:

@@ -6,8 +6,7 @@ nothing out, so it fails.
 """
 
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import orjson
@@ -17,11 +16,12 @@ from rich.text import Text
 from portico.domain.failures import Category, Failure, RequestFailure
 from portico.domain.ids import RequestId, TenantId
 from portico.domain.value import value
-from portico.entrypoints.cli.exit_codes import EXIT_CODES, printable
+from portico.entrypoints.cli.display.terminal import printable
+from portico.entrypoints.cli.exit_codes import EXIT_CODES
+from portico.entrypoints.cli.wiring import OpenHistoryReader
 from portico.orchestration.facade import HistoryReader, ReplayReport
 from portico.settings import Settings
 
-OpenHistoryReader: TypeAlias = Callable[[Settings], AbstractAsyncContextManager[HistoryReader]]
 ReplayOutcome: TypeAlias = ReplayReport | Failure | Exception
 """The report of a replay, the reason why there is none, or the bug that it met."""
 

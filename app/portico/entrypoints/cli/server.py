@@ -20,22 +20,56 @@ import os
 import resource
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Sequence
-from types import FrameType
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from types import FrameType, MappingProxyType
 
 import anyio
+import typer
 import uvicorn
 from anyio.abc import TaskStatus
 from starlette.applications import Starlette
 
 from portico.domain.failures import Code, ConfigurationFailure
-from portico.settings import ServerSettings
+from portico.entrypoints.cli.wiring import Wiring
+from portico.settings import ServerSettings, Settings
 
 KEEP_ALIVE_SECONDS = 75
 """Longer than the idle timeout of common load balancers, so that the balancer closes idle connections."""
 _CLOSING_SECONDS = 1.7
 _MAX_FILES = 65_536
 _RESERVED_FILES = 32
+_ACCESS: Mapping[str, str] = MappingProxyType(
+    {
+        "none": "only this machine has access, without restrictions.",
+        "keys": "every request needs a key; `portico keys create` makes one.",
+        "jwt": "every request needs a token of the issuer, or a key; `portico keys create` makes one.",
+    }
+)
+
+
+def run_server(wiring: Wiring, settings: Settings) -> None:
+    """Serve until a signal. Raises: ConfigurationFailure, StorageFailure."""
+    listener = bind_listener(settings.server.host, settings.server.port)
+    address, number = listener.getsockname()[:2]
+    announce = partial(_announce, settings, f"[{address}]:{number}" if ":" in address else f"{address}:{number}")
+    listeners = [listener, *_metrics_listeners(settings)]
+    application = wiring.create_app(settings)
+    anyio.run(partial(serve, application, listeners, settings.server, protocol=wiring.protocol, announce=announce))
+
+
+def _metrics_listeners(settings: Settings) -> list[socket.socket]:
+    """Return the listener of the metrics, if they have one of their own. Raises: ConfigurationFailure."""
+    host, port = settings.server.metrics_host, settings.server.metrics_port
+    return [] if port is None else [bind_listener(host, port, name="server.metrics_port")]
+
+
+def _announce(settings: Settings, address: str) -> None:
+    url = typer.style(f"http://{address}", bold=True)
+    typer.echo(f"Portico listens on {url}, with its API description at /docs.")
+    typer.echo(f'auth.mode is "{settings.auth.mode}": {_ACCESS[settings.auth.mode]}')
+    if settings.is_rehearsal:
+        typer.echo("No engine is configured: the built-in rehearsal engine answers. It is not a model.")
 
 
 def bind_listener(host: str, port: int, *, name: str = "server.port") -> socket.socket:

@@ -1,56 +1,30 @@
-"""Approvals at the command line: the calls of a server that wait for a person, and the decisions on them.
-
-These commands are clients of a server, so that its permissions and its audit hold. The key of the caller comes from
-the environment.
-"""
+"""Approvals at the command line: the calls of a server that wait for a person, and the decisions on them."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from datetime import UTC
-from typing import Annotated, Final, Literal
+from typing import Final
 
 import orjson
-import typer
 from pydantic import JsonValue
 
 from portico.domain.contract.response import SuspensionKind
 from portico.domain.failures import Code, RequestFailure
 from portico.entrypoints.cli.clients.approval_client import ApprovalClient, CallKind, OpenCall
 from portico.entrypoints.cli.display.table import write_table
-from portico.entrypoints.cli.exit_codes import EPILOG, failures_as_exits, printable
-from portico.entrypoints.cli.options import DEFAULT_SERVER, UrlOption
-from portico.settings import CLIENT_KEY, client_key
+from portico.entrypoints.cli.display.terminal import printable
+from portico.settings import client_key
 
 _COLUMNS: Final = ("id", "kind", "user", "asked", "tool", "call")
 _KINDS: Sequence[CallKind] = (SuspensionKind.APPROVAL, SuspensionKind.UNKNOWN_OUTCOME)
 
 
-def approval_commands() -> typer.Typer:
-    """Return the commands."""
-    approvals = typer.Typer(
-        help=f"List the tool calls of a server that wait for a person, and decide. The key is that of {CLIENT_KEY}.",
-        epilog=EPILOG,
-    )
-    approvals.command("list", epilog=EPILOG)(_list)
-    approvals.command("approve", epilog=EPILOG)(_approve)
-    approvals.command("deny", epilog=EPILOG)(_deny)
-    approvals.command("settle", epilog=EPILOG)(_settle)
-    return approvals
+def write_open_calls(url: str, *, as_json: bool) -> None:
+    """Write the calls that wait for a person to standard output, as a table or one JSON object per line.
 
-
-IdsArgument = Annotated[
-    list[str], typer.Argument(metavar="ID...", help="Ids of the list; a request id stands for all of its calls.")
-]
-
-
-def _list(
-    *,
-    url: UrlOption = DEFAULT_SERVER,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
-) -> None:
-    """List the calls that wait for an approval, then those whose outcome is not known."""
-    with _client(url) as client:
+    Raises: Failure.
+    """
+    with ApprovalClient.open(url, client_key()) as client:
         found = [call for kind in _KINDS for call in client.open_calls(kind)]
     if as_json:
         sys.stdout.write("".join(call.model_dump_json() + "\n" for call in found))
@@ -58,43 +32,19 @@ def _list(
         write_table([_COLUMNS, *map(_row, found)])
 
 
-def _approve(ids: IdsArgument, *, url: UrlOption = DEFAULT_SERVER) -> None:
-    """Let calls run."""
-    _decide(url, ids, SuspensionKind.APPROVAL, {"decision": "approve"})
+def decide_approvals(url: str, ids: Sequence[str], payload: dict[str, JsonValue]) -> None:
+    """Send the decision on calls that wait for an approval. Raises: Failure."""
+    _decide(url, ids, SuspensionKind.APPROVAL, payload)
 
 
-def _deny(
-    ids: IdsArgument,
-    *,
-    reason: Annotated[str | None, typer.Option(help="Reason, which the model sees.", show_default=False)] = None,
-    url: UrlOption = DEFAULT_SERVER,
-) -> None:
-    """Refuse calls; the executions go on without them."""
-    _decide(url, ids, SuspensionKind.APPROVAL, {"decision": "deny", **({} if reason is None else {"reason": reason})})
-
-
-def _settle(
-    ids: IdsArgument,
-    *,
-    decision: Annotated[
-        Literal["happened", "run", "give_up"],
-        typer.Option(help="happened: it has run; run: it has not, and may now; give_up: that stays unknown."),
-    ],
-    result: Annotated[
-        str | None, typer.Option(help="Result of a call that has happened, which the model sees.", show_default=False)
-    ] = None,
-    url: UrlOption = DEFAULT_SERVER,
-) -> None:
-    """Say what has become of calls whose outcome is not known."""
-    if (decision == "happened") != (result is not None):
-        raise typer.BadParameter("goes with --decision happened, which needs it", param_hint="--result")
-    payload: dict[str, JsonValue] = {"decision": decision, **({} if result is None else {"result": result})}
+def settle_outcomes(url: str, ids: Sequence[str], payload: dict[str, JsonValue]) -> None:
+    """Send the decision on calls whose outcome is not known. Raises: Failure."""
     _decide(url, ids, SuspensionKind.UNKNOWN_OUTCOME, payload)
 
 
 def _decide(url: str, ids: Sequence[str], kind: CallKind, payload: dict[str, JsonValue]) -> None:
     """Send the decision for every call that the ids name, once all of them are found, and print those calls."""
-    with _client(url) as client:
+    with ApprovalClient.open(url, client_key()) as client:
         for call in _named(ids, client.open_calls(kind), kind):
             client.answer(call, payload)
             line = f"{payload['decision']}  {call.name}  {call.tool_id}"
@@ -109,12 +59,6 @@ def _named(ids: Sequence[str], calls: Iterable[OpenCall], kind: CallKind) -> lis
         message = f"no open {kind} is or belongs to {', '.join(map(ascii, sorted(unknown)))}"
         raise RequestFailure(Code.REQUEST_NOT_FOUND, message)
     return found
-
-
-@contextmanager
-def _client(url: str) -> Iterator[ApprovalClient]:
-    with failures_as_exits(), ApprovalClient.open(url, client_key()) as client:
-        yield client
 
 
 def _row(call: OpenCall) -> tuple[str, ...]:

@@ -2,17 +2,14 @@
 
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Annotated
 from urllib.parse import quote
 
-import typer
 from pydantic import BaseModel
 
 from portico.domain.context.report import ContextChunk, ExcludedSkill, HistoryCut, UsedSkill
 from portico.entrypoints.cli.clients.server_client import ServerClient
 from portico.entrypoints.cli.display.table import write_table
-from portico.entrypoints.cli.exit_codes import failures_as_exits, printable
-from portico.entrypoints.cli.options import DEFAULT_SERVER, UrlOption
+from portico.entrypoints.cli.display.terminal import printable
 from portico.settings import client_key
 
 _TERMS = ("system", "skills", "history", "memory", "message", "tools", "used", "limit")
@@ -40,14 +37,9 @@ class _Trace(BaseModel):
     inferences: list[_Inference]
 
 
-def explain(
-    request_id: Annotated[str, typer.Argument(metavar="REQUEST_ID", help="Id of the request.")],
-    *,
-    url: UrlOption = DEFAULT_SERVER,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the contexts as one JSON object.")] = False,
-) -> None:
-    """Print what each inference of an execution has read, in tokens, and what was cut, redacted, chosen, retrieved."""
-    with failures_as_exits(), ServerClient.open(url, client_key()) as client:
+def explain(request_id: str, url: str, *, as_json: bool) -> None:
+    """Write the contexts of an execution to standard output, as a table or as one JSON object. Raises: Failure."""
+    with ServerClient.open(url, client_key()) as client:
         answer = client.send("GET", f"/v1/executions/{quote(request_id, safe='')}/trace", {})
         trace = client.parsed(_Trace, answer, "a trace")
     if as_json:

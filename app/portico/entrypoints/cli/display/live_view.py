@@ -13,7 +13,7 @@ from portico.domain.contract.response import SystemResponse
 from portico.domain.journal import events
 from portico.domain.journal.events import InferenceDelta, LiveDelta, StoredEvent, ToolContent
 from portico.domain.value import value
-from portico.entrypoints.cli.exit_codes import printable
+from portico.entrypoints.cli.display.terminal import printable
 
 _SHOWN_CHARACTERS = 200
 

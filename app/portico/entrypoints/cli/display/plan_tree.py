@@ -15,7 +15,7 @@ from portico.domain.contract.response import StepStatus
 from portico.domain.journal import events
 from portico.domain.journal.events import LiveDelta, StoredEvent
 from portico.entrypoints.cli.display.live_view import LiveView
-from portico.entrypoints.cli.exit_codes import printable
+from portico.entrypoints.cli.display.terminal import printable
 
 _MARKS: Final = MappingProxyType(
     {

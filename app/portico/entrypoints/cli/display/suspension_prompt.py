@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from portico.domain.contract.response import Suspension, SuspensionKind
 from portico.domain.strict_json import StrictJsonError, loads
-from portico.entrypoints.cli.exit_codes import printable
+from portico.entrypoints.cli.display.terminal import printable
 
 Ask = Callable[[str], str]
 """Asks one line of the person at the terminal."""

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from portico.entrypoints.cli.exit_codes import printable
+from portico.entrypoints.cli.display.terminal import printable
 
 
 def write_table(rows: Sequence[Sequence[str]]) -> None:
