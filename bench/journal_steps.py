@@ -104,7 +104,7 @@ async def _put_rounds(
     await asyncio.sleep(after)
     for number in range(TOOL_ROUNDS):
         for step, events in writes:
-            renamed = None if step is None else replace(step, key=StepKey(f"{number}/{step.key}"))
+            renamed = [] if step is None else [replace(step, key=StepKey(f"{number}/{step.key}"))]
             journal.put(header.execution_id, renamed, events)
         await asyncio.sleep(ROUND_SECONDS)
     if header.durability == "journaled":

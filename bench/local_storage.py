@@ -103,13 +103,13 @@ async def _write_log(path: Path) -> None:
         events = islice(cycle(_EVENTS), EVENTS - 2)
         for number, group in enumerate(iter(lambda: list(islice(events, 3)), [])):
             correlation = _correlation(header, f"{number}")
-            journal.put(_LONG, None, [(f"{number}", correlation, event) for event in group])
+            journal.put(_LONG, (), [(f"{number}", correlation, event) for event in group])
             if number % 100 == 0:
                 await journal.durable(_LONG)
         transition = LifecycleTransition(State.EXECUTE, State.COMPLETE, 1, "answered")
         response = SystemResponse(request_id=RequestId(_LONG), trace_id="0" * 32, mode=Mode.CHAT, state=State.COMPLETE)
         last = [("end", _correlation(header, ""), event) for event in (transition, ExecutionCompleted(response))]
-        journal.put(_LONG, None, last)
+        journal.put(_LONG, (), last)
         await journal.durable(_LONG)
 
 

@@ -64,10 +64,10 @@ def step(key: str, said: str) -> RecordedStep:
 async def answered(here: StoreReplica, opened: ExecutionHeader, said: str = CANARY) -> None:
     """End and close an execution that has read and answered this."""
     name = opened.execution_id
-    here.journal.put(name, step("0", said), unnumbered(MOVED))
+    here.journal.put(name, [step("0", said)], unnumbered(MOVED))
     last = replace(COMPLETED, response=COMPLETED.response.model_copy(update={"content": said}))
     messages = [Message(role="user", content=said), Message(role="assistant", content=said)]
-    here.journal.put(name, None, unnumbered(moved(State.COMPLETE), last), messages)
+    here.journal.put(name, (), unnumbered(moved(State.COMPLETE), last), messages)
     await here.journal.durable(name)
     here.journal.close(name)
 
@@ -117,7 +117,7 @@ async def test_an_execution_that_is_not_to_be_stored_leaves_nothing(here: StoreR
     opened = in_memory(secret("a", store=False))
     await here.journal.open(opened)
     if suspends:
-        here.journal.put("a", None, unnumbered(ExecutionSuspended((SUSPENSION,), response(State.SUSPENDED))))
+        here.journal.put("a", (), unnumbered(ExecutionSuspended((SUSPENSION,), response(State.SUSPENDED))))
         await here.journal.durable("a")
         assert "commits" in await tables_with(here, CANARY)
     await answered(here, opened)
@@ -169,7 +169,7 @@ async def test_nothing_goes_on_from_an_execution_that_was_erased(here: StoreRepl
     await refused(Code.REQUEST_NOT_FOUND, here.journal.open(secret("b", fork_of="a")))
     late = in_memory(secret("c", fork_of="a"))
     await here.journal.open(late)
-    here.journal.put("c", None, unnumbered(moved(State.COMPLETE), COMPLETED))
+    here.journal.put("c", (), unnumbered(moved(State.COMPLETE), COMPLETED))
     here.journal.close("c")
     await here.journal.flushed()
     assert await tables_with(here, CANARY) == set()
@@ -182,7 +182,7 @@ async def test_a_turn_is_removed_from_its_session_and_from_the_histories_of_late
     await answered(here, first, "before")
     await run(here, "b", session_id="s")
     await here.journal.open(last)
-    here.journal.put("c", step("prepare", f"history with {CANARY}"), ())
+    here.journal.put("c", [step("prepare", f"history with {CANARY}")], ())
     await answered(here, last, "after")
     assert await erase(here, "b") == []
     assert await tables_with(here, CANARY) == set()
@@ -206,7 +206,7 @@ async def test_a_live_later_turn_refuses_the_removal_of_what_it_has_read(here: S
     await here.journal.open(journaled("b", "r-b", session_id="s"))
     if suspends:
         last = ExecutionSuspended((SUSPENSION,), response(State.SUSPENDED))
-        here.journal.put("b", None, unnumbered(moved(State.SUSPENDED), last))
+        here.journal.put("b", (), unnumbered(moved(State.SUSPENDED), last))
         await here.journal.durable("b")
     code = Code.REQUEST_RESUME_REQUIRED if suspends else Code.REQUEST_SESSION_BUSY
     await refused(code, here.records.erase_execution("local", "a", with_forks=True))
@@ -237,7 +237,7 @@ async def test_a_suspended_execution_stays_until_it_ends(here: StoreReplica) -> 
     claimed = await here.store.claim("a", 1)
     assert claimed is not None
     here.journal.attach(claimed)
-    here.journal.put("a", None, unnumbered(moved(State.COMPLETE), COMPLETED))
+    here.journal.put("a", (), unnumbered(moved(State.COMPLETE), COMPLETED))
     await here.journal.durable("a")
     assert await tables_with(here, "'a'") == set()
 

@@ -43,9 +43,9 @@ async def test_an_execution_is_found_with_its_status(here: StoreReplica, clock: 
     assert new is not None
     assert (new.execution_id, new.session_id, new.mode, new.owner, new.epoch) == ("a", "s-1", Mode.CHAT, "replica", 1)
     assert (new.status.state, new.status.total_steps, new.status.response) == (State.INIT, 0, None)
-    here.journal.put("a", recorded_step("0"), unnumbered(STARTED))
-    here.journal.put("a", recorded_step("0/0"), unnumbered(moved(State.VALIDATE)))
-    here.journal.put("a", None, unnumbered(ToolEnd("t", "c", 1.0, success=False, error_code=Code.TOOL_TIMEOUT)))
+    here.journal.put("a", [recorded_step("0")], unnumbered(STARTED))
+    here.journal.put("a", [recorded_step("0/0")], unnumbered(moved(State.VALIDATE)))
+    here.journal.put("a", (), unnumbered(ToolEnd("t", "c", 1.0, success=False, error_code=Code.TOOL_TIMEOUT)))
     await here.journal.durable("a")
     live = await here.store.find(LOCAL.own, "r-a")
     assert live is not None
@@ -53,7 +53,7 @@ async def test_an_execution_is_found_with_its_status(here: StoreReplica, clock: 
     assert (live.status.last_step, live.status.last_error) == ("round 1", Code.TOOL_TIMEOUT)
     assert live.status.entered_at == pytest.approx(clock.now(), abs=1)
     assert live.last_sequence_number == 3
-    here.journal.put("a", None, unnumbered(moved(State.ERROR), FAILED))
+    here.journal.put("a", (), unnumbered(moved(State.ERROR), FAILED))
     await here.journal.durable("a")
     over = await here.store.find(LOCAL.own, "r-a")
     assert over is not None
@@ -125,7 +125,7 @@ async def test_client_input_is_only_used_as_a_value(here: StoreReplica, hostile:
 async def test_events_are_read_in_pages_after_any_number(here: StoreReplica) -> None:
     await here.journal.open(journaled("a"))
     for _ in range(5):
-        here.journal.put("a", None, unnumbered(MOVED, STARTED, ENDED))
+        here.journal.put("a", (), unnumbered(MOVED, STARTED, ENDED))
     await here.journal.durable("a")
     whole = await here.store.events("local", "a", limit=EVER)
     assert [each.sequence_number for each in whole] == list(range(1, 16))
@@ -137,8 +137,8 @@ async def test_events_are_read_in_pages_after_any_number(here: StoreReplica) -> 
 async def test_a_history_is_loaded_whole_by_any_replica(here: StoreReplica, there: StoreReplica) -> None:
     opened = journaled("a")
     await here.journal.open(opened)
-    here.journal.put("a", recorded_step("prepare"), unnumbered(MOVED))
-    here.journal.put("a", recorded_step("0"), unnumbered(STARTED, ENDED))
+    here.journal.put("a", [recorded_step("prepare")], unnumbered(MOVED))
+    here.journal.put("a", [recorded_step("0")], unnumbered(STARTED, ENDED))
     await here.journal.durable("a")
     record = await there.store.load("local", "a")
     assert record is not None
@@ -169,10 +169,10 @@ async def test_an_execution_suspended_in_memory_is_stored_and_answered_like_othe
     here: StoreReplica,
 ) -> None:
     await here.journal.open(header("a", "r-a"))
-    here.journal.put("a", recorded_step("0"), unnumbered(MOVED))
+    here.journal.put("a", [recorded_step("0")], unnumbered(MOVED))
     asked = tuple(SUSPENSION.model_copy(update={"suspension_id": each}) for each in ("1", "2"))
     last = ExecutionSuspended(asked, response(State.SUSPENDED))
-    here.journal.put("a", None, unnumbered(moved(State.SUSPENDED), last))
+    here.journal.put("a", (), unnumbered(moved(State.SUSPENDED), last))
     await here.journal.durable("a")
     here.journal.close("a")
     assert list(await here.store.suspensions_of("local", "a")) == list(asked)
@@ -271,13 +271,13 @@ async def test_a_suspended_execution_that_is_being_ended_refuses_answers(here: S
     record = await here.store.claim("a", 1)
     assert record is not None
     here.journal.attach(record)
-    here.journal.put("a", recorded_step("stop"), [])
+    here.journal.put("a", [recorded_step("stop")], [])
     await here.journal.durable("a")
     found = await here.store.find(LOCAL.own, "r-a")
     assert found is not None
     assert (found.status.state, found.owner) == (State.SUSPENDED, here.name)
     await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("local", "a", "1", answered()))
-    here.journal.put("a", None, unnumbered(moved(State.CANCELLED), COMPLETED))
+    here.journal.put("a", (), unnumbered(moved(State.CANCELLED), COMPLETED))
     await here.journal.durable("a")
     assert here.losses.lost == {}
 
@@ -301,8 +301,8 @@ async def test_a_claimed_execution_continues_where_it_was(here: StoreReplica, th
     record = await there.store.claim("a", 1)
     assert record is not None
     there.journal.attach(record)
-    there.journal.put("a", recorded_step("0"), unnumbered(STARTED))
-    there.journal.put("a", None, unnumbered(moved(State.COMPLETE), COMPLETED))
+    there.journal.put("a", [recorded_step("0")], unnumbered(STARTED))
+    there.journal.put("a", (), unnumbered(moved(State.COMPLETE), COMPLETED))
     await there.journal.durable("a")
     after = await here.store.load("local", "a")
     assert after is not None
@@ -319,16 +319,16 @@ async def test_writes_of_an_earlier_owner_are_refused_and_affect_no_other_execut
     await begun(here, "a", "r-a", MOVED)
     await begun(here, "b", "r-b", MOVED)
     assert await there.store.claim("a", 1) is not None
-    here.journal.put("a", recorded_step("0"), unnumbered(STARTED))
-    here.journal.put("b", recorded_step("0"), unnumbered(STARTED))
+    here.journal.put("a", [recorded_step("0")], unnumbered(STARTED))
+    here.journal.put("b", [recorded_step("0")], unnumbered(STARTED))
     await here.journal.durable("b")
     with pytest.raises(StorageFailure):
         await here.journal.durable("a")
     assert list(here.losses.lost) == ["a"]
     assert here.sink.sequence_numbers("a") == [1]
     assert here.sink.sequence_numbers("b") == [1, 2]
-    here.journal.put("a", recorded_step("1"), unnumbered(ENDED))
-    here.journal.put("b", recorded_step("1"), unnumbered(ENDED))
+    here.journal.put("a", [recorded_step("1")], unnumbered(ENDED))
+    here.journal.put("b", [recorded_step("1")], unnumbered(ENDED))
     await here.journal.durable("b")
     record = await here.store.load("local", "a")
     assert record is not None
@@ -376,7 +376,7 @@ async def test_an_idempotency_key_belongs_to_its_first_request(here: StoreReplic
         State.INIT,
         True,
     )
-    here.journal.put("a", None, unnumbered(moved(State.COMPLETE), COMPLETED))
+    here.journal.put("a", (), unnumbered(moved(State.COMPLETE), COMPLETED))
     await here.journal.durable("a")
     again = await here.journal.open(journaled("c", "r-a"), IdempotencyClaim("key", "another"))
     assert again is not None
@@ -399,10 +399,10 @@ async def test_a_session_has_one_turn_at_a_time(here: StoreReplica, there: Store
     await here.journal.open(journaled("a", "r-a", session_id="s"))
     await refused(Code.REQUEST_SESSION_BUSY, there.journal.open(journaled("b", "r-b", session_id="s")))
     await there.journal.open(journaled("c", "r-c", tenant="other", session_id="s"))
-    here.journal.put("a", None, unnumbered(moved(State.SUSPENDED), SUSPENDED))
+    here.journal.put("a", (), unnumbered(moved(State.SUSPENDED), SUSPENDED))
     await here.journal.durable("a")
     await refused(Code.REQUEST_RESUME_REQUIRED, there.journal.open(journaled("b", "r-b", session_id="s")))
-    here.journal.put("a", None, unnumbered(moved(State.COMPLETE), COMPLETED))
+    here.journal.put("a", (), unnumbered(moved(State.COMPLETE), COMPLETED))
     await here.journal.durable("a")
     assert await there.journal.open(journaled("b", "r-b", session_id="s")) is None
 
@@ -432,10 +432,10 @@ async def test_messages_are_appended_in_the_last_commit_of_the_turn(here: StoreR
     ]
     for number in range(2):
         await here.journal.open(journaled(f"{number}", f"r-{number}", session_id="s"))
-        here.journal.put(f"{number}", None, unnumbered(MOVED))
+        here.journal.put(f"{number}", (), unnumbered(MOVED))
         await here.journal.durable(f"{number}")
         assert len(await here.conversations.messages(LOCAL.own, "s", limit=EVER)) == 2 * number
-        here.journal.put(f"{number}", None, unnumbered(moved(State.COMPLETE), COMPLETED), messages)
+        here.journal.put(f"{number}", (), unnumbered(moved(State.COMPLETE), COMPLETED), messages)
         await here.journal.durable(f"{number}")
     assert list(await here.conversations.messages(LOCAL.own, "s", limit=EVER)) == messages * 2
     assert list(await here.conversations.messages(LOCAL.own, "s", after=1, limit=2)) == [messages[1], messages[0]]
@@ -473,7 +473,7 @@ async def test_sessions_are_listed_by_last_use_with_their_details(here: StoreRep
 
 async def test_a_deleted_session_leaves_nothing_and_its_running_execution_is_lost(here: StoreReplica) -> None:
     await here.journal.open(journaled("a", "r-a", session_id="s"), IdempotencyClaim("key", "digest"))
-    here.journal.put("a", None, unnumbered(moved(State.COMPLETE), COMPLETED), [Message(role="user", content="hello")])
+    here.journal.put("a", (), unnumbered(moved(State.COMPLETE), COMPLETED), [Message(role="user", content="hello")])
     await here.journal.durable("a")
     here.journal.close("a")
     await here.journal.open(journaled("b", "r-b", session_id="s"))
@@ -487,7 +487,7 @@ async def test_a_deleted_session_leaves_nothing_and_its_running_execution_is_los
         "r-other"
     ]
     assert await here.store.load("local", "a") is None
-    here.journal.put("b", recorded_step("0"), unnumbered(STARTED))
+    here.journal.put("b", [recorded_step("0")], unnumbered(STARTED))
     with pytest.raises(StorageFailure):
         await here.journal.durable("b")
     assert await here.journal.open(journaled("c", "r-a", session_id="s"), IdempotencyClaim("key", "digest")) is None

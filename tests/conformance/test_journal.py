@@ -67,10 +67,10 @@ async def test_events_are_numbered_from_one_without_gaps_across_commits(
     journal: Journal, level: Level, sink: RecordingSink
 ) -> None:
     await journal.open(level("a"))
-    journal.put("a", None, unnumbered(MOVED))
-    journal.put("a", recorded_step("0"), [])
-    journal.put("a", recorded_step("1"), unnumbered(STARTED, MOVED))
-    journal.put("a", None, unnumbered(COMPLETED))
+    journal.put("a", (), unnumbered(MOVED))
+    journal.put("a", [recorded_step("0")], [])
+    journal.put("a", [recorded_step("1")], unnumbered(STARTED, MOVED))
+    journal.put("a", (), unnumbered(COMPLETED))
     await journal.durable("a")
     assert sink.sequence_numbers("a") == [1, 2, 3, 4]
 
@@ -81,8 +81,8 @@ async def test_every_execution_has_its_own_sequence_numbers(
     await journal.open(level("a", "r-a"))
     await journal.open(level("b", "r-b"))
     for _ in range(3):
-        journal.put("a", None, unnumbered(MOVED))
-        journal.put("b", None, unnumbered(MOVED, STARTED))
+        journal.put("a", (), unnumbered(MOVED))
+        journal.put("b", (), unnumbered(MOVED, STARTED))
     await journal.durable("a")
     await journal.durable("b")
     assert sink.sequence_numbers("a") == [1, 2, 3]
@@ -92,10 +92,10 @@ async def test_every_execution_has_its_own_sequence_numbers(
 async def test_a_durable_history_is_loaded_as_it_was_put(journal: Journal, level: Level, clock: Clock) -> None:
     opened = level("a")
     await journal.open(opened)
-    journal.put("a", recorded_step("prepare"), unnumbered(MOVED))
+    journal.put("a", [recorded_step("prepare")], unnumbered(MOVED))
     put_at = [clock.now(), clock.now() + 5]
     await clock.sleep(5)
-    journal.put("a", recorded_step("0"), unnumbered(STARTED))
+    journal.put("a", [recorded_step("0")], unnumbered(STARTED))
     await journal.durable("a")
     record = await journal.load("a")
     assert record is not None
@@ -108,11 +108,11 @@ async def test_a_durable_history_is_loaded_as_it_was_put(journal: Journal, level
 
 async def test_a_loaded_history_does_not_change_afterwards(journal: Journal, level: Level) -> None:
     await journal.open(level("a"))
-    journal.put("a", recorded_step("0"), unnumbered(MOVED))
+    journal.put("a", [recorded_step("0")], unnumbered(MOVED))
     await journal.durable("a")
     record = await journal.load("a")
     assert record is not None
-    journal.put("a", recorded_step("1"), unnumbered(MOVED))
+    journal.put("a", [recorded_step("1")], unnumbered(MOVED))
     await journal.durable("a")
     assert list(record.steps) == ["0"]
     assert len(record.events) == 1
@@ -121,9 +121,9 @@ async def test_a_loaded_history_does_not_change_afterwards(journal: Journal, lev
 
 async def test_a_step_key_is_recorded_only_once(journal: Journal, level: Level, sink: RecordingSink) -> None:
     await journal.open(level("a"))
-    journal.put("a", recorded_step("0"), unnumbered(MOVED))
+    journal.put("a", [recorded_step("0")], unnumbered(MOVED))
     with pytest.raises(RuntimeError, match="recorded already"):
-        journal.put("a", recorded_step("0"), unnumbered(MOVED))
+        journal.put("a", [recorded_step("0")], unnumbered(MOVED))
     await journal.durable("a")
     assert sink.sequence_numbers("a") == [1]
 
@@ -132,9 +132,9 @@ async def test_a_delta_is_published_in_order_and_not_stored(
     journal: Journal, level: Level, sink: RecordingSink
 ) -> None:
     await journal.open(level("a"))
-    journal.put("a", None, unnumbered(STARTED))
+    journal.put("a", (), unnumbered(STARTED))
     journal.publish_delta("a", correlation(), DELTA)
-    journal.put("a", None, unnumbered(MOVED))
+    journal.put("a", (), unnumbered(MOVED))
     await journal.durable("a")
     assert [type(item) for _, item in sink.published] == [StoredEvent, LiveDelta, StoredEvent]
     assert sink.sequence_numbers("a") == [1, 2]
@@ -150,7 +150,7 @@ async def test_the_request_id_of_a_running_execution_is_refused(journal: Journal
     assert refused.value.code is Code.REQUEST_ID_CONFLICT
     assert refused.value.status == 409
     assert await journal.load("b") is None
-    journal.put("a", recorded_step("0"), unnumbered(MOVED))
+    journal.put("a", [recorded_step("0")], unnumbered(MOVED))
 
 
 async def test_the_request_id_of_a_recently_ended_execution_is_refused(journal: Journal, level: Level) -> None:
@@ -169,7 +169,7 @@ async def test_putting_after_close_is_refused(journal: Journal, level: Level) ->
     await journal.open(level("a"))
     journal.close("a")
     with pytest.raises(RuntimeError, match="not open"):
-        journal.put("a", recorded_step("0"), [])
+        journal.put("a", [recorded_step("0")], [])
     with pytest.raises(RuntimeError, match="not open"):
         journal.publish_delta("a", correlation(), DELTA)
 
@@ -219,8 +219,8 @@ async def test_an_execution_that_begins_with_steps_stores_them_with_its_header(
     assert (list(record.steps), record.events, record.commit_count) == (["prepare", "0"], (), 0)
     assert sink.sequence_numbers("a") == []
     with pytest.raises(RuntimeError, match="recorded already"):
-        journal.put("a", recorded_step("0"), [])
-    journal.put("a", recorded_step("1"), unnumbered(STARTED))
+        journal.put("a", [recorded_step("0")], [])
+    journal.put("a", [recorded_step("1")], unnumbered(STARTED))
     await journal.durable("a")
     after = await journal.load("a")
     assert after is not None

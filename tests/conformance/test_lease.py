@@ -55,8 +55,8 @@ async def stands(here: StoreReplica, request_id: str = "r-a") -> StoredExecution
 async def a_turn(here: StoreReplica) -> None:
     """Store execution a of session s, with a step and two commits of events, and b, which waits for its turn."""
     await here.journal.open(journaled("a", "r-a", session_id="s"))
-    here.journal.put("a", recorded_step("0"), unnumbered(MOVED))
-    here.journal.put("a", None, unnumbered(STARTED, MOVED))
+    here.journal.put("a", [recorded_step("0")], unnumbered(MOVED))
+    here.journal.put("a", (), unnumbered(STARTED, MOVED))
     await here.journal.durable("a")
     here.journal.close("a")
     await here.journal.open(journaled("b", "r-b", session_id="s", busy="enqueue"))
@@ -135,7 +135,7 @@ async def test_the_previous_owner_of_a_damaged_execution_cannot_write(here: Stor
     await begun(here, "a", "r-a", MOVED)
     await forge(here, "outcome", 0, b"{}")
     await there.store.claim("a", 1)
-    here.journal.put("a", None, unnumbered(moved(State.COMPLETE), COMPLETED))
+    here.journal.put("a", (), unnumbered(moved(State.COMPLETE), COMPLETED))
     with pytest.raises(StorageFailure):
         await here.journal.durable("a")
     assert (await stands(here)).status.state is State.ERROR
@@ -176,7 +176,7 @@ async def test_a_released_execution_is_unchanged_except_for_its_owner(here: Stor
     assert await stands(here) == replace(before, owner=None)
     await there.store.release("a", claimed.epoch)
     assert (await stands(here)).epoch == 1
-    here.journal.put("a", recorded_step("0"), unnumbered(STARTED))
+    here.journal.put("a", [recorded_step("0")], unnumbered(STARTED))
     await here.journal.durable("a")
     after = replace(before.status, total_steps=1, last_step="round 1", provider=STARTED.provider, model=STARTED.model)
     assert await stands(here) == replace(before, last_sequence_number=2, status=after)

@@ -29,7 +29,7 @@ def of_user(user: str, execution_id: str, request_id: str, **changes: str | None
 
 async def ended(here: StoreReplica, header: ExecutionHeader) -> None:
     await here.journal.open(header)
-    here.journal.put(header.execution_id, None, unnumbered(moved(State.COMPLETE), COMPLETED), header.request.messages)
+    here.journal.put(header.execution_id, (), unnumbered(moved(State.COMPLETE), COMPLETED), header.request.messages)
     await here.journal.durable(header.execution_id)
     here.journal.close(header.execution_id)
 
@@ -139,7 +139,7 @@ def question(key: str, kind: SuspensionKind, at: datetime, **value: str) -> Susp
 async def waiting(here: StoreReplica, header: ExecutionHeader, *asked: Suspension) -> None:
     await here.journal.open(header)
     last = ExecutionSuspended(asked, response(State.SUSPENDED))
-    here.journal.put(header.execution_id, None, unnumbered(moved(State.SUSPENDED), last))
+    here.journal.put(header.execution_id, (), unnumbered(moved(State.SUSPENDED), last))
     await here.journal.durable(header.execution_id)
     here.journal.close(header.execution_id)
 

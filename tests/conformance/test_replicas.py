@@ -109,7 +109,7 @@ async def test_a_cancel_reaches_the_owner_from_any_replica(here: StoreReplica, t
         await there.store.request_cancel("local", "a")
     assert ids(await there.store.cancel_requested()) == []
     assert ids(await here.store.cancel_requested()) == ["a"]
-    here.journal.put("a", None, unnumbered(moved(State.ERROR), FAILED))
+    here.journal.put("a", (), unnumbered(moved(State.ERROR), FAILED))
     await here.journal.durable("a")
     assert ids(await here.store.cancel_requested()) == []
 

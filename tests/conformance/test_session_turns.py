@@ -33,7 +33,7 @@ async def begins(on: StoreReplica, execution_id: str, *, waits: bool = True, ses
 async def ends(on: StoreReplica, execution_id: str, *texts: str) -> None:
     """End the execution with these messages."""
     turn = [Message(role="user", content=each) for each in texts]
-    on.journal.put(execution_id, None, unnumbered(moved(State.COMPLETE), COMPLETED), turn)
+    on.journal.put(execution_id, (), unnumbered(moved(State.COMPLETE), COMPLETED), turn)
     await on.journal.durable(execution_id)
     on.journal.close(execution_id)
     on.conversations.release_turn("local", "s")
@@ -86,7 +86,7 @@ async def test_the_first_system_messages_are_always_part_of_the_history(here: St
     prompt = [Message(role="system", content="Be brief."), Message(role="system", content="Rhyme.")]
     await begins(here, "a")
     words = [*prompt, *(Message(role="user", content=str(number)) for number in range(9))]
-    here.journal.put("a", None, unnumbered(moved(State.COMPLETE), COMPLETED), words)
+    here.journal.put("a", (), unnumbered(moved(State.COMPLETE), COMPLETED), words)
     await here.journal.durable("a")
     for limit, last in ((2, ["7", "8"]), (50, [message.text for message in words])):
         past = await here.conversations.history(LOCAL.own, "s", limit=limit)
@@ -140,7 +140,7 @@ async def test_the_number_of_waiting_executions_is_limited(here: StoreReplica, t
 async def test_no_execution_waits_behind_a_suspended_one(here: StoreReplica) -> None:
     await begins(here, "a")
     await begins(here, "b")
-    here.journal.put("a", None, unnumbered(moved(State.SUSPENDED), SUSPENDED))
+    here.journal.put("a", (), unnumbered(moved(State.SUSPENDED), SUSPENDED))
     await here.journal.durable("a")
     await refused(Code.REQUEST_RESUME_REQUIRED, begins(here, "c"))
     with anyio.move_on_after(5) as patience:
@@ -230,13 +230,13 @@ async def test_waiting_in_a_deleted_session_fails(here: StoreReplica, there: Sto
 
 async def test_a_turn_outlives_its_owner_until_the_next_owner_ends_it(here: StoreReplica, there: StoreReplica) -> None:
     await begins(here, "a")
-    here.journal.put("a", None, unnumbered(MOVED))
+    here.journal.put("a", (), unnumbered(MOVED))
     await here.journal.durable("a")
     await begins(there, "b")
     record = await there.store.claim("a", 1)
     assert record is not None
     there.journal.attach(record)
-    here.journal.put("a", None, unnumbered(moved(State.COMPLETE), COMPLETED), [Message(role="user", content="late")])
+    here.journal.put("a", (), unnumbered(moved(State.COMPLETE), COMPLETED), [Message(role="user", content="late")])
     await ends(there, "a", "a")
     assert texts(await turn(there, "b")) == ["a"]
 

@@ -231,7 +231,7 @@ def answer_suspension(
     if len(asked) == 1:
         events.append(LifecycleTransition(State.SUSPENDED, State.EXECUTE, 1, "resumed"))
     root = record.events[0].correlation
-    return with_commit(record, row, [(RESUME_ANCHOR, root, event) for event in events], clock.now())
+    return with_commit(record, [row], [(RESUME_ANCHOR, root, event) for event in events], clock.now())
 
 
 def replay_offline(record: ExecutionHistory, pattern: Any = agent_loop, planning: Any = None) -> int:

@@ -43,7 +43,7 @@ def moved(to: State) -> LifecycleTransition:
 async def begun(here: StoreReplica, execution_id: str, request_id: str = "r-1", *events: Event) -> None:
     """An execution with these events in one durable commit."""
     await here.journal.open(journaled(execution_id, request_id))
-    here.journal.put(execution_id, None, unnumbered(*events))
+    here.journal.put(execution_id, (), unnumbered(*events))
     await here.journal.durable(execution_id)
 
 

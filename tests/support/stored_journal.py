@@ -122,23 +122,23 @@ class CommittingJournal(InMemoryJournal):
     def put(
         self,
         execution_id: str,
-        row: RecordedStep | None,
+        steps: Sequence[RecordedStep],
         events: Sequence[UnnumberedEvent],
         new_messages: Sequence[Message] = (),
     ) -> None:
-        super().put(execution_id, row, events, new_messages)
-        history = with_commit(self._histories[execution_id], row, events, self.clock.now())
+        super().put(execution_id, steps, events, new_messages)
+        history = with_commit(self._histories[execution_id], steps, events, self.clock.now())
         self._histories[execution_id] = history
         self.commits.append((history, len(self._performed)))
 
 
 def with_commit(
-    history: ExecutionHistory, step: RecordedStep | None, events: Sequence[UnnumberedEvent], at: float
+    history: ExecutionHistory, steps: Sequence[RecordedStep], events: Sequence[UnnumberedEvent], at: float
 ) -> ExecutionHistory:
     """Return the history with one commit more."""
     numbered = number_events(events, len(history.events) + 1, at, history.header.fork)
-    steps = {**history.steps, **({} if step is None else {step.key: step})}
-    return replace(history, steps=steps, events=(*history.events, *numbered))
+    all_steps = {**history.steps, **{step.key: step for step in steps}}
+    return replace(history, steps=all_steps, events=(*history.events, *numbered))
 
 
 class _StartedWriter(GroupWriter):

@@ -66,7 +66,7 @@ class JournalObserver(Protocol):
 class Journal(Protocol):
     """Writer of the outcomes and events of all executions.
 
-    The commits of one execution are written in the order of `put`, each outcome together with its events, so the stored
+    The commits of one execution are written in the order of `put`, outcomes together with their events, so the stored
     history is always a prefix. Events are published after their commit. An execution whose header says `journaled` is
     committed step by step. One that says `memory` is published at once and stored when it ends, if at all.
     """
@@ -99,13 +99,15 @@ class Journal(Protocol):
     def put(
         self,
         execution_id: ExecutionId,
-        step: RecordedStep | None,
+        steps: Sequence[RecordedStep],
         events: Sequence[UnnumberedEvent],
         new_messages: Sequence[Message] = (),
     ) -> None:
-        """Queue one commit and number its events. Never waits.
+        """Queue these steps and events, and number the events. Never waits.
 
-        `new_messages` are appended to the session's conversation, together with the terminal event.
+        Each step is a commit of its own; all are written in one transaction, the events with the last of them. Events
+        without steps are one commit. `new_messages` are appended to the session's conversation, together with the
+        terminal event.
         """
         ...
 

@@ -34,9 +34,9 @@ async def run(here: StoreReplica, number: int, length: int, fork_of: str = "") -
     claim = IdempotencyClaim(f"{CANARY}-{number}.", "digest")
     await here.journal.open(replace(plain, request=request, fork=fork, ancestors=(fork_of,) if fork_of else ()), claim)
     for key in range(3):
-        here.journal.put(name, RecordedStep(f"{key}", "f" * 32, SuspensionAnswer(said), 1.0), ())
+        here.journal.put(name, [RecordedStep(f"{key}", "f" * 32, SuspensionAnswer(said), 1.0)], ())
     last = replace(COMPLETED, response=COMPLETED.response.model_copy(update={"content": said}))
-    here.journal.put(name, None, unnumbered(moved(State.COMPLETE), last), [Message(role="user", content=said)])
+    here.journal.put(name, (), unnumbered(moved(State.COMPLETE), last), [Message(role="user", content=said)])
     await here.journal.durable(name)
     here.journal.close(name)
 

@@ -127,7 +127,7 @@ async def test_a_lost_commit_answer_is_recognised_by_the_ordered_writer(
         await here.journal.open(opened)
         for number in range(5):
             proxy.lose_commits = 1
-            here.journal.put("a", recorded_step(f"{number}"), unnumbered(MOVED))
+            here.journal.put("a", [recorded_step(f"{number}")], unnumbered(MOVED))
             await here.journal.durable("a")
         record = await here.store.load("local", "a")
         assert record is not None

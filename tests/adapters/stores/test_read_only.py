@@ -69,7 +69,7 @@ async def test_a_read_only_database_shows_committed_data_and_refuses_writes(two:
         with pytest.raises(StorageFailure):
             await store.claim("b", 1)
         await here.journal.open(journaled("c", "r-c"))
-        here.journal.put("c", recorded_step("0"), [])
+        here.journal.put("c", [recorded_step("0")], [])
         await here.journal.durable("c")
         seen = await store.load("local", "c")
         assert seen is not None

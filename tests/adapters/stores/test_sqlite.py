@@ -112,7 +112,7 @@ async def test_a_full_disk_refuses_writes_until_there_is_room(database: SqliteDa
             try:
                 await here.journal.open(replace(header(name, name), durability="journaled"))
                 for number in range(8):
-                    here.journal.put(name, recorded_step(f"{number}"), unnumbered(*[MOVED] * 20))
+                    here.journal.put(name, [recorded_step(f"{number}")], unnumbered(*[MOVED] * 20))
                     await here.journal.durable(name)
                     durable = number
             except StorageFailure as failure:
@@ -148,7 +148,7 @@ async def test_a_limited_file_size_is_a_full_disk_until_it_is_lifted(
         await here.journal.open(replace(header("a"), durability="journaled"))
         with limited_file_size(wal_size(path) + 20_000):
             for number in range(100):
-                here.journal.put("a", recorded_step(f"{number}"), unnumbered(*[MOVED] * 20))
+                here.journal.put("a", [recorded_step(f"{number}")], unnumbered(*[MOVED] * 20))
             with pytest.raises(StorageFailure) as full:
                 await here.journal.durable("a")
             assert full.value.code is Code.STORAGE_FULL

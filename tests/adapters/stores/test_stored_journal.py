@@ -85,17 +85,17 @@ def in_memory(execution_id: str) -> ExecutionHeader:
 
 def ended(here: StoreReplica, execution_id: str) -> None:
     """Put the end of an execution and close it."""
-    here.journal.put(execution_id, recorded_step("0"), unnumbered(STARTED))
-    here.journal.put(execution_id, None, unnumbered(OVER, COMPLETED))
+    here.journal.put(execution_id, [recorded_step("0")], unnumbered(STARTED))
+    here.journal.put(execution_id, (), unnumbered(OVER, COMPLETED))
     here.journal.close(execution_id)
 
 
 async def test_events_are_published_after_their_commit_and_deltas_after_them(here: StoreReplica, gate: Gate) -> None:
     await here.journal.open(journaled("a"))
     gate.shut()
-    here.journal.put("a", None, unnumbered(STARTED))
+    here.journal.put("a", (), unnumbered(STARTED))
     here.journal.publish_delta("a", correlation(), DELTA)
-    here.journal.put("a", None, unnumbered(MOVED))
+    here.journal.put("a", (), unnumbered(MOVED))
     here.journal.publish_delta("a", correlation(), DELTA)
     await checkpoint()
     assert here.sink.published == []
@@ -110,7 +110,7 @@ async def test_deltas_do_not_wait_for_commits_of_other_executions(here: StoreRep
     await here.journal.open(journaled("a"))
     await here.journal.open(journaled("b"))
     gate.shut()
-    here.journal.put("a", None, unnumbered(STARTED))
+    here.journal.put("a", (), unnumbered(STARTED))
     here.journal.publish_delta("b", correlation(), DELTA)
     assert [who for who, _ in here.sink.published] == ["b"]
     gate.let_through()
@@ -122,7 +122,7 @@ async def test_commits_that_arrive_during_a_commit_form_one_group(here: StoreRep
     before = gate.groups
     for name in "abcdefgh":
         for number in range(4):
-            here.journal.put(name, recorded_step(f"{number}"), unnumbered(MOVED))
+            here.journal.put(name, [recorded_step(f"{number}")], unnumbered(MOVED))
     await here.journal.durable("h")
     assert gate.groups == before + 1
 
@@ -131,17 +131,17 @@ async def test_a_failed_group_loses_all_queued_commits_of_its_executions(here: S
     for name in "ab":
         await here.journal.open(journaled(name))
     gate.shut()
-    here.journal.put("a", recorded_step("0"), unnumbered(MOVED))
+    here.journal.put("a", [recorded_step("0")], unnumbered(MOVED))
     await gate.asked.wait()
-    here.journal.put("a", recorded_step("1"), unnumbered(MOVED))
+    here.journal.put("a", [recorded_step("1")], unnumbered(MOVED))
     gate.failure = StorageFailure(Code.STORAGE_FULL, "full")
     gate.let_through()
     with pytest.raises(StorageFailure) as lost:
         await here.journal.durable("a")
     assert lost.value.code is Code.STORAGE_FULL
     gate.failure = None
-    here.journal.put("a", recorded_step("2"), unnumbered(MOVED))
-    here.journal.put("b", recorded_step("0"), unnumbered(MOVED))
+    here.journal.put("a", [recorded_step("2")], unnumbered(MOVED))
+    here.journal.put("b", [recorded_step("0")], unnumbered(MOVED))
     await here.journal.durable("b")
     assert here.losses.lost == {"a": lost.value}
     assert here.sink.sequence_numbers("a") == []
@@ -156,16 +156,16 @@ async def test_no_execution_waits_for_a_silent_database_for_the_time_of_two_grou
     for name in "abc":
         await here.journal.open(journaled(name))
     gate.shut()
-    here.journal.put("a", recorded_step("0"), unnumbered(MOVED))
+    here.journal.put("a", [recorded_step("0")], unnumbered(MOVED))
     await gate.asked.wait()
-    here.journal.put("b", recorded_step("0"), unnumbered(MOVED))
+    here.journal.put("b", [recorded_step("0")], unnumbered(MOVED))
     gate.failure = StorageFailure(Code.STORAGE_UNAVAILABLE, "silent")
     gate.let_through()
     for name in "ab":
         with pytest.raises(StorageFailure):
             await here.journal.durable(name)
     gate.failure = None
-    here.journal.put("c", recorded_step("0"), unnumbered(MOVED))
+    here.journal.put("c", [recorded_step("0")], unnumbered(MOVED))
     await here.journal.durable("c")
     assert list(here.losses.lost) == ["a", "b"]
     assert gate.refused == 1
@@ -176,7 +176,7 @@ async def test_an_execution_that_overflows_the_queue_is_lost(gate: Gate, clock: 
         await here.journal.open(journaled("a"))
         gate.shut()
         for number in range(1_000):
-            here.journal.put("a", recorded_step(f"{number}"), unnumbered(MOVED))
+            here.journal.put("a", [recorded_step(f"{number}")], unnumbered(MOVED))
         for _ in range(1_000):
             here.journal.publish_delta("a", correlation(), InferenceDelta("0", 0, "x" * 100))
         gate.let_through()
@@ -232,11 +232,11 @@ async def test_an_ended_execution_that_cannot_be_written_is_counted_and_affects_
 
 async def test_an_execution_in_memory_is_stored_commit_by_commit_once_it_is_durable(here: StoreReplica) -> None:
     await here.journal.open(in_memory("a"))
-    here.journal.put("a", recorded_step("prepare"), unnumbered(MOVED))
-    here.journal.put("a", recorded_step("0"), unnumbered(STARTED))
+    here.journal.put("a", [recorded_step("prepare")], unnumbered(MOVED))
+    here.journal.put("a", [recorded_step("0")], unnumbered(STARTED))
     assert await here.store.find(LOCAL.own, "r-a") is None
     await here.journal.durable("a")
-    here.journal.put("a", recorded_step("1"), unnumbered(MOVED))
+    here.journal.put("a", [recorded_step("1")], unnumbered(MOVED))
     await here.journal.durable("a")
     record = await here.store.load("local", "a")
     assert record is not None
@@ -244,7 +244,7 @@ async def test_an_execution_in_memory_is_stored_commit_by_commit_once_it_is_dura
     assert [each.sequence_number for each in record.events] == [1, 2, 3]
     assert here.sink.sequence_numbers("a") == [1, 2, 3]
     with pytest.raises(RuntimeError, match="recorded already"):
-        here.journal.put("a", recorded_step("0"), [])
+        here.journal.put("a", [recorded_step("0")], [])
 
 
 async def test_an_execution_in_memory_whose_request_id_is_stored_cannot_become_durable(
@@ -253,7 +253,7 @@ async def test_an_execution_in_memory_whose_request_id_is_stored_cannot_become_d
     async with open_replica(gate, clock) as here, open_replica(gate, clock, "other") as there:
         await there.journal.open(replace(journaled("b"), request_id="r-a"))
         await here.journal.open(in_memory("a"))
-        here.journal.put("a", recorded_step("0"), unnumbered(MOVED))
+        here.journal.put("a", [recorded_step("0")], unnumbered(MOVED))
         with pytest.raises(RequestFailure) as refused:
             await here.journal.durable("a")
         assert refused.value.code is Code.REQUEST_ID_CONFLICT
@@ -270,13 +270,13 @@ async def test_a_cancelled_open_leaves_nothing(here: StoreReplica, gate: Gate) -
     assert await here.store.find(LOCAL.own, "r-before") is not None
     assert await here.store.find(LOCAL.own, "r-a") is None
     with pytest.raises(RuntimeError, match="not open"):
-        here.journal.put("a", recorded_step("0"), [])
+        here.journal.put("a", [recorded_step("0")], [])
 
 
 async def test_queued_commits_are_written_before_the_journal_closes(gate: Gate, clock: VirtualClock) -> None:
     async with open_replica(gate, clock) as here:
         await here.journal.open(journaled("a"))
-        here.journal.put("a", recorded_step("0"), unnumbered(MOVED))
+        here.journal.put("a", [recorded_step("0")], unnumbered(MOVED))
         await here.journal.open(in_memory("b"))
         ended(here, "b")
     record = await here.store.load("local", "a")
@@ -289,11 +289,11 @@ async def test_a_bug_in_a_group_loses_its_executions_and_the_writer_goes_on(here
     for name in "ab":
         await here.journal.open(journaled(name))
     bug = gate.failure = ZeroDivisionError("of ours")
-    here.journal.put("a", recorded_step("0"), unnumbered(MOVED))
+    here.journal.put("a", [recorded_step("0")], unnumbered(MOVED))
     with pytest.raises(StorageFailure) as lost:
         await here.journal.durable("a")
     gate.failure = None
-    here.journal.put("b", recorded_step("0"), unnumbered(MOVED))
+    here.journal.put("b", [recorded_step("0")], unnumbered(MOVED))
     await here.journal.durable("b")
     assert (here.losses.bugs, here.losses.lost) == ([bug], {"a": lost.value})
     assert lost.value.code is Code.STORAGE_UNAVAILABLE

@@ -40,16 +40,16 @@ STEP = RecordedStep(KEY, "f", TimerFired(), 1.0)
 class Commits:
     """Implements what a recorder needs of `ports.journal.Journal`: it lists what was put."""
 
-    commits: list[tuple[RecordedStep | None, list[Event]]] = field(default_factory=list)
+    commits: list[tuple[list[RecordedStep], list[Event]]] = field(default_factory=list)
 
     def put(
         self,
         execution_id: ExecutionId,
-        step: RecordedStep | None,
+        steps: Sequence[RecordedStep],
         events: Sequence[UnnumberedEvent],
         new_messages: Sequence[Message] = (),
     ) -> None:
-        self.commits.append((step, [event for _, _, event in events]))
+        self.commits.append(([*steps], [event for _, _, event in events]))
 
 
 class Look(Effect):
@@ -109,7 +109,7 @@ async def test_recorded_events_are_matched_and_new_ones_are_committed_with_the_n
     found.emit(KEY, CORRELATION, END)
     assert commits.commits == []
     step = found.record_step(KEY, "f", TimerFired())
-    assert commits.commits == [(step, [END])]
+    assert commits.commits == [([step], [END])]
 
 
 async def test_another_event_than_the_recorded_one_diverges(clock: VirtualClock) -> None:
@@ -122,15 +122,25 @@ async def test_another_event_than_the_recorded_one_diverges(clock: VirtualClock)
 async def test_the_start_of_an_effect_is_committed_before_it_runs(clock: VirtualClock) -> None:
     found, commits = recorder(clock)
     found.begin(Look())
-    assert commits.commits == [(None, [START])]
+    assert commits.commits == [([], [START])]
 
 
-async def test_the_events_before_an_instant_effect_are_committed_with_its_outcome(clock: VirtualClock) -> None:
+async def test_the_outcome_of_an_instant_effect_is_committed_with_the_start_of_what_follows(
+    clock: VirtualClock,
+) -> None:
     found, commits = recorder(clock)
     found.emit(KEY, CORRELATION, ENTERED)
-    assert commits.commits == []
     step = found.complete(Look(None, is_instant=True), TimerFired())
-    assert commits.commits == [(step, [ENTERED, END])]
+    assert commits.commits == []
+    found.begin(Look())
+    assert commits.commits == [([step], [ENTERED, END, START])]
+
+
+async def test_a_decision_is_committed_at_once_behind_the_instant_outcomes_before_it(clock: VirtualClock) -> None:
+    found, commits = recorder(clock)
+    step = found.complete(Look(None, is_instant=True), TimerFired())
+    decision = found.record_step(StepKey("1"), "f", TimerFired())
+    assert commits.commits == [([step, decision], [END])]
 
 
 async def test_an_interrupted_effect_starts_again_with_events_of_its_own(clock: VirtualClock) -> None:
@@ -138,7 +148,7 @@ async def test_an_interrupted_effect_starts_again_with_events_of_its_own(clock: 
     again = InferenceRetracted("0"), replace(start, segment="0#2")
     found, commits = recorder(clock, history(("0", start)))
     found.begin(Look(start, again=again))
-    assert commits.commits == [(None, [*again])]
+    assert commits.commits == [([], [*again])]
 
 
 async def test_an_outcome_is_committed_together_with_its_events_and_accounted_for_once(clock: VirtualClock) -> None:
@@ -146,7 +156,7 @@ async def test_an_outcome_is_committed_together_with_its_events_and_accounted_fo
     effect, outcome = Look(), ToolEnded("seen", is_error=False, code=None, duration_ms=1.0)
     step = found.complete(effect, outcome)
     assert (step.outcome, step.at) == (outcome, clock.now())
-    assert commits.commits == [(step, [END])]
+    assert commits.commits == [([step], [END])]
     assert effect.accounted == [step]
 
 
@@ -183,15 +193,14 @@ async def test_after_a_stop_nothing_new_is_emitted_and_its_decision_is_recorded_
     found, commits = recorder(clock)
     decision = StopDecision(Code.CANCELLED_SIGNAL, "cancelled")
     found.stop(decision)
-    [(step, _)] = commits.commits
-    assert step is not None
+    [([step], _)] = commits.commits
     assert (step.key, step.outcome) == (STOP_KEY, decision)
     assert found.is_closed(KEY)
     with pytest.raises(BranchStopped):
         found.emit(KEY, CORRELATION, ENTERED)
     found.record(KEY, CORRELATION, END)
     found.commit()
-    assert commits.commits[1] == (None, [END])
+    assert commits.commits[1] == ([], [END])
 
 
 async def test_a_failure_of_the_journal_stops_it_and_is_not_recorded(clock: VirtualClock) -> None:

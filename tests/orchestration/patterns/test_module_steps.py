@@ -154,11 +154,13 @@ async def test_rights_to_tools_limit_the_steps(clock: VirtualClock) -> None:
 async def test_a_type_that_is_gone_or_has_changed_is_unavailable(clock: VirtualClock) -> None:
     act, done = acting(clock)
     here = watch_commits(acted(clock, act))
-    await here.run(plan_request(ACT), plan_executor, make_plan)
-    planned = next(record for record, _ in here.journal.commits if "prepare" in record.steps)
-    response, after = await acted(clock).recover(planned, plan_executor, make_plan)
+    await here.run(plan_request(ACT, {"type": "act"}), plan_executor, make_plan)
+    acted_once = next(
+        record for record, _ in here.journal.commits if "tool.end" in [e.event.type for e in record.events]
+    )
+    response, after = await acted(clock).recover(acted_once, plan_executor, make_plan)
     assert response.error is not None
-    assert (response.error.code, done) == (Code.TOOL_UNAVAILABLE, [6])
+    assert (response.error.code, done) == (Code.TOOL_UNAVAILABLE, [6, 6])
     assert replay_offline(after, plan_executor, make_plan) == len(after.steps)
 
 

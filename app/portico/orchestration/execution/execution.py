@@ -219,7 +219,10 @@ class Execution:
 
     async def compute(self, work: Callable[[], T]) -> T:
         """Do long work on a thread, in an offline replay right here, and return what it returns."""
-        return work() if self._environment is None else await self._environment.thread_pool.run(work)
+        if self._environment is None:
+            return work()
+        self.recorder.commit()
+        return await self._environment.thread_pool.run(work)
 
     def _cancel(self) -> None:
         if self._scope is not None:
@@ -241,6 +244,7 @@ class Execution:
     async def _pass_gate(self, effect: Effect) -> None:
         """Return when the judges have passed the input. Raises: BranchStopped if they will not, or if stopped."""
         assert self.branches.input_gate is not None  # noqa: S101 - withheld only behind a gate
+        self.recorder.commit()
         try:
             await self.branches.input_gate.passed()
         except BranchStopped:
@@ -301,6 +305,7 @@ class Execution:
 
     async def _wait(self, effect: Effect, turn: Awaitable[None]) -> None:
         """Wait for the turn of an effect that has not started in this run."""
+        self.recorder.commit()
         try:
             await turn
         except anyio.get_cancelled_exc_class():

@@ -53,10 +53,12 @@ class PatternTime:
 
 
 class Recorder:
-    """The history of one execution and the events that are not committed yet.
+    """The history of one execution, and the steps and events that are not committed yet.
 
-    Events are buffered until the next commit; commits keep their order. Without a journal, in an offline replay, every
-    new event or step is a divergence. Once the execution or a branch was stopped, no effect begins there.
+    A commit comes before the world is touched or anything is waited for, and after it, never between: the outcome of
+    an instant effect, which neither acts nor waits, is committed with what follows it. Commits keep their order. A
+    decision, and the outcome of every other effect, is committed at once. Without a journal, in an offline replay,
+    every new event or step is a divergence. Once the execution or a branch was stopped, no effect begins there.
     """
 
     def __init__(
@@ -71,7 +73,8 @@ class Recorder:
         self._execution_id = execution_id
         self._journal = journal
         self._timeline = None if clock is None else Timeline(clock)
-        self._buffer: list[UnnumberedEvent] = []
+        self._events: list[UnnumberedEvent] = []
+        self._steps: list[RecordedStep] = []
         self._cancelled: tuple[StepKey, ...] = ()
         self._spared: tuple[StepKey, ...] = ()
         self.has_stopped = self.stop_decision is not None
@@ -144,13 +147,14 @@ class Recorder:
         self.commit()
 
     def complete(self, effect: Effect, outcome: Outcome) -> RecordedStep:
-        """Record the outcome with its events in one commit, and account for it."""
+        """Record the outcome with its events; commit and account for it unless the effect is instant."""
         events = effect.end_events(outcome)
         if events:
             self._append(effect.key, effect.correlation, events)
+        if effect.is_instant:
+            return self._add_step(effect.key, effect.fingerprint, outcome)
         step = self.record_step(effect.key, effect.fingerprint, outcome)
-        if not effect.is_instant:
-            effect.account(step)
+        effect.account(step)
         return step
 
     def replay(self, effect: Effect, step: RecordedStep) -> None:
@@ -163,23 +167,29 @@ class Recorder:
 
     def record_step(self, key: StepKey, fingerprint: str, outcome: Outcome) -> RecordedStep:
         """Commit the step. Raises: OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED) in an offline replay."""
+        step = self._add_step(key, fingerprint, outcome)
+        self.commit()
+        return step
+
+    def commit(self, new_messages: Sequence[Message] = ()) -> None:
+        """Write what is not committed yet in one transaction, with the last events the session's new messages."""
+        if self._journal is not None and (self._events or self._steps):
+            steps, events = self._steps, self._events
+            self._steps, self._events = [], []
+            self._journal.put(self._execution_id, steps, events, new_messages)
+
+    def _add_step(self, key: StepKey, fingerprint: str, outcome: Outcome) -> RecordedStep:
         if self._timeline is None or self._journal is None:
             raise diverged(key, recorded=None, replayed=fingerprint)
         step = RecordedStep(key, fingerprint, outcome, self._timeline.now())
-        self.commit(step)
+        self._steps.append(step)
         return step
-
-    def commit(self, step: RecordedStep | None = None, new_messages: Sequence[Message] = ()) -> None:
-        """Write the buffered events and the step in one commit, with the last events the session's new messages."""
-        if self._journal is not None and (self._buffer or step is not None):
-            events, self._buffer = self._buffer, []
-            self._journal.put(self._execution_id, step, events, new_messages)
 
     def _append(self, anchor: str, correlation: CorrelationContext, events: Sequence[Event]) -> None:
         if events and self._journal is None:
             raise diverged(anchor, recorded=None, replayed=events[0])
         for event in events:
-            self._buffer.append((anchor, correlation, event))
+            self._events.append((anchor, correlation, event))
 
 
 class ReplayCursor:

@@ -69,10 +69,10 @@ class SessionTurnEnd:
 
 @value
 class ExecutionAdvance:
-    """One commit of an execution: its row in `commits`, the changed columns in `executions`, and related rows."""
+    """What was put at once of an execution: rows of `commits`, the changed columns of `executions`, and related rows."""
 
     execution_id: ExecutionId
-    commit: Values
+    commits: Sequence[Values]
     row: Values
     suspensions: Sequence[Values] = ()
     turn: SessionTurnEnd | None = None
@@ -107,7 +107,7 @@ def apply_batch(batch: CommitBatch) -> Transaction[BatchResult]:
     committed = [each for execution_id in stored for each in batch.advances.get(execution_id, ())]
     new: list[NewExecution | ExecutionAdvance] = [batch.new_executions[each] for each in stored if each in opened]
     new += committed
-    yield from execute_each(INSERT_COMMIT, [each.commit for each in new])
+    yield from execute_each(INSERT_COMMIT, [commit for each in new for commit in each.commits])
     yield from execute_each(_INSERT_SUSPENSION, [row for each in new for row in each.suspensions])
     yield from _insert_descriptions([batch.new_executions[each] for each in stored if each in opened])
     for each in committed:
@@ -138,7 +138,7 @@ def _insert_ended(ended: Sequence[NewExecution]) -> Generator[StatementCall, Res
             if refusal is not None:
                 refused[each.execution_id] = refusal
     stored = [each for each in ended if each.execution_id not in refused]
-    yield from execute_each(_INSERT_COMMIT_IF_ABSENT, [each.commit for each in stored])
+    yield from execute_each(_INSERT_COMMIT_IF_ABSENT, [commit for each in stored for commit in each.commits])
     yield from _insert_descriptions(stored)
     return refused
 
@@ -164,7 +164,7 @@ def _advance(
     advanced: dict[str, int] = {row[0]: row[1] for row in rows}
     lost = set()
     for execution_id in advancing.keys() - advanced:
-        first = advancing[execution_id][0].commit
+        first = advancing[execution_id][0].commits[0]
         found = yield from execute(_COMMITTED, {"the_execution_id": execution_id, "the_number": first["number"]})
         if found and found[0][0] == first["epoch"]:
             continue
@@ -179,7 +179,7 @@ def _exists(execution_id: str) -> Generator[StatementCall, ResultRows, bool]:
 
 
 def _advance_parameters(advances: Sequence[ExecutionAdvance]) -> Values:
-    first = advances[0].commit
+    first = advances[0].commits[0]
     expected = {
         "the_execution_id": first["execution_id"],
         "the_epoch": first["epoch"],

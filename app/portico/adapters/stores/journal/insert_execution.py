@@ -49,6 +49,11 @@ class NewExecution:
         return replace(self, row={**self.row, **after})
 
     @property
+    def commits(self) -> Sequence[Values]:
+        """The one row of `commits` that it begins with."""
+        return (self.commit,)
+
+    @property
     def execution_id(self) -> str:
         execution_id: ExecutionId = self.row["execution_id"]
         return execution_id

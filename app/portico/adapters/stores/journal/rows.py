@@ -22,12 +22,15 @@ from portico.ports.journal import IdempotencyClaim
 Values: TypeAlias = dict[str, Any]
 
 
-class JournalCommit(NamedTuple):
-    """One commit of an execution, numbered; `last_event` is the number of its last event so far."""
+class JournalPut(NamedTuple):
+    """What was put at once of an execution: a commit for each step, or one for events alone.
 
-    number: int
+    `last_commit` is the number of the last of these commits, and `last_event` that of its last event so far.
+    """
+
+    last_commit: int
     last_event: int
-    row: RecordedStep | None
+    steps: Sequence[RecordedStep]
     events: Sequence[StoredEvent]
     turn: Sequence[Message]
     at: float
@@ -66,21 +69,24 @@ def new_execution(
 
 
 def execution_advance(
-    header: ExecutionHeader, commit: JournalCommit, status: ExecutionStatus, *, epoch: int, owner: ReplicaId
+    header: ExecutionHeader, put: JournalPut, status: ExecutionStatus, *, epoch: int, owner: ReplicaId
 ) -> ExecutionAdvance:
-    """Return the rows of one commit; `status` is the status of the execution after it."""
-    execution_id = header.execution_id
-    stored = empty_commit_row(execution_id, number=commit.number, epoch=epoch)
-    if commit.row is not None:
-        stored |= step_columns(commit.row)
-    log, response = _encoded_end(commit.events, status)
-    owner_after = _owner_after(owner, status, commit.events)
+    """Return the rows of what was put; `status` is the status of the execution after it."""
+    execution_id, steps = header.execution_id, put.steps
+    first = put.last_commit - max(1, len(steps)) + 1
+    commits = [
+        empty_commit_row(execution_id, number=number, epoch=epoch) | step_columns(step)
+        for number, step in enumerate(steps, first)
+    ] or [empty_commit_row(execution_id, number=first, epoch=epoch)]
+    log, response = _encoded_end(put.events, status)
+    commits[-1] |= log
+    owner_after = _owner_after(owner, status, put.events)
     return ExecutionAdvance(
         execution_id,
-        stored | log,
-        _status_columns(status, owner_after, commits=commit.number, events=commit.last_event, response=response),
-        _suspension_rows(header, commit.events),
-        _turn_end(header, commit) if status.ended else None,
+        commits,
+        _status_columns(status, owner_after, commits=put.last_commit, events=put.last_event, response=response),
+        _suspension_rows(header, put.events),
+        _turn_end(header, put) if status.ended else None,
     )
 
 
@@ -123,10 +129,9 @@ def event_columns(events: Sequence[StoredEvent]) -> Values:
 
 def encoded_size(work: NewExecution | ExecutionAdvance) -> int:
     """Return the approximate size in bytes."""
-    row, stored = work.row, work.commit
     messages = work.turn.messages if isinstance(work, ExecutionAdvance) and work.turn else ()
-    parts = (stored["outcome"], stored["events"], row["response"], *messages)
-    return 1_024 + sum(map(len, filter(None, parts)))
+    stored = [part for commit in work.commits for part in (commit["outcome"], commit["events"])]
+    return 1_024 * len(work.commits) + sum(map(len, filter(None, (*stored, work.row["response"], *messages))))
 
 
 def empty_commit_row(execution_id: ExecutionId, *, number: int, epoch: int) -> Values:
@@ -260,11 +265,11 @@ def suspended_tool(suspension: Suspension) -> str:
     return tool if isinstance(tool, str) else suspension.tool_id
 
 
-def _turn_end(header: ExecutionHeader, commit: JournalCommit) -> SessionTurnEnd | None:
+def _turn_end(header: ExecutionHeader, put: JournalPut) -> SessionTurnEnd | None:
     session_id = header.request.session_id
     if session_id is None:
         return None
-    return SessionTurnEnd(header.tenant, session_id, commit.at, [codec.encode_message(each) for each in commit.turn])
+    return SessionTurnEnd(header.tenant, session_id, put.at, [codec.encode_message(each) for each in put.turn])
 
 
 def _session_row(header: ExecutionHeader) -> Values | None:

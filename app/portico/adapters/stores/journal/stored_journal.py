@@ -23,7 +23,7 @@ from portico.adapters.stores.history import load_history
 from portico.adapters.stores.journal.insert_execution import IDEMPOTENCY_KEY_TTL_S, NewExecution, holder_of_key
 from portico.adapters.stores.journal.request_ids import RequestIds
 from portico.adapters.stores.journal.rows import (
-    JournalCommit,
+    JournalPut,
     encoded_size,
     execution_advance,
     idempotency_key,
@@ -81,7 +81,7 @@ class JournalConfig:
 
 @dataclass(slots=True)
 class _OpenExecution:
-    """An open execution. `in_memory` are its commits while it is in memory, and None once it is stored.
+    """An open execution. `in_memory` is what was put of it while it is in memory, and None once it is stored.
 
     Nothing of it stays stored beyond its end unless it `stays`.
     """
@@ -90,34 +90,35 @@ class _OpenExecution:
     stream: WriteStream
     status: ExecutionStatus
     timeline: Timeline
-    in_memory: list[JournalCommit] | None = None
+    in_memory: list[JournalPut] | None = None
     stays: bool = True
     epoch: int = 1
     commits: int = 0
     events: int = 0
     keys: set[str] = field(default_factory=set)
 
-    def next_commit(
-        self, step: RecordedStep | None, events: Sequence[UnnumberedEvent], messages: Sequence[Message], at: float
-    ) -> JournalCommit:
-        """Return the numbered commit. Raises: RuntimeError if the step is recorded already."""
-        if step is not None and step.key in self.keys:
-            raise RuntimeError(f"step {step.key} of {self.header.execution_id} is recorded already")
+    def number(
+        self, steps: Sequence[RecordedStep], events: Sequence[UnnumberedEvent], messages: Sequence[Message], at: float
+    ) -> JournalPut:
+        """Return the steps and the events with their numbers. Raises: RuntimeError if a step is recorded already."""
+        for index, step in enumerate(steps):
+            if step.key in self.keys or any(step.key == each.key for each in steps[:index]):
+                raise RuntimeError(f"step {step.key} of {self.header.execution_id} is recorded already")
         numbered = number_events(events, self.events + 1, at, self.header.fork)
-        return JournalCommit(self.commits + 1, self.events + len(numbered), step, numbered, messages, at)
+        last_commit = self.commits + max(1, len(steps))
+        return JournalPut(last_commit, self.events + len(numbered), steps, numbered, messages, at)
 
-    def count(self, commit: JournalCommit) -> None:
-        """Count the commit as put."""
-        self.commits, self.events = commit.number, commit.last_event
-        if commit.row is not None:
-            self.keys.add(commit.row.key)
+    def count(self, put: JournalPut) -> None:
+        """Count the commits as put."""
+        self.commits, self.events = put.last_commit, put.last_event
+        self.keys.update([step.key for step in put.steps])
 
-    def encode(self, commit: JournalCommit, owner: ReplicaId) -> QueuedCommit:
-        """Encode the commit for the writer and update the status."""
-        status = self.status.apply([commit.row] if commit.row else (), commit.events)
-        work = execution_advance(self.header, commit, status, epoch=self.epoch, owner=owner)
+    def encode(self, put: JournalPut, owner: ReplicaId) -> QueuedCommit:
+        """Encode the commits for the writer and update the status."""
+        status = self.status.apply(put.steps, put.events)
+        work = execution_advance(self.header, put, status, epoch=self.epoch, owner=owner)
         self.status = status
-        return QueuedCommit(self.stream, work, encoded_size(work), commit.events)
+        return QueuedCommit(self.stream, work, encoded_size(work), put.events)
 
     def encode_inherited(self, steps: Sequence[RecordedStep], owner: ReplicaId | None) -> NewExecution:
         """Encode an execution that begins with the steps of another one."""
@@ -127,9 +128,9 @@ class _OpenExecution:
 
     def encode_whole(self, owner: ReplicaId) -> NewExecution:
         """Encode everything in memory as one commit; its events are published already."""
-        commits = self.in_memory or ()
-        steps = [each.row for each in commits if each.row]
-        events = [event for each in commits for event in each.events]
+        puts = self.in_memory or ()
+        steps = [step for each in puts for step in each.steps]
+        events = [event for each in puts for event in each.events]
         self.status, self.commits = self.status.apply(steps, events), 0
         whole = whole_execution(self.header, steps, events, self.status, owner=owner)
         return whole if self.stays else whole.with_row({"erase_at_end": 1})
@@ -218,24 +219,25 @@ class StoredJournal:
     def put(
         self,
         execution_id: ExecutionId,
-        row: RecordedStep | None,
+        steps: Sequence[RecordedStep],
         events: Sequence[UnnumberedEvent],
         new_messages: Sequence[Message] = (),
     ) -> None:
         execution = self._open.get(execution_id) or self._not_open(execution_id)
         if execution.in_memory is not None and events and isinstance(events[-1][2], ExecutionSuspended):
             self._promote(execution)
-        commit = execution.next_commit(row, events, new_messages, execution.timeline.now())
-        if self._observer is not None and row is not None:
-            self._observer.recorded(execution_id, row)
+        put = execution.number(steps, events, new_messages, execution.timeline.now())
+        if self._observer is not None:
+            for step in steps:
+                self._observer.recorded(execution_id, step)
         if execution.in_memory is None:
-            self._writer.put(execution.encode(commit, self.owner))
-            execution.count(commit)
+            self._writer.put(execution.encode(put, self.owner))
+            execution.count(put)
             return
-        execution.count(commit)
-        execution.in_memory.append(commit)
-        if commit.events:
-            self._sink.publish(execution_id, commit.events)
+        execution.count(put)
+        execution.in_memory.append(put)
+        if put.events:
+            self._sink.publish(execution_id, put.events)
 
     def publish_delta(self, execution_id: ExecutionId, correlation: CorrelationContext, delta: LiveEvent) -> None:
         execution = self._open.get(execution_id) or self._not_open(execution_id)
@@ -261,7 +263,7 @@ class StoredJournal:
             return None
         if execution.in_memory is None:
             return await load_history(self._database, execution.header.tenant, execution_id)
-        steps = {each.row.key: each.row for each in execution.in_memory if each.row}
+        steps = {step.key: step for each in execution.in_memory for step in each.steps}
         events = tuple(event for each in execution.in_memory for event in each.events)
         return ExecutionHistory(execution.header, MappingProxyType(steps), events, execution.commits)
 
@@ -324,8 +326,8 @@ class StoredJournal:
         return EndedExecution(whole, encoded_size(whole))
 
 
-def _has_ended(commits: Sequence[JournalCommit]) -> bool:
-    last = commits[-1].events[-1].event if commits and commits[-1].events else None
+def _has_ended(puts: Sequence[JournalPut]) -> bool:
+    last = puts[-1].events[-1].event if puts and puts[-1].events else None
     return type(last) in TERMINAL_EVENTS
 
 

@@ -71,7 +71,7 @@ class WriteStream:
 
 @value
 class QueuedCommit:
-    """One commit in the queue; `events` are published after it."""
+    """What was put at once of an execution, in the queue; `events` are published after it is committed."""
 
     stream: WriteStream
     work: NewExecution | ExecutionAdvance
@@ -147,7 +147,7 @@ class GroupWriter:
         self._committing = False
 
     def put(self, item: QueuedCommit) -> None:
-        """Queue one commit."""
+        """Queue what was put."""
         if item.stream.end is not None:
             return
         if self._queue.bytes + item.size > self._limits.queue_bytes:
