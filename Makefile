@@ -1,7 +1,7 @@
 # The same commands for people, CI and README. `make` alone prints them.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-fast test-llamacpp torture check format bench walk openapi docs models lock image clean
+.PHONY: help setup run test test-fast test-llamacpp torture check format bench walk openapi docs golden models lock image clean
 
 BIN := .venv/bin
 LLAMACPP := .venv-llamacpp
@@ -78,6 +78,10 @@ openapi: setup ## Write openapi/openapi.json from the code
 
 docs: setup ## Write the generated parts and the answers of README.md and docs/ from the code
 	$(BIN)/python -m tests.support.documentation --write
+
+golden: setup ## Write the stored records and executions of tests/golden anew from the code
+	$(BIN)/python -m tests.support.stored_format
+	$(BIN)/python -m tests.support.golden_journals
 
 models: setup ## Write the table of known models and their prices from the package genai-prices
 	$(BIN)/python -m tests.support.known_models

@@ -2,13 +2,14 @@
 
 from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from tests.adapters.engines.recorded_report import lines
 from tests.support.entropy import SeededEntropy
-from tests.support.postgres import postgres_server
+from tests.support.postgres import own_database, postgres_server
 from tests.support.task_stacks import format_task_stacks, watch
 from tests.support.virtual_time import VirtualClock, VirtualTimeLoop
 
@@ -63,6 +64,14 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], AbstractEventLo
 def postgres_url() -> Iterator[str]:
     with postgres_server() as server:
         yield server.url
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return the URL of a database without tables."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/portico.db"
+    return own_database(request.getfixturevalue("postgres_url"))
 
 
 @pytest.fixture

@@ -90,7 +90,7 @@ def _waits_for_others(source: Source, line: int) -> bool:
 
 
 ANY = "app/portico/domain/any.py"
-OUTSIDE = ("RECORDED_TRAFFIC", "GOLDEN_DATABASES", "NO_PROMETHEUS")
+OUTSIDE = ("RECORDED_TRAFFIC", "NO_PROMETHEUS")
 """Names of what tests need that is neither in the repository nor in its locks."""
 TEST = "tests/test_any.py"
 RULES = (

@@ -1,1 +1,1 @@
-"""Databases and journals that earlier releases wrote, and what this one does with them."""
+"""Records and journals as they are stored: read, continued, replayed, and refused where they were changed."""

@@ -1,5 +1,6 @@
-"""Every journal that a release has stored is replayed, continued, or refused, and never mistaken for another one."""
+"""Golden journals are replayed offline and continued; one of another pattern version or tampered with is refused."""
 
+import re
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing
@@ -12,34 +13,35 @@ import pytest
 from portico.adapters.stores.executions.store import DatabaseExecutionStore
 from portico.adapters.stores.factory import open_read_only
 from portico.adapters.stores.sqlite import open_sqlite
-from portico.bootstrap.service import PATTERNS, open_history_reader
+from portico.bootstrap.service import open_history_reader
 from portico.domain.access.principal import LOCAL
 from portico.domain.failures import Code, StorageFailure
-from portico.domain.lifecycle import TERMINAL, Mode, State
+from portico.domain.lifecycle import TERMINAL, State
 from portico.orchestration.runtime.replay import HistoryReader
 from portico.ports.journal import ExecutionHistory
 from portico.settings import Settings
 from tests.support.entropy import SeededEntropy
 from tests.support.golden_journals import (
-    GOLDEN,
     GOLDEN_EXECUTIONS,
+    JOURNALS,
     Rows,
     answer_suspension_of,
     insert_rows,
     open_service_on,
     path_of,
     read_rows,
+    records,
 )
 from tests.support.server_state import wait_for_idle
+from tests.support.stored_format import CODECS, GOLDEN
 from tests.support.stores import RecordingSink
 from tests.support.virtual_time import VirtualClock
 
-JOURNALS = sorted(GOLDEN.glob("format-*/journals/*.json"))
+PATHS = sorted(JOURNALS.iterdir())
 
 
 def label(path: Path) -> str:
-    """Return the format and the name of a journal."""
-    return f"{path.parents[1].name}-{path.stem}"
+    return path.stem
 
 
 def state(rows: Rows) -> State:
@@ -48,7 +50,7 @@ def state(rows: Rows) -> State:
 
 def of(*states: State) -> list[Path]:
     """Return the journals of executions in these states."""
-    return [each for each in JOURNALS if state(read_rows(each)) in states]
+    return [each for each in PATHS if state(read_rows(each)) in states]
 
 
 def name(rows: Rows) -> str:
@@ -56,11 +58,12 @@ def name(rows: Rows) -> str:
     return found
 
 
-def is_readable(rows: Rows) -> bool:
-    """Return whether today's pattern continues journals of that version."""
-    header = orjson.loads(rows["commits"][0]["outcome"])[1]
-    pattern = PATTERNS[Mode(header["mode"])]
-    return bool(pattern.oldest_version <= header["pattern_version"] <= pattern.version)
+def with_pattern_version(rows: Rows, version: int) -> Rows:
+    """Return the journal with that version of its pattern."""
+    first, *others = rows["commits"]
+    outcome, changes = re.subn(r'"pattern_version":\d+', f'"pattern_version":{version}', first["outcome"], count=1)
+    assert changes
+    return {**rows, "commits": [{**first, "outcome": outcome}, *others]}
 
 
 async def stored(folder: Path, rows: Rows) -> Path:
@@ -79,44 +82,34 @@ async def history_reader(database: Path) -> AsyncIterator[HistoryReader]:
         yield opened
 
 
-@pytest.mark.parametrize("mode", [Mode.CHAT, Mode.STRUCTURED, Mode.REDUNDANT, Mode.PLAN])
-def test_there_are_golden_journals_of_every_version_that_is_read(mode: Mode) -> None:
-    headers = [orjson.loads(read_rows(each)["commits"][0]["outcome"])[1] for each in JOURNALS]
-    found = {header["pattern_version"] for header in headers if header["mode"] == mode}
-    assert found >= set(range(PATTERNS[mode].oldest_version, PATTERNS[mode].version + 1))
+def test_there_is_one_golden_journal_of_every_kind_of_execution_and_of_this_format() -> None:
+    assert {*PATHS} == {*map(path_of, GOLDEN_EXECUTIONS)}
+    assert [each.name for each in GOLDEN.parent.glob("format-*")] == [GOLDEN.name]
 
 
-def test_there_is_a_golden_journal_of_every_kind_of_execution() -> None:
-    for name_, golden in GOLDEN_EXECUTIONS.items():
-        assert path_of(name_, Mode(golden.fields.get("mode", "chat"))) in JOURNALS
+@pytest.mark.parametrize("path", PATHS, ids=label)
+def test_every_record_of_a_golden_journal_is_written_again_as_it_was(path: Path) -> None:
+    """Whole seconds may be stored as integers; they are read as floats."""
+    for kind, record in records(read_rows(path)):
+        encode, decode = CODECS[kind]
+        assert orjson.loads(encode(decode(record))) == orjson.loads(record)
 
 
 @pytest.mark.parametrize("path", of(*TERMINAL, State.SUSPENDED), ids=label)
-async def test_a_golden_journal_is_replayed_step_by_step_or_refused(path: Path, tmp_path: Path) -> None:
+async def test_a_golden_journal_is_replayed_step_by_step(path: Path, tmp_path: Path) -> None:
     rows = read_rows(path)
     async with history_reader(await stored(tmp_path, rows)) as reader:
-        if not is_readable(rows):
-            with pytest.raises(StorageFailure) as refused:
-                await reader.replay(LOCAL.tenant, name(rows))
-            assert refused.value.code is Code.STORAGE_SNAPSHOT_INVALID
-            return
         report = await reader.replay(LOCAL.tenant, name(rows))
     assert report.identical, report
     assert report.steps
 
 
 @pytest.mark.parametrize("path", of(State.SUSPENDED), ids=label)
-async def test_a_golden_suspension_is_resumed_or_refused_and_left_unchanged(path: Path, tmp_path: Path) -> None:
+async def test_a_golden_suspension_is_resumed(path: Path, tmp_path: Path) -> None:
     rows = read_rows(path)
     async with open_service_on(await stored(tmp_path, rows)) as service:
         executions = service.facade.executions
         before = await executions.show(LOCAL, name(rows))
-        if not is_readable(rows):
-            with pytest.raises(StorageFailure) as refused:
-                await answer_suspension_of(service, name(rows))
-            assert refused.value.code is Code.STORAGE_SNAPSHOT_INVALID
-            assert await executions.show(LOCAL, name(rows)) == before
-            return
         for _ in before.suspensions:
             await answer_suspension_of(service, name(rows))
         shown = await executions.show(LOCAL, name(rows))
@@ -125,16 +118,41 @@ async def test_a_golden_suspension_is_resumed_or_refused_and_left_unchanged(path
 
 
 @pytest.mark.parametrize("path", of(State.EXECUTE), ids=label)
-async def test_a_golden_interruption_is_continued_or_fails_with_the_reason(path: Path, tmp_path: Path) -> None:
+async def test_a_golden_interruption_is_continued(path: Path, tmp_path: Path) -> None:
     rows = read_rows(path)
     async with open_service_on(await stored(tmp_path, rows)) as service:
         await wait_for_idle(service)
         shown = await service.facade.executions.show(LOCAL, name(rows))
-    if is_readable(rows):
-        assert shown.state is State.COMPLETE
-    else:
+    assert shown.state is State.COMPLETE
+
+
+@pytest.mark.parametrize("version", [0, 2])
+async def test_a_suspension_of_another_pattern_version_is_refused_and_left_unchanged(
+    version: int, tmp_path: Path
+) -> None:
+    rows = with_pattern_version(read_rows(path_of("chat-suspended")), version)
+    async with open_service_on(await stored(tmp_path, rows)) as service:
+        executions = service.facade.executions
+        before = await executions.show(LOCAL, name(rows))
+        for attempt in (answer_suspension_of(service, name(rows)), executions.replay(LOCAL, name(rows))):
+            with pytest.raises(StorageFailure) as refused:
+                await attempt
+            assert refused.value.code is Code.STORAGE_SNAPSHOT_INVALID
+        assert await executions.show(LOCAL, name(rows)) == before
+
+
+@pytest.mark.parametrize(("version", "state"), [(0, State.ERROR), (2, State.EXECUTE)])
+async def test_an_interruption_of_an_older_pattern_version_ends_and_of_a_newer_one_waits(
+    version: int, state: State, tmp_path: Path
+) -> None:
+    rows = with_pattern_version(read_rows(path_of("chat-interrupted")), version)
+    async with open_service_on(await stored(tmp_path, rows)) as service:
+        await wait_for_idle(service)
+        shown = await service.facade.executions.show(LOCAL, name(rows))
+    assert shown.state is state
+    if state is State.ERROR:
         assert shown.last_error is not None
-        assert (shown.state, shown.last_error.code) == (State.ERROR, Code.STORAGE_SNAPSHOT_INVALID)
+        assert shown.last_error.code is Code.STORAGE_SNAPSHOT_INVALID
 
 
 def tampered(rows: Rows) -> Iterator[tuple[str, int, Any]]:
@@ -168,7 +186,7 @@ async def refused(database: Path, clock: VirtualClock, execution_id: str) -> boo
     return False
 
 
-@pytest.mark.parametrize("path", JOURNALS, ids=label)
+@pytest.mark.parametrize("path", PATHS, ids=label)
 async def test_a_golden_journal_that_was_tampered_with_is_refused(
     path: Path, tmp_path: Path, clock: VirtualClock
 ) -> None:
@@ -187,7 +205,7 @@ async def test_a_golden_journal_that_was_tampered_with_is_refused(
     assert not await refused(database, clock, execution_id)
 
 
-@pytest.mark.parametrize("path", JOURNALS, ids=label)
+@pytest.mark.parametrize("path", PATHS, ids=label)
 async def test_a_golden_journal_that_lacks_a_commit_is_refused(path: Path, tmp_path: Path, clock: VirtualClock) -> None:
     rows = read_rows(path)
     for number in range(1, len(rows["commits"])):

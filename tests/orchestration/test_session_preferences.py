@@ -67,7 +67,7 @@ async def test_malformed_preferences_are_refused_and_change_nothing(preferences:
         assert (await here.facade.sessions.show(LOCAL, "s")).preferences is None
 
 
-@pytest.mark.parametrize("stored", [[True], "blue", {"hints": {"temperature": 9}, "instructions": "Rhyme."}])
+@pytest.mark.parametrize("stored", [[True], "blue", {"colour": "blue"}, {}, None])
 def test_preferences_of_another_form_reach_nothing(stored: Any) -> None:
     asked = request()
     session = StoredSession("s", 0.0, 0.0, 0, {"preferences": stored}, busy=False)

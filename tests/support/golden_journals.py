@@ -1,12 +1,11 @@
-"""Golden journals: small executions as a release stored them, which every later release continues or refuses.
+"""Golden journals: small executions as they are stored, which are read, continued and replayed.
 
-`python -m tests.support.golden_journals` makes the missing ones by running them on the rehearsal engine. An
-existing one is never replaced: if the version of a pattern or the stored format was raised, new journals are added.
+`make golden` makes them anew by running them on the rehearsal engine.
 """
 
 import sqlite3
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,19 +15,18 @@ from typing import Any, Literal
 import anyio
 import orjson
 
-from portico.adapters.stores import codec
-from portico.bootstrap.service import PATTERNS, Service, open_service
+from portico.bootstrap.service import Service, open_service
 from portico.domain.access.principal import LOCAL
 from portico.domain.contract.request import SystemRequest
 from portico.domain.ids import DocumentId
-from portico.domain.lifecycle import Mode
 from portico.orchestration.executions import ExecutionView, ResumeAccepted, ResumeRequest
 from portico.orchestration.facade import DocumentContent
 from portico.orchestration.runtime.fork import ForkRequest
 from portico.orchestration.runtime.handle import ExecutionHandle
 from portico.settings import Settings
+from tests.support.stored_format import GOLDEN
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+JOURNALS = GOLDEN / "journals"
 TABLES = ("executions", "commits", "suspensions", "sessions", "messages")
 BYTES = ("outcome", "events", "response", "suspension", "details", "message")
 """Columns that the codec wrote: bytes in the database and, since they are JSON, text in a file.
@@ -42,9 +40,9 @@ NEVER_EXPIRES = 4e9
 Rows = Mapping[str, list[dict[str, Any]]]
 
 
-def path_of(name: str, mode: Mode) -> Path:
-    """Return the path of that journal in today's format and the version of today's pattern."""
-    return GOLDEN / f"format-{codec.FORMAT}" / "journals" / f"{name}-{PATTERNS[mode].version}.json"
+def path_of(name: str) -> Path:
+    """Return the path of that journal."""
+    return JOURNALS / f"{name}.json"
 
 
 def rows_of(database: Path, request_id: str) -> Rows:
@@ -75,6 +73,19 @@ def insert_rows(database: Path, rows: Rows) -> None:
 def read_rows(path: Path) -> Rows:
     rows: Rows = orjson.loads(path.read_bytes())
     return rows
+
+
+def records(rows: Rows) -> Iterator[tuple[str, bytes]]:
+    """Yield every record that the codec wrote, with its kind among `stored_format.CODECS`."""
+    for commit in rows["commits"]:
+        if commit["outcome"] is not None:
+            yield "outcomes" if commit["number"] else "headers", commit["outcome"].encode()
+        if commit["events"] is not None:
+            yield "events", commit["events"].encode()
+    for table, column in (("executions", "response"), ("suspensions", "suspension"), ("messages", "message")):
+        for row in rows[table]:
+            if row[column] is not None:
+                yield f"{column}s", row[column].encode()
 
 
 def _text(value: Any) -> Any:
@@ -255,15 +266,16 @@ async def _make(name: str, golden: GoldenExecution) -> Rows:
         return rows_of(database, request_id)
 
 
-def make_missing(report: Callable[[str], object]) -> None:
-    """Make the journals that are missing for today's format and patterns."""
+def write_journals(report: Callable[[str], object]) -> None:
+    """Write all journals and delete every other file beside them."""
+    JOURNALS.mkdir(parents=True, exist_ok=True)
+    for path in {*JOURNALS.iterdir()} - {*map(path_of, GOLDEN_EXECUTIONS)}:
+        path.unlink()
     for name, golden in GOLDEN_EXECUTIONS.items():
-        path = path_of(name, Mode(golden.fields.get("mode", "chat")))
-        if not path.exists():
-            rows = anyio.run(_make, name, golden)
-            path.write_bytes(orjson.dumps(rows, option=orjson.OPT_INDENT_2) + b"\n")
-            report(f"{path.name}\n")
+        rows = anyio.run(_make, name, golden)
+        path_of(name).write_bytes(orjson.dumps(rows, option=orjson.OPT_INDENT_2) + b"\n")
+        report(f"{path_of(name)}\n")
 
 
 if __name__ == "__main__":
-    make_missing(sys.stdout.write)
+    write_journals(sys.stdout.write)

@@ -32,7 +32,7 @@ from portico.domain.journal.events import (
     LiveDelta,
     StoredEvent,
 )
-from portico.domain.journal.header import REVISION, EffectiveLimits, ExecutionHeader
+from portico.domain.journal.header import EffectiveLimits, ExecutionHeader
 from portico.domain.lifecycle import Mode, State
 from portico.domain.token_prices import TokenPrices
 from portico.orchestration.execution.context import RunContext
@@ -271,6 +271,5 @@ def _header(request: SystemRequest, world: Environment, bounds: EffectiveLimits,
         "currency": "USD",
         "args_key": "00" * 16,
         "created_at": world.clock.now(),
-        "revision": REVISION,
     }
     return ExecutionHeader(**(values | changes))

@@ -1,9 +1,7 @@
-"""The stored format: the fields and values of every record, and the bytes of today's examples.
+"""The stored format: the fields and values of every record, and the bytes of an example of each.
 
-`tests/golden/format-N` belongs to format N: `fields.json` lists it, `stored_bytes.json` has an example of each record,
-and `journals` has whole executions. `python -m tests.support.stored_format` writes the first two of the current format
-again, and the journals that are missing. Files of an earlier format are never written again, so raise `codec.FORMAT`
-before you change a format that a release has written.
+`tests/golden/format-N` belongs to format N: `fields.json` lists it, `stored_bytes.json` has the examples, and
+`journals` has whole executions. `make golden` writes them anew. Until the first release the format changes in place.
 """
 
 import sys
@@ -12,6 +10,7 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from enum import Enum
 from inspect import isclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import orjson
@@ -26,16 +25,13 @@ from portico.domain.failures import Code
 from portico.domain.journal.events import CorrelationContext, Event, StoredEvent
 from portico.domain.journal.fork import Fork
 from portico.domain.journal.header import ExecutionHeader
-from portico.domain.journal.outcomes import RecordedStep
+from portico.domain.journal.outcomes import Outcome, RecordedStep
 from portico.domain.lifecycle import State
 from tests.support.examples import EVENTS, OUTCOMES, SUSPENSION, correlation, header, response
 from tests.support.virtual_time import EPOCH
 
-GOLDEN = Path(__file__).parents[1] / "golden"
-REMEDY = (
-    "If a release has written this format, raise codec.FORMAT first. "
-    "Then run `python -m tests.support.stored_format` and review what it changed."
-)
+GOLDEN = Path(__file__).parents[1] / "golden" / f"format-{codec.FORMAT}"
+REMEDY = "Run `make golden` and review what it changed."
 MODEL_MESSAGE = ModelMessage(
     role="assistant", content="hm", provider="primary", kept=[{"signature": "µ\u2028", "n": 1.5}]
 )
@@ -44,25 +40,28 @@ RECORDS: Sequence[type[Any]] = (
 )  # fmt: skip
 """Kinds that are stored without a tag."""
 
+CODECS: Mapping[str, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = MappingProxyType(
+    {
+        "headers": (lambda value: codec.encode_header(*value), codec.decode_header),
+        "outcomes": (codec.encode_outcome, codec.decode_outcome),
+        "events": (codec.encode_events, codec.decode_events),
+        "responses": (codec.encode_response, codec.decode_response),
+        "messages": (codec.encode_message, lambda data: codec.decode_messages([data])[0]),
+        "suspensions": (codec.encode_suspension, codec.decode_suspension),
+        "values": (codec.encode_value, codec.decode_value),
+    }
+)
+"""How each kind of `stored_bytes.json` is written and read."""
+
 Listing = dict[str, dict[str, dict[str, str]]]
 """Field names with their types, by section and kind. The type of a field that has a default ends with ` = …`."""
-
-
-def folder_of(format_: int = codec.FORMAT) -> Path:
-    return GOLDEN / f"format-{format_}"
 
 
 def stored_fields() -> Listing:
     """Return the names, types and permitted values of everything that is stored."""
     nested: dict[str, dict[str, str]] = {}
     listing: Listing = {
-        "outcomes": {
-            tag: {
-                codec.STORED_FIELDS.get(kind, {}).get(name, name): described
-                for name, described in _fields(kind, nested).items()
-            }
-            for kind, tag in codec.OUTCOME_TAGS.items()
-        },
+        "outcomes": {kind.__name__: _fields(kind, nested) for kind in get_args(Outcome)},
         "events": {kind.type: _fields(kind, nested) for kind in get_args(Event)},
         "records": {_name(kind): _fields(kind, nested) for kind in RECORDS},
         "columns": {
@@ -153,33 +152,11 @@ def stored_examples() -> Mapping[str, list[str]]:
     return {kind: [each.decode() for each in encoded] for kind, encoded in examples.items()}
 
 
-def assert_keeps(encoded: bytes, stored: bytes) -> None:
-    """Check that a record which is encoded again has today's format and every stored field, in the stored order.
-
-    Fields that the stored format lacks may be added. Whole seconds may be stored as integers, and are read as floats.
-    """
-    again, before = orjson.loads(encoded), orjson.loads(stored)
-    assert again[0] == codec.FORMAT
-    _assert_keeps(again[1:], before[1:])
-
-
-def _assert_keeps(again: Any, before: Any) -> None:
-    if isinstance(before, dict):
-        assert [name for name in again if name in before] == list(before)
-        for name, each in before.items():
-            _assert_keeps(again[name], each)
-    elif isinstance(before, list):
-        assert len(again) == len(before)
-        for one, other in zip(again, before, strict=True):
-            _assert_keeps(one, other)
-    else:
-        assert again == before
-
-
 def write_files(report: Callable[[str], object]) -> None:
     """Write the listing and the examples of the current format."""
     for name, content in (("fields", stored_fields()), ("stored_bytes", stored_examples())):
-        path = folder_of() / f"{name}.json"
+        GOLDEN.mkdir(parents=True, exist_ok=True)
+        path = GOLDEN / f"{name}.json"
         path.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2) + b"\n")
         report(f"{path}\n")
 

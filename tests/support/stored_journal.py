@@ -17,7 +17,7 @@ from portico.adapters.stores.journal.group_commit import CommitBatch, apply_batc
 from portico.adapters.stores.journal.rows import number_events, whole_execution
 from portico.adapters.stores.journal.stored_journal import JournalConfig, StoredJournal
 from portico.adapters.stores.journal.writer import GroupWriter, QueuedCommit, WriterCallbacks, WriterLimits
-from portico.adapters.stores.schema_upgrade import upgrade_sql
+from portico.adapters.stores.schema_creation import creation_sql
 from portico.adapters.stores.sqlite import run_transaction
 from portico.domain.contract.messages import Message
 from portico.domain.failures import Failure
@@ -168,7 +168,7 @@ def _fail(*given: object) -> None:
 @cache
 def _empty_database() -> bytes:
     connection = sqlite3.connect(":memory:")
-    connection.executescript(upgrade_sql("sqlite", None))
+    connection.executescript(";\n".join(creation_sql("sqlite")))
     content = connection.serialize()
     connection.close()
     return content

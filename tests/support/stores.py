@@ -1,17 +1,20 @@
 """Databases of tests, and replicas on them."""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+import asyncpg
 import pytest
 
 from portico.adapters.stores.database import Database
 from portico.adapters.stores.erasure import DatabaseRecords
 from portico.adapters.stores.executions.store import DatabaseExecutionStore
+from portico.adapters.stores.factory import is_sqlite_url, sqlite_path
 from portico.adapters.stores.journal.stored_journal import JournalConfig, StoredJournal, open_journal
 from portico.adapters.stores.journal.writer import WriterCallbacks, WriterLimits
 from portico.adapters.stores.sessions import DatabaseSessions
@@ -128,18 +131,19 @@ async def in_own_task(context: AbstractAsyncContextManager[T]) -> AsyncIterator[
         await owner
 
 
-EARLIER_SCHEMA = """
-    ALTER TABLE suspensions DROP COLUMN kind;
-    ALTER TABLE suspensions DROP COLUMN tool;
-    ALTER TABLE suspensions DROP COLUMN asked_at;
-    DROP TABLE api_keys;
-    DROP TABLE memory_chunks;
-    DROP TABLE memory_vectors;
-    DROP TABLE memory_scopes;
-    DROP TABLE memory_tenants;
-    DROP TABLE memory_documents;
-    DROP TABLE memory_index;
-    DROP TABLE token_ratios;
-    UPDATE alembic_version SET version_num = '0006';
-"""
-"""Statements that bring a database back to the schema before there were keys."""
+def set_schema_id(url: str, schema_id: str) -> None:
+    """Store another id of the schema in the database at that URL; an empty one is no id."""
+    script = "DELETE FROM alembic_version;"
+    if schema_id:
+        script += f"INSERT INTO alembic_version VALUES ('{schema_id}')"
+    if is_sqlite_url(url):
+        with closing(sqlite3.connect(sqlite_path(url))) as connection:
+            connection.executescript(script)
+    else:
+        asyncio.run(_execute_on_postgres(url, script))
+
+
+async def _execute_on_postgres(url: str, script: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute(script)
+    await connection.close()

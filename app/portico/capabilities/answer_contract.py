@@ -243,10 +243,10 @@ def too_costly_answer(attempt: int) -> AnswerValidated:
     return AnswerValidated(None, ValidationResult(valid=False, errors=violations, attempts=attempt), failure)
 
 
-def is_large_contract(output: OutputContract, *, plain_only: bool) -> bool:
-    """Return True if the contract is too large, or with `plain_only` not plain, for what another step returned."""
+def is_large_contract(output: OutputContract) -> bool:
+    """Return True if the contract is too large, or not plain, for what another step returned."""
     schema = 0 if output.schema_ is None else len(orjson.dumps(output.schema_))
-    return schema > LARGE_CONTRACT_CHARACTERS or (plain_only and not contract_size(output).is_plain)
+    return schema > LARGE_CONTRACT_CHARACTERS or not contract_size(output).is_plain
 
 
 def _judge_violation(issue: str) -> RuleViolation:

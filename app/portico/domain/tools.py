@@ -83,7 +83,7 @@ class Availability:
 @value(slots=False)
 class OfferedTool:
     """Tool as one inference offered it. Calls of an `unsafe` one are barriers; with `approval` each call waits for a
-    person. `digest` is that of its source and definition; empty in older records. A call of an `agent` runs that agent.
+    person. `digest` is that of its source and definition. A call of an `agent` runs that agent.
     Policy decides each call of one that is `decided`, and the decision is recorded. The results of a `trusted` one
     count as trusted text.
     """

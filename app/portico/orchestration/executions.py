@@ -156,7 +156,7 @@ class Executions:
         if history is not None:
             return _shown(_view(history.header, status_of(history), []), principal)
         stored = await self._stored(principal.readable, request_id)
-        return _shown(_view(stored, await self._status(stored), await self._open_suspensions(stored)), principal)
+        return _shown(_view(stored, stored.status, await self._open_suspensions(stored)), principal)
 
     async def require(self, scope: AccessScope, request_id: RequestId) -> None:
         """Raise RequestFailure (REQUEST_NOT_FOUND) if there is no such execution in the scope."""
@@ -168,7 +168,7 @@ class Executions:
     ) -> ExecutionPage:
         """Return a page of executions."""
         page = await self._store.executions(principal.readable, selected, after=after, limit=limit)
-        views = [_view(each, await self._status(each), await self._open_suspensions(each)) for each in page.items]
+        views = [_view(each, each.status, await self._open_suspensions(each)) for each in page.items]
         return ExecutionPage([_shown(view, principal) for view in views], page.next)
 
     async def read(self, principal: Principal, request_id: RequestId, *, after: int = 0) -> Subscription:
@@ -377,18 +377,6 @@ class Executions:
 
     async def _stored(self, scope: AccessScope, request_id: RequestId) -> StoredExecution:
         return await stored_execution(self._store, self._environment.journal, scope, request_id)
-
-    async def _status(self, stored: StoredExecution) -> ExecutionStatus:
-        """Return the status. An earlier version stored another one; it is folded again if the history is readable."""
-        if stored.status.fork_points is not None:
-            return stored.status
-        try:
-            history = await self._store.load(stored.tenant, stored.execution_id)
-        except StorageFailure as unreadable:
-            if unreadable.code is not Code.STORAGE_SNAPSHOT_INVALID:
-                raise
-            return stored.status
-        return stored.status if history is None else status_of(history)
 
     async def _open_suspensions(self, stored: StoredExecution) -> Sequence[Suspension]:
         if stored.status.state is not State.SUSPENDED:

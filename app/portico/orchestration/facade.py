@@ -18,7 +18,7 @@ from portico.domain.contract.response import Durability
 from portico.domain.failures import Code, RequestFailure, StorageFailure, invalid_request
 from portico.domain.fingerprints import digest
 from portico.domain.ids import ExecutionId, IdempotencyKey, RequestId, SpanId, TraceId
-from portico.domain.journal.header import REVISION, EffectiveLimits, ExecutionHeader, SpanLink
+from portico.domain.journal.header import EffectiveLimits, ExecutionHeader, SpanLink
 from portico.domain.journal.outcomes import RecordedStep
 from portico.domain.lifecycle import TERMINAL
 from portico.domain.limits import ConfiguredLimits
@@ -488,7 +488,6 @@ class Facade:
             args_key=self._environment.entropy.token(16),
             created_at=self._environment.clock.now(),
             durability=_durability(request, options),
-            revision=REVISION,
             inherited_messages=transcript.messages,
             ancestors=transcript.ancestors,
             auth_resolve_ms=options.authentication_ms,

@@ -140,17 +140,12 @@ class Sessions:
 
 
 def with_session(request: SystemRequest, session: StoredSession | None) -> tuple[SystemRequest, str | None]:
-    """Return the request with its session's model and hints where it has none, and the session's instructions.
-
-    Preferences that an earlier release accepted and that are no hints or instructions are ignored.
-    """
+    """Return the request with its session's model and hints where it has none, and the session's instructions."""
     if session is None:
         return request, None
     model = request.model or model_of(session)
-    try:
-        preferences = SessionPreferences.model_validate(session.details.get("preferences") or {})
-    except ValidationError:
-        preferences = _NO_PREFERENCES
+    stored = session.details.get("preferences")
+    preferences = SessionPreferences.model_validate(stored) if isinstance(stored, dict) else _NO_PREFERENCES
     if model is not None or preferences.hints is not None:
         hints = merge_hints(preferences.hints or ExecutionHints(), request.hints)
         request = request.model_copy(update={"model": model, "hints": hints})

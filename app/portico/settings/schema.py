@@ -127,7 +127,7 @@ class StorageSettings(Table):
         7, description="Days after its end until steps and events of an execution are deleted"
     )
     statement_timeout: Annotated[float, Field(ge=0.5, le=600)] = Field(
-        5, description="Seconds after which PostgreSQL is given up; migrations and maintenance take longer"
+        5, description="Seconds after which PostgreSQL is given up; the creation of tables and maintenance take longer"
     )
     answer_retention_days: Annotated[float, Field(gt=0, le=36_500)] = Field(
         90, description="Days after its end until an execution is deleted, and after its last turn until a session is"

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Double, bindparam, func, select, update
 
 from portico.adapters.stores.database import Statement, Transaction, execute
-from portico.adapters.stores.postgres import MIGRATION_LOCK, PostgresTimeouts
+from portico.adapters.stores.postgres import SCHEMA_LOCK, PostgresTimeouts
 from portico.adapters.stores.schema import idempotency_keys
 from portico.domain.failures import Code, StorageFailure
 from tests.support.examples import MOVED, header, recorded_step, unnumbered
@@ -205,22 +205,22 @@ async def test_a_silent_server_is_unhealthy_until_it_answers(database: RealTimeD
     assert database.health.failure is None
 
 
-async def test_maintenance_and_migrations_take_longer_than_a_statement_may(
+async def test_maintenance_and_the_creation_of_the_schema_take_longer_than_a_statement_may(
     database: RealTimeDatabase, proxy: PostgresProxy
 ) -> None:
     seconds = {"seconds": SHORT.statement + 0.5}
     await unavailable(database.write(lambda: execute(SLEEP, seconds)))
     await database.maintain(lambda: execute(SLEEP, seconds))
     # The time of this loop is virtual: a limit would pass at once while the server has work to do.
-    migrating = await asyncpg.connect(proxy.url, timeout=None)
-    await migrating.execute("SELECT pg_advisory_lock($1)", MIGRATION_LOCK)
+    creating = await asyncpg.connect(proxy.url, timeout=None)
+    await creating.execute("SELECT pg_advisory_lock($1)", SCHEMA_LOCK)
 
-    async def end_migration() -> None:
-        await migrating.execute("SELECT pg_sleep($1)", seconds["seconds"])
-        await migrating.close()
+    async def end_creation() -> None:
+        await creating.execute("SELECT pg_sleep($1)", seconds["seconds"])
+        await creating.close()
 
     async with anyio.create_task_group() as group:
-        group.start_soon(end_migration)
+        group.start_soon(end_creation)
         async with open_real_time_postgres(proxy.url, SHORT) as opened:
             assert await found(opened, "a") == 0
 

@@ -3,26 +3,22 @@
 import json
 import os
 import re
-import sqlite3
 import stat
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
-import anyio
 import pytest
 from fastapi import FastAPI
 from typer.testing import CliRunner, Result
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from portico.adapters.stores.sqlite import open_sqlite
 from portico.bootstrap.keys import open_keys
 from portico.bootstrap.service import check_storage, open_history_reader, open_service
 from portico.domain.access.api_key import ApiKey
 from portico.entrypoints.cli.commands import command_line
 from portico.entrypoints.cli.wiring import Wiring
 from tests.support.cli_process import Process
-from tests.support.stores import EARLIER_SCHEMA
+from tests.support.stores import set_schema_id
 
 KEY = re.compile(r"ptk_[A-Za-z0-9]{8}_[A-Za-z0-9_-]{43}\n")
 DATABASE = Path("var/portico.db")
@@ -136,18 +132,13 @@ def test_the_file_of_another_user_is_refused_and_unchanged(monkeypatch: pytest.M
     assert sorted(os.listdir(database.parent)) == before
 
 
-def test_an_earlier_schema_is_upgraded_only_if_no_server_owns_the_file() -> None:
-    async def beside_a_server() -> Result:
-        async with open_sqlite(DATABASE):
-            with closing(sqlite3.connect(DATABASE)) as connection:
-                connection.executescript(EARLIER_SCHEMA)
-            return await anyio.to_thread.run_sync(run, "list")
-
-    result = anyio.run(beside_a_server)
-    assert result.exit_code == 15
-    assert "schema of an earlier version" in result.stderr
-    assert run("list").exit_code == 0
-    assert created().key_id == listed()[0]["key_id"]
+def test_a_database_of_an_unreleased_version_is_refused() -> None:
+    created()
+    set_schema_id(f"sqlite:///{DATABASE}", "0010")
+    for arguments in (("list",), ("create", "--tenant", "acme", "--user", "ann"), ("revoke", "unknown1")):
+        result = run(*arguments)
+        assert result.exit_code == 15
+        assert "made by an unreleased version; use a new one" in result.stderr
 
 
 def test_a_database_in_memory_has_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from portico.entrypoints.cli.server import bind_listener
 from tests.support.cli_process import Process, serving
+from tests.support.stores import set_schema_id
 
 
 @contextmanager
@@ -111,6 +112,20 @@ def test_a_failure_while_the_service_opens_is_one_line(start: Callable[..., Proc
     assert code == 15
     assert len(stderr.splitlines()) == 1
     assert stderr.startswith("CONFIG_INVALID: ")
+
+
+def test_a_database_of_an_unreleased_version_ends_the_start_before_the_port_is_opened(
+    start: Callable[..., Process], empty_database_url: str
+) -> None:
+    url = {"PORTICO__STORAGE__URL": empty_database_url}
+    with serving(start, **url) as first:
+        first.signal(signal.SIGTERM)
+        assert first.ended()[0] == 0
+    set_schema_id(empty_database_url, "0010")
+    process = start("serve", "--port", "0", **url)
+    assert process.line() == ""
+    message = "CONFIG_INVALID: storage.url: the database was made by an unreleased version; use a new one\n"
+    assert process.ended() == (15, message)
 
 
 def test_replay_reads_the_store_of_a_running_server(start: Callable[..., Process]) -> None:

@@ -93,12 +93,3 @@ async def test_a_text_that_changes_between_any_two_commits_only_changes_what_is_
             key: step.fingerprint for key, step in whole.steps.items()
         }
         assert replay_offline(continued, specialized_loop) == len(continued.steps)
-
-
-async def test_a_record_that_contains_the_shipped_texts_goes_on_with_them(clock: VirtualClock) -> None:
-    engine = listener(clock, WRONG, FINE)
-    here = make_harness(clock, engine, attempts=3, prompts=marked(PromptId.STRUCTURED_VIOLATIONS_USER))
-    execution = here.execution(structured(), revision=2, pattern_version=1)
-    await here.drive(execution, specialized_loop)
-    assert not any(text.endswith("]") for text in engine.texts)
-    assert replay_offline(here.record(execution), specialized_loop)

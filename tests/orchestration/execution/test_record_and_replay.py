@@ -125,6 +125,7 @@ async def test_a_cancel_before_the_first_step_still_ends_in_cancelled(clock: Vir
     record = here.record(execution)
     assert [item.event.type for item in record.events] == [
         "lifecycle.transition",
+        "stage.end",
         "lifecycle.transition",
         "execution.cancelled",
     ]

@@ -10,7 +10,6 @@ from portico.capabilities.prompting.definition import PromptId
 from portico.capabilities.prompting.prompt_call import PromptCall
 from portico.capabilities.prompting.prompts.assessment import AnswerJudgementInput, AnswerJudgementOutput
 from portico.domain.failures import Code, Failure, ValidationFailure
-from portico.domain.journal.step_key import StepKey
 from portico.orchestration.execution.context import RunContext
 from tests.support.harness import Harness, chat_request, make_harness, replay_offline, scripted_engine
 from tests.support.virtual_time import VirtualClock
@@ -56,25 +55,6 @@ async def test_the_model_learns_what_is_unreadable_and_is_asked_again(clock: Vir
     assert response.content == "the answer 0.5 the answer"
     counts = [item.event.message_count for item in record.events if item.event.type == "inference.start"]
     assert counts == [1, 2, 2, 2]
-    assert replay_offline(record, aside) == len(record.steps)
-
-
-EARLIER_FINGERPRINTS = {
-    "1/0/0": "0d3523508c37c89b066386713ed65882",
-    "1/0/1": "233bda015decf9ae609575d0dc1c6576",
-    "2": "eb4d3a4258a676b86b234b1b3cba326e",
-}
-"""Those of the same execution in a record of an earlier release."""
-
-
-async def test_a_record_of_revision_2_is_continued_as_it_began(clock: VirtualClock) -> None:
-    world = asking(clock, ANSWER, PROSE, FINE, ANSWER)
-    execution = world.execution(chat_request(), revision=2, pattern_version=1)
-    await world.drive(execution, aside)
-    record = world.record(execution)
-    assert {key: record.steps[StepKey(key)].fingerprint for key in EARLIER_FINGERPRINTS} == EARLIER_FINGERPRINTS
-    counts = [item.event.message_count for item in record.events if item.event.type == "inference.start"]
-    assert counts == [1, 2, 4, 2]
     assert replay_offline(record, aside) == len(record.steps)
 
 

@@ -27,6 +27,7 @@ async def test_plain_chat_emits_its_whole_story_in_order(clock: VirtualClock) ->
     assert (response.state, response.content) == (State.COMPLETE, "hi")
     assert types(record) == [
         "lifecycle.transition",
+        "stage.end",
         "lifecycle.transition",
         *["stage.end"] * 3,
         "lifecycle.transition",

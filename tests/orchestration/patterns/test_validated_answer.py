@@ -14,7 +14,7 @@ from portico.domain.journal.events import Event, InferenceStart, LifecycleTransi
 from portico.domain.journal.outcomes import InferenceSetup
 from portico.domain.lifecycle import Mode, State
 from portico.ports.journal import ExecutionHistory
-from tests.support.harness import Harness, chat_request, make_harness, replay_offline, response_of, scripted_engine
+from tests.support.harness import Harness, chat_request, make_harness, scripted_engine
 from tests.support.judges import SteadyEngine, is_judge_question, judgement
 from tests.support.validated_modes import CITY, NATIVE, NO, ROLL, SHORT, YES, chat, city, run, structured
 from tests.support.virtual_time import VirtualClock
@@ -83,17 +83,6 @@ class TestChat:
         assert [each["message"] for each in response.validation_result.errors] == ["has more than 5 characters"]
         assert (response.validation_result.valid, response.validation_result.attempts) == (False, 2)
         assert states(record)[-2:] == [(State.VALIDATE, 2), (State.COMPLETE, 2)]
-
-    @pytest.mark.parametrize("strict", [True, False])
-    async def test_in_a_record_of_revision_1_it_fails_and_is_shown(self, clock: VirtualClock, strict: bool) -> None:
-        request = chat({"rules": [SHORT], "strict_validation": strict})
-        world = here(clock, LONG, attempts=1)
-        execution = world.execution(request, revision=1)
-        await world.drive(execution)
-        response = response_of(execution)
-        assert failure_of(response)[0] is Code.VALIDATION_RULE_FAILED
-        assert response.content == "far too long"
-        assert replay_offline(world.record(execution))
 
     async def test_warnings_leave_it_valid(self, clock: VirtualClock) -> None:
         rules = [SHORT | {"severity": "warning"}, "not_empty"]

@@ -22,7 +22,6 @@ from portico.orchestration.pipeline.stages import (
     CONTEXT_GUARD,
     HISTORY_SANITIZE,
     PREPARE_STAGES,
-    UNTIMED_AUTH_RESOLVE,
     Preparation,
     Stage,
     StageTimer,
@@ -163,7 +162,7 @@ async def prepared(here: Harness, request: SystemRequest) -> tuple[Preparation, 
     """Run the stages of PREPARE for a request without a session."""
     pattern = PATTERNS[request.mode]
     preparation = Preparation(request, here.limits, pattern, here.environment, SessionHistory(), LOCAL.tenant)
-    timer = StageTimer(here.environment.clock, [UNTIMED_AUTH_RESOLVE])
+    timer = StageTimer(here.environment.clock)
     for stage in PREPARE_STAGES:
         preparation = await timer.run(stage, preparation)
     return preparation, timer
@@ -172,9 +171,7 @@ async def prepared(here: Harness, request: SystemRequest) -> tuple[Preparation, 
 async def test_every_stage_runs_once_and_is_reported_in_the_order_of_the_seed(clock: VirtualClock) -> None:
     here = make_harness(clock, scripted_engine(clock, "a"), tools=[FakeTool()])
     preparation, timer = await prepared(here, chat_request())
-    assert [trace.stage for trace in timer.in_seed_order()] == [
-        *("AuthResolve", "HistorySanitize", "ContextGuard", "ToolSplit")
-    ]
+    assert [trace.stage for trace in timer.in_seed_order()] == ["HistorySanitize", "ContextGuard", "ToolSplit"]
     assert {trace.outcome for trace in timer.traces} == {"ok"}
     assert (preparation.tools, len(preparation.offered)) == (("act",), 1)
     assert preparation.messages == tuple(chat_request().messages)

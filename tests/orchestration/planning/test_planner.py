@@ -28,7 +28,7 @@ from portico.ports.journal import ExecutionHistory
 from portico.ports.model import Engine, EngineCapabilities, Progress
 from portico.ports.tool import Tool
 from tests.support.conversations import FixedConversations
-from tests.support.harness import Harness, chat_request, make_harness, replay_offline, response_of, scripted_engine
+from tests.support.harness import Harness, chat_request, make_harness, replay_offline, scripted_engine
 from tests.support.memory import FixedMemory
 from tests.support.virtual_time import VirtualClock
 
@@ -320,15 +320,6 @@ async def test_a_model_learns_that_the_arguments_of_a_tool_do_not_fit(clock: Vir
     response, _ = await run(make_harness(clock, engine, tools=BUILTIN_TOOLS, attempts=3), planning())
     assert response.state is State.COMPLETE
     assert "steps.1.input.arguments.sides" in engine.calls[1].messages[-1].text
-
-
-async def test_a_plan_of_revision_1_may_have_arguments_that_do_not_fit(clock: VirtualClock) -> None:
-    unfit = ROLL | {"input": {"name": "roll_dice", "arguments": {"count": 1}}}
-    world = here(clock, said(ASK, unfit))
-    execution = world.execution(planning(), revision=1)
-    await world.drive(execution, carried_out, make_plan)
-    assert response_of(execution).state is State.COMPLETE
-    assert replay_offline(world.record(execution), carried_out, make_plan)
 
 
 async def test_a_model_that_never_makes_a_plan_that_will_do_ends_as_its_last_one_was_refused(

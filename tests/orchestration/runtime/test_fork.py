@@ -52,13 +52,6 @@ async def acted(clock: VirtualClock, tool: FakeTool, *more: dict[str, Any]) -> t
     return here, (await here.run(chat_request()))[1]
 
 
-async def test_a_fork_keeps_the_revision_of_its_origin(clock: VirtualClock) -> None:
-    here, origin = await acted(clock, unsafe(), {"text": "again"})
-    earlier = replace(origin, header=replace(origin.header, revision=1))
-    execution, _ = await fork(here, earlier, 2)
-    assert execution.header.revision == 1
-
-
 async def test_inherited_steps_equal_the_recorded_ones_and_their_unsafe_calls_are_not_repeated(
     clock: VirtualClock,
 ) -> None:

@@ -3,14 +3,12 @@
 Stored data is never code: everything that is read is checked by type, field by field, and unknown fields are refused,
 because a stored record may come from a newer version or from another program. Every record begins with its `FORMAT`.
 
-Stored names are independent of names in the code. An outcome is stored under its tag in `OUTCOME_TAGS`, an event under
-its `type`, and a field under its own name unless `STORED_FIELDS` has another one. So renaming a class or a field here
-changes no stored byte; a test compares every kind with the bytes that were stored before.
+An outcome is stored under the name of its class, an event under its `type`, and a field under its own name. A test
+compares the fields of every kind, and an example of it in bytes, with `tests/golden`.
 """
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from functools import lru_cache
 from itertools import count
 from types import MappingProxyType
@@ -25,90 +23,24 @@ from portico.domain.failures import Code, StorageFailure
 from portico.domain.ids import RequestId, SessionId, SpanId, TraceId
 from portico.domain.journal.events import CorrelationContext, Event, StoredEvent
 from portico.domain.journal.header import ExecutionHeader
-from portico.domain.journal.outcomes import (
-    AgentCallStarted,
-    AgentStarted,
-    AnswerValidated,
-    AttemptCancelled,
-    AttemptFailed,
-    AttemptSucceeded,
-    CallDecided,
-    CompactionStarted,
-    InferenceSetup,
-    NodeEnded,
-    Outcome,
-    Plan,
-    PlanningInputs,
-    Prepared,
-    RaceDecided,
-    RecordedStep,
-    Refused,
-    Retrieved,
-    StopDecision,
-    SuspensionAnswer,
-    TimerFired,
-    ToolCallSuspended,
-    ToolEnded,
-)
+from portico.domain.journal.outcomes import Outcome, RecordedStep
 from portico.domain.journal.step_key import StepKey
 
 T = TypeVar("T")
-FORMAT = 4
-"""Increment for every change that an older release cannot read: a kind, a field or a value.
+FORMAT = 1
+"""Number at the head of every stored record.
 
-An older release leaves records of a newer format to others; an unreadable record of a known format counts as damaged.
-Records of every earlier format are read: a field that they lack has a default. A test compares what is stored with the
-listing of this format.
+A record of a higher number is left to replicas of the version that wrote it. Every other record that cannot be read
+counts as damaged.
 """
 MAX_RECORD_BYTES = 128 * 2**20
 """Larger than any record that the service's limits allow; longer data is refused unread."""
 
-OUTCOME_TAGS: Mapping[type[Outcome], str] = MappingProxyType(
-    {
-        PlanningInputs: "Plannable",
-        Plan: "Planned",
-        Retrieved: "Retrieved",
-        Prepared: "Prepared",
-        CompactionStarted: "CompactionStarted",
-        InferenceSetup: "Offered",
-        AttemptSucceeded: "Replied",
-        AttemptFailed: "AttemptFailed",
-        ToolEnded: "ToolEnded",
-        ToolCallSuspended: "ToolAsked",
-        CallDecided: "CallDecided",
-        NodeEnded: "NodeEnded",
-        AgentStarted: "AgentStarted",
-        AgentCallStarted: "AgentCallStarted",
-        TimerFired: "Slept",
-        SuspensionAnswer: "Answered",
-        Refused: "Refused",
-        AnswerValidated: "AnswerValidated",
-        AttemptCancelled: "CutOff",
-        RaceDecided: "Decided",
-        StopDecision: "Stopped",
-    }
-)
-"""Tag under which each outcome is stored. Stored tags never change; classes may be renamed."""
-STORED_FIELDS: Mapping[type[Outcome], Mapping[str, str]] = MappingProxyType(
-    {
-        PlanningInputs: MappingProxyType({"history": "told"}),
-        Prepared: MappingProxyType({"prior_message_count": "said_before"}),
-        RaceDecided: MappingProxyType({"winners": "counted"}),
-    }
-)
-"""Stored names of outcome fields that were renamed, by class and current name."""
-_RENAMED: Mapping[type[Outcome], Sequence[tuple[str, str]]] = MappingProxyType(
-    {
-        kind: [(stored.get(each.name, each.name), each.name) for each in fields(kind)]
-        for kind, stored in STORED_FIELDS.items()
-    }
-)
-"""Stored and current name of every field, by class, where any was renamed."""
-
 _StoredIds: TypeAlias = tuple[RequestId, SessionId | None, TraceId, SpanId, SpanId | None, str | None, str | None]
 _StoredEventFields: TypeAlias = tuple[str, Annotated[int, Field(ge=0)], str, dict[str, Any]]
 _StoredStep: TypeAlias = tuple[str, str, float, str, dict[str, Any]]
-_Version: TypeAlias = Literal[1, 2, 3, 4]
+_Format: TypeAlias = Literal[1]
+_NonEmpty: TypeAlias = Annotated[list[T], Field(min_length=1)]
 
 
 def _exact(kind: Any) -> TypeAdapter[Any]:
@@ -124,19 +56,20 @@ def _message_kind(stored: object) -> str:
 
 
 _LEADING_FORMAT = re.compile(rb"\[([0-9]{1,9}),")
-_HEADER = _exact(tuple[_Version, ExecutionHeader, list[_StoredStep]])
-_RESPONSE = _exact(tuple[_Version, SystemResponse])
+_HEADER = _exact(tuple[_Format, ExecutionHeader, list[_StoredStep]])
+_RESPONSE = _exact(tuple[_Format, SystemResponse])
 _AnyMessage: TypeAlias = Annotated[
     Annotated[ModelMessage, Tag("model")] | Annotated[TracedMessage, Tag("traced")] | Annotated[Message, Tag("plain")],
     Discriminator(_message_kind),
 ]
-_MESSAGES = _exact(list[tuple[_Version, _AnyMessage]])
-_SUSPENSION = _exact(tuple[_Version, Suspension])
-_VALUE = _exact(tuple[_Version, JsonValue])
-_TAGGED_OUTCOME = _exact(tuple[_Version, str, dict[str, Any]])
-_EVENT_LOG = _exact(tuple[_Version, int, list[_StoredIds], list[tuple[float, list[_StoredEventFields]]]])
-_OUTCOME_KINDS: Mapping[str, type[Outcome]] = MappingProxyType({tag: kind for kind, tag in OUTCOME_TAGS.items()})
-_OUTCOMES: Mapping[str, TypeAdapter[Any]] = MappingProxyType({tag: _exact(kind) for kind, tag in OUTCOME_TAGS.items()})
+_MESSAGES = _exact(list[tuple[_Format, _AnyMessage]])
+_SUSPENSION = _exact(tuple[_Format, Suspension])
+_VALUE = _exact(tuple[_Format, JsonValue])
+_TAGGED_OUTCOME = _exact(tuple[_Format, str, dict[str, Any]])
+_EVENT_LOG = _exact(tuple[_Format, int, list[_StoredIds], _NonEmpty[tuple[float, _NonEmpty[_StoredEventFields]]]])
+_OUTCOMES: Mapping[str, TypeAdapter[Any]] = MappingProxyType(
+    {kind.__name__: _exact(kind) for kind in get_args(Outcome)}
+)
 _EVENTS: Mapping[str, TypeAdapter[Any]] = MappingProxyType({kind.type: _exact(kind) for kind in get_args(Event)})
 
 
@@ -148,10 +81,7 @@ def is_newer_format(data: object) -> bool:
 
 def encode_header(header: ExecutionHeader, steps: Sequence[RecordedStep] = ()) -> bytes:
     """Encode a header together with the steps that were recorded before anything was stored."""
-    stored = [
-        (step.key, step.fingerprint, step.at, OUTCOME_TAGS[type(step.outcome)], _stored_fields(step.outcome))
-        for step in steps
-    ]
+    stored = [(step.key, step.fingerprint, step.at, type(step.outcome).__name__, step.outcome) for step in steps]
     return _dump([FORMAT, header, stored])
 
 
@@ -177,7 +107,7 @@ def without_steps(header: bytes | None) -> bytes:
 
 
 def encode_outcome(outcome: Outcome) -> bytes:
-    return _dump([FORMAT, OUTCOME_TAGS[type(outcome)], _stored_fields(outcome)])
+    return _dump([FORMAT, type(outcome).__name__, outcome])
 
 
 def decode_outcome(data: bytes) -> Outcome:
@@ -289,21 +219,10 @@ def _ids(correlation: CorrelationContext) -> _StoredIds:
     )
 
 
-def _stored_fields(outcome: Outcome) -> object:
-    """Return the outcome with its fields under their stored names and in their order."""
-    renamed = _RENAMED.get(type(outcome))
-    return outcome if renamed is None else {stored: getattr(outcome, name) for stored, name in renamed}
-
-
 def _outcome(tag: str, stored: dict[str, Any]) -> Outcome:
     adapter = _OUTCOMES.get(tag)
     if adapter is None:
         raise _invalid("outcome")
-    for name, stored_name in STORED_FIELDS.get(_OUTCOME_KINDS[tag], {}).items():
-        if name in stored:
-            raise _invalid("outcome")
-        if stored_name in stored:
-            stored[name] = stored.pop(stored_name)
     outcome: Outcome = _checked(lambda: adapter.validate_python((stored,))[0], "outcome")
     return outcome
 

@@ -62,7 +62,7 @@ async def open_beside(url: str, clock: Clock, entropy: Entropy) -> AsyncIterator
     async with AsyncExitStack() as stack:
         if not is_sqlite_url(url):
             with named_postgres(url):
-                shared = await stack.enter_async_context(open_postgres(url, clock, entropy, create_only=True))
+                shared = await stack.enter_async_context(open_postgres(url, clock, entropy))
             yield shared
             return
         if not sqlite_path(url):
@@ -76,7 +76,7 @@ async def open_beside(url: str, clock: Clock, entropy: Entropy) -> AsyncIterator
 
 @asynccontextmanager
 async def open_read_only(url: str, clock: Clock, entropy: Entropy) -> AsyncIterator[Database]:
-    """Open the database at that URL for reading; it is neither locked nor upgraded.
+    """Open the database at that URL for reading; it is neither locked nor created.
 
     Raises: ConfigurationFailure (CONFIG_INVALID); StorageFailure.
     """

@@ -18,8 +18,8 @@ from sqlalchemy import func, select
 
 from portico.adapters.stores.database import ResultRows, Statement, StatementCall, Transaction, execute
 from portico.adapters.stores.health import StorageHealth
-from portico.adapters.stores.schema_upgrade import EARLIER_SCHEMA, SELECT_REVISION, upgrade_sql
-from portico.domain.failures import Code, ConfigurationFailure, Failure, StorageFailure
+from portico.adapters.stores.schema_creation import SELECT_SCHEMA_ID, creation_sql, require_schema
+from portico.domain.failures import Code, Failure, StorageFailure
 from portico.domain.value import value
 from portico.ports.runtime import Clock, Entropy
 
@@ -27,8 +27,8 @@ T = TypeVar("T")
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 Connect: TypeAlias = "Callable[[], Awaitable[Connection]]"
 _RETRY_AFTER = 1.0
-MIGRATION_LOCK = 5_206_161_072_301_846
-"""Key of the advisory lock under which one replica upgrades the schema; an arbitrary number."""
+SCHEMA_LOCK = 5_206_161_072_301_846
+"""Key of the advisory lock under which one replica creates the schema; an arbitrary number."""
 _SIZE = Statement(lambda _: select(func.pg_database_size(func.current_database())))
 CONNECTION_ERRORS = (
     OSError,
@@ -44,7 +44,7 @@ CONNECTION_ERRORS = (
 _ABORTED = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 
 
-_MIGRATION_S = 3_600.0
+_CREATION_S = 3_600.0
 _SECONDS_BEFORE_THE_SERVER = 0.5
 """A transaction is given up that long before the server would end its statement, so that the caller is answered."""
 
@@ -54,8 +54,8 @@ class PostgresTimeouts:
     """Timeouts and delays in seconds.
 
     `statement` limits a statement, and a transaction with all of its tries is given up half a second earlier, but not
-    before half of that time. It does not apply to `maintenance`, nor to migrations. `connect` and `acquire` limit one
-    try to open a connection, and the wait for one that is free.
+    before half of that time. It does not apply to `maintenance`, nor to the creation of the schema. `connect` and
+    `acquire` limit one try to open a connection, and the wait for one that is free.
     """
 
     statement: float = 5.0
@@ -158,15 +158,15 @@ class PostgresDatabase:
         self._writer_pool.close()
         self._shared_pool.close()
 
-    async def upgrade_schema(self, *, create_only: bool = False) -> None:
-        """Run missing migrations under a lock, so that only one replica does, once the server has answered.
+    async def create_schema(self, *, read_only: bool = False) -> None:
+        """Create the schema in an empty database once the server has answered, under a lock, so that one replica does.
 
-        With `create_only` an empty database gets its schema, and an earlier schema is refused. Raises: StorageFailure;
-        ConfigurationFailure (CONFIG_INVALID).
+        With `read_only` it stays empty. Raises: StorageFailure; ConfigurationFailure (CONFIG_INVALID) if the database
+        has another schema.
         """
         await self._access(lambda _: _ping(self._shared_pool), writing=False)
         try:
-            await _within(_MIGRATION_S, _migrate(self._writer_pool, create_only=create_only))
+            await _within(_CREATION_S, _create_schema(self._writer_pool, read_only=read_only))
         except (*CONNECTION_ERRORS, asyncpg.PostgresError) as fault:
             raise _failure(fault) from fault
 
@@ -226,13 +226,14 @@ async def open_postgres(
     timeouts: PostgresTimeouts = DEFAULT_TIMEOUTS,
     max_connections: int = 8,
     read_only: bool = False,
-    create_only: bool = False,
 ) -> AsyncIterator[PostgresDatabase]:
-    """Open the database at that URL and upgrade its schema; with `create_only` only an empty database gets one.
+    """Open the database at that URL; an empty one gets its schema.
 
-    `max_connections` does not count the writer's connection. A read-only database is not upgraded and refuses writes.
+    `max_connections` does not count the writer's connection. With `read_only` nothing is created and writes are
+    refused.
 
-    Raises: StorageFailure (STORAGE_UNAVAILABLE).
+    Raises: ConfigurationFailure (CONFIG_INVALID) if an unreleased version made the database; StorageFailure
+    (STORAGE_UNAVAILABLE).
     """
     settings = {
         "application_name": "portico",
@@ -247,8 +248,7 @@ async def open_postgres(
 
     database = PostgresDatabase(connect, clock, entropy, timeouts, max_connections)
     try:
-        if not read_only:
-            await database.upgrade_schema(create_only=create_only)
+        await database.create_schema(read_only=read_only)
         yield database
     finally:
         database.close()
@@ -310,18 +310,15 @@ async def _execute(connection: Connection, call: StatementCall) -> ResultRows:
     return ()
 
 
-async def _migrate(pool: _Pool, *, create_only: bool) -> None:
+async def _create_schema(pool: _Pool, *, read_only: bool) -> None:
     async with pool.connection() as connection, connection.transaction():
         await connection.execute("SET LOCAL statement_timeout = 0")
-        await connection.execute("SELECT pg_advisory_xact_lock($1)", MIGRATION_LOCK)
-        exists = await connection.fetchval("SELECT to_regclass('alembic_version')")
-        if exists and create_only:
-            if not await connection.fetchval("SELECT to_regclass('api_keys')"):
-                raise ConfigurationFailure(Code.CONFIG_INVALID, EARLIER_SCHEMA)
-            return
-        script = upgrade_sql("postgresql", await connection.fetchval(SELECT_REVISION) if exists else None)
-        if script:
-            await connection.execute(script)
+        if not read_only:
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", SCHEMA_LOCK)
+        if await connection.fetchval("SELECT to_regclass('alembic_version')"):
+            require_schema(await connection.fetchval(SELECT_SCHEMA_ID))
+        elif not read_only:
+            await connection.execute(";\n".join(creation_sql("postgresql")))
 
 
 def _failure(fault: Exception | None) -> StorageFailure:

@@ -1,4 +1,4 @@
-"""Tables of both databases. Migrations create them, and a test compares the two.
+"""Tables of both databases. The migration makes the same ones, and a test compares the two.
 
 Times are Unix seconds. Text sorts bytewise on both databases, and only our ids, names and codes are text: data of
 others is stored as bytes of the codec, because PostgreSQL text cannot contain NUL. Every table has a tenant column,
@@ -7,8 +7,7 @@ of one commit; commit 0 has the header as its outcome, together with the steps t
 `epoch` counts the owners of an execution: writes of an earlier owner are refused. `metadata_entries` has a digest of
 each pair of the client's metadata, by which executions are found. `ancestors` has every execution from which a fork
 comes, and so holds copies of its messages. `header` is set when the steps and events of an ended execution are deleted;
-an execution with `erase_at_end` is erased by the commit that ends it. Rows without a user are of releases that knew no
-other than `local`.
+an execution with `erase_at_end` is erased by the commit that ends it.
 
 `limit_rates` and `limit_slots` have the state of limits by name, which names the key or the tenant, the latter for each
 replica. `usage` has the counts of one source each, an execution or a process, by hour.
@@ -67,10 +66,10 @@ executions: Final = Table(
     Column("provider", TEXT),
     Column("model", TEXT),
     Column("agent", TEXT),
-    Column("fork_points", BigInteger),
+    Column("fork_points", BigInteger, nullable=False),
     Column("header", LargeBinary),
-    Column("erase_at_end", BigInteger, nullable=False, server_default=text("0")),
-    Column("user_id", TEXT, nullable=False, server_default=text("'local'")),
+    Column("erase_at_end", BigInteger, nullable=False),
+    Column("user_id", TEXT, nullable=False),
     Column("key_id", TEXT),
     Index("executions_request", "tenant", "request_id", unique=True),
     Index("executions_newest", "tenant", "execution_id"),
@@ -156,8 +155,8 @@ suspensions: Final = Table(
     Column("expires_at", Double, nullable=False),
     Column("answered_at", Double),
     Column("suspension", LargeBinary, nullable=False),
-    Column("kind", TEXT),
-    Column("tool", TEXT),
+    Column("kind", TEXT, nullable=False),
+    Column("tool", TEXT, nullable=False),
     Column("asked_at", Double),
     PrimaryKeyConstraint("execution_id", "suspension_id"),
     Index(
@@ -179,7 +178,7 @@ sessions: Final = Table(
     Column("messages", BigInteger, nullable=False),
     Column("holder", TEXT),
     Column("details", LargeBinary),
-    Column("user_id", TEXT, nullable=False, server_default=text("'local'")),
+    Column("user_id", TEXT, nullable=False),
     PrimaryKeyConstraint("tenant", "session_id"),
     Index("sessions_newest", "tenant", "updated_at", "session_id"),
     Index("sessions_of_user", "tenant", "user_id", "updated_at", "session_id"),

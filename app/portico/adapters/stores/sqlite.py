@@ -29,7 +29,7 @@ from sqlalchemy import literal_column, select, text
 
 from portico.adapters.stores.database import Parameters, ResultRows, Statement, StatementCall, Transaction, execute
 from portico.adapters.stores.health import StorageHealth
-from portico.adapters.stores.schema_upgrade import EARLIER_SCHEMA, SELECT_REVISION, upgrade_sql
+from portico.adapters.stores.schema_creation import SELECT_SCHEMA_ID, creation_sql, require_schema
 from portico.domain.failures import Code, ConfigurationFailure, StorageFailure
 
 T = TypeVar("T")
@@ -104,14 +104,15 @@ class SqliteDatabase:
 
 @asynccontextmanager
 async def open_sqlite(path: Path) -> AsyncIterator[SqliteDatabase]:
-    """Open the database in that file as its owner; create it or upgrade its schema if necessary.
+    """Open the database in that file as its owner; create it if necessary.
 
-    Raises: ConfigurationFailure (CONFIG_INVALID) if another process owns it; StorageFailure.
+    Raises: ConfigurationFailure (CONFIG_INVALID) if another process owns it or an unreleased version made it;
+    StorageFailure.
     """
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(_file_lock(path))
         writer = await stack.enter_async_context(_thread(path, "portico-writes", connect=_connect_as_owner))
-        await writer.run_alone(_upgrade_schema)
+        await writer.run_alone(_create_schema)
         reader = await stack.enter_async_context(_thread(path, "portico-reads", connect=_connect_as_owner))
         await reader.run_alone(_forbid_writes)
         yield SqliteDatabase(writer, reader)
@@ -119,27 +120,28 @@ async def open_sqlite(path: Path) -> AsyncIterator[SqliteDatabase]:
 
 @asynccontextmanager
 async def open_sqlite_read_only(path: Path) -> AsyncIterator[SqliteDatabase]:
-    """Open the database in that file read-only, while another process may own it. Raises: StorageFailure."""
+    """Open the database in that file read-only, while another process may own it.
+
+    Raises: ConfigurationFailure (CONFIG_INVALID) if an unreleased version made it; StorageFailure.
+    """
     async with _thread(path, "portico-reads", connect=_connect_read_only) as reader:
+        await reader.run_alone(_has_schema)
         yield SqliteDatabase(reader, reader)
 
 
 @asynccontextmanager
 async def open_sqlite_beside(path: Path) -> AsyncIterator[SqliteDatabase]:
-    """Open the database in that file for a command, also while a server owns it.
+    """Open the database in that file for a command, also while a server owns it; create it if necessary.
 
-    Its schema is created or upgraded only if no server does. Raises: ConfigurationFailure (CONFIG_INVALID) if the file
-    belongs to another user or has an earlier schema; StorageFailure.
+    Raises: ConfigurationFailure (CONFIG_INVALID) if the file belongs to another user or an unreleased version made it;
+    StorageFailure.
     """
     _require_own_file(path)
     async with AsyncExitStack() as stack:
-        is_owner = True
-        try:
+        with suppress(FileOwnedError):
             await stack.enter_async_context(_file_lock(path))
-        except FileOwnedError:
-            is_owner = False
         thread = await stack.enter_async_context(_thread(path, "portico-writes", connect=_connect_as_owner))
-        await thread.run_alone(_upgrade_schema if is_owner else _require_schema)
+        await thread.run_alone(_create_schema)
         yield SqliteDatabase(thread, thread)
 
 
@@ -266,17 +268,21 @@ def _connect_thread(thread: _Thread, path: Path, connect: Callable[[Path], sqlit
         raise _failure(fault) from fault
 
 
-def _upgrade_schema(connection: sqlite3.Connection) -> None:
-    exists = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchone()
-    current = connection.execute(SELECT_REVISION).fetchone()[0] if exists else None
-    if script := upgrade_sql("sqlite", current):
-        connection.executescript(f"BEGIN IMMEDIATE;\n{script}\nCOMMIT;")
+def _has_schema(connection: sqlite3.Connection) -> bool:
+    """Return False for an empty file. Raises: ConfigurationFailure (CONFIG_INVALID) if it has another schema."""
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchone() is None:
+        return False
+    require_schema(connection.execute(SELECT_SCHEMA_ID).fetchone()[0])
+    return True
 
 
-def _require_schema(connection: sqlite3.Connection) -> None:
-    """Raise ConfigurationFailure (CONFIG_INVALID) if the server that owns the file has a schema without keys."""
-    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'api_keys'").fetchone() is None:
-        raise ConfigurationFailure(Code.CONFIG_INVALID, EARLIER_SCHEMA)
+def _create_schema(connection: sqlite3.Connection) -> None:
+    """Create the schema in an empty file. Raises: ConfigurationFailure (CONFIG_INVALID) if it has another schema."""
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        if not _has_schema(connection):
+            for statement in creation_sql("sqlite"):
+                connection.execute(statement)
 
 
 def _forbid_writes(connection: sqlite3.Connection) -> None:

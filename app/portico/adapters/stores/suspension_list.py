@@ -47,9 +47,8 @@ _OTHERS: BindParameter[str] = bindparam("others", type_=TEXT)
 
 
 def _unless_other(column: str) -> ColumnElement[bool]:
-    """Return the condition of a filter; earlier releases left the column empty, and their rows are found by any."""
-    stored = suspensions.c[column]
-    return or_(_filter(column).is_(None), stored.is_(None), stored == _filter(column))
+    """Return the condition of a filter, which is null if any value is looked for."""
+    return or_(_filter(column).is_(None), suspensions.c[column] == _filter(column))
 
 
 _OPEN_SUSPENSIONS = Statement(

@@ -80,12 +80,6 @@ class PromptCall(Generic[Output]):
         """Return the answer, not checked yet. Raises: ConstraintFailure."""
         return parse_output(self.prompt.prompt_id, text, self._output)
 
-    def parse_reply(self, text: str) -> Output:
-        """Return the answer. Raises: ConstraintFailure, or what the check raises."""
-        answer = self.parse(text)
-        self.check(answer)
-        return answer
-
 
 def parse_output(prompt_id: PromptId, text: str, output: type[Output]) -> Output:
     """Return the reply to that prompt as the output. Raises: ConstraintFailure with `details.violations`."""

@@ -67,8 +67,6 @@ class _Inquiry(Generic[Output]):
 class Supervisor(Generic[Output]):
     """Supervises one call. `prompt` and `response_format` are what to ask next, each in a conversation of its own."""
 
-    continues_conversation = False
-
     def __init__(self, call: PromptCall[Output], attempts: int) -> None:
         self._call = call
         self._max_repairs = _max_repairs(attempts)
@@ -187,31 +185,6 @@ class Supervisor(Generic[Output]):
     def _task(self) -> JsonValue:
         task: JsonValue = self._call.prompt.prompt_input.model_dump(mode="json", exclude_defaults=True)
         return task
-
-
-class Corrector(Generic[Output]):
-    """The supervisor of records before revision 3: it tells the model, in one conversation, what is wrong."""
-
-    continues_conversation = True
-
-    def __init__(self, call: PromptCall[Output], attempts: int) -> None:
-        self.prompt = call.prompt
-        """The prompt to ask next."""
-        self.response_format = call.response_format
-        """The format of its answer."""
-        self._call = call
-        self._attempts_left = attempts
-
-    def read(self, text: str) -> Output | None:
-        """Return the output; None if it is to be asked for again. Raises: the Failure of the last reply."""
-        self._attempts_left -= 1
-        try:
-            return self._call.parse_reply(text)
-        except Failure as failure:
-            if not self._attempts_left:
-                raise
-            self.prompt = Prompt.of_violations(violations_of(failure))
-            return None
 
 
 def _quoted(violations: Sequence[tuple[str, str]]) -> Any:

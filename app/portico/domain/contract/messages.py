@@ -91,10 +91,9 @@ class Message(_Value):
 class Origin(StrEnum):
     """Origin of the text of a message.
 
-    `trusted` is a result of a tool, or in earlier records an answer, that followed from no untrusted text; `model` is
-    such an answer. `client` is a client's record of a conversation, `tool` what followed from untrusted results,
-    `retrieved` from documents. A `summary` of turns is an `untrusted_summary` if one of them was untrusted. `skill`
-    is a text of the configuration.
+    `trusted` is a result of a tool that followed from no untrusted text; `model` is such an answer. `client` is a
+    client's record of a conversation, `tool` what followed from untrusted results, `retrieved` from documents. A
+    `summary` of turns is an `untrusted_summary` if one of them was untrusted. `skill` is a text of the configuration.
     """
 
     TRUSTED = "trusted"

@@ -124,8 +124,7 @@ class PlanPolicy(_Inbound):
 class PlanStep(BaseModel):
     """One step of an authored plan; further keys belong to its type."""
 
-    # A planning model reads this description and those of the fields. They are part of the fingerprint of its
-    # inference: records of earlier versions replay only while they stay as they are.
+    # A planning model reads this description and those of the fields.
     model_config = ConfigDict(extra="allow", frozen=True)
 
     name: Name = Field(description="The step's name, unique in its plan.")

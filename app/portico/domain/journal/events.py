@@ -7,7 +7,7 @@ slots, since orjson writes a dataclass that has a dict five times as fast.
 """
 
 from collections.abc import Mapping
-from dataclasses import field, fields
+from dataclasses import fields
 from datetime import UTC, datetime
 from functools import lru_cache
 from types import MappingProxyType
@@ -174,14 +174,14 @@ class InferenceEnd:
     tokens_out: int
     finish_reason: FinishReason
     tool_call_count: int
-    tool_call_ids: tuple[ToolCallId, ...] = field(default=(), compare=False)
-    """The calls that the reply asks for; not compared, since older records lack them."""
-    tokens_cached: int = field(default=0, compare=False)
-    tokens_cache_written: int = field(default=0, compare=False)
-    tokens_reasoning: int = field(default=0, compare=False)
-    cost: float | None = field(default=None, compare=False)
+    tool_call_ids: tuple[ToolCallId, ...] = ()
+    """The calls that the reply asks for."""
+    tokens_cached: int = 0
+    tokens_cache_written: int = 0
+    tokens_reasoning: int = 0
+    cost: float | None = None
     """The input tokens that the provider read from and wrote to a cache, the output tokens of reasoning, and the cost,
-    if the engine has prices; not compared, since older records lack them.
+    if the engine has prices.
     """
 
 
@@ -193,8 +193,8 @@ class ToolStart:
     tool_name: str
     tool_call_id: ToolCallId
     args_hash: str
-    replica: int | None = field(default=None, compare=False)
-    """The branch where several replicas answer; not compared, since older records lack it."""
+    replica: int | None = None
+    """The branch where several replicas answer."""
 
 
 @value(slots=False)

@@ -17,17 +17,6 @@ from portico.domain.lifecycle import Mode
 from portico.domain.limits import ConfiguredLimits
 from portico.domain.value import value
 
-REVISION: Final = 3
-"""Revision of the rules that all patterns share; an execution keeps the one that it began with.
-
-In revision 1 every answer that breaks a rule fails after the last attempt and is shown; `strict_validation` has no
-effect. A plan that a model made may call tools with arguments that do not fit them. Every small schema of such a plan
-is compiled at once, plain or not. Responses have no messages.
-
-Before revision 3, prompts have their shipped texts, which are part of fingerprints, and a model that gave an unusable
-reply to a prompt learns in the same conversation what is wrong. Since then a fingerprint has the prompt's id and its
-input, so that a text can change, and an unusable reply is repaired by a prompt of its own.
-"""
 MAX_RESERVED_SECONDS: Final = 30.0
 RESERVED_SHARE: Final = 0.1
 """Share of the time that is withheld for a final answer, up to a maximum."""
@@ -37,7 +26,7 @@ RESERVED_SHARE: Final = 0.1
 class EffectiveLimits:
     """Limits of one execution: the configured ones, narrowed by the request.
 
-    Times are in seconds, cost in the configured currency. Earlier versions had no limit of `tool_calls`.
+    Times are in seconds, cost in the configured currency.
     """
 
     timeout: float
@@ -99,8 +88,8 @@ class ExecutionHeader:
     executions of which this one holds messages or steps, the latest last. `user` and `key_id` are those of the
     principal that it was admitted for, `permissions` are the rights under which it runs to its end, and `key_limits`
     are those of the key. `instructions` are those of its session, which follow the system prompt. `auth_resolve_ms` is
-    the time that AuthResolve took; None in records of earlier releases, which have that stage in PREPARE. If it is
-    `sampled`, its spans are recorded by every replica that runs it; `links` are those of its root span.
+    the time that AuthResolve took. If it is `sampled`, its spans are recorded by every replica that runs it; `links`
+    are those of its root span.
     """
 
     execution_id: ExecutionId
@@ -118,7 +107,6 @@ class ExecutionHeader:
     durability: Durability = "memory"
     fork: Fork | None = None
     flow_fingerprint: str | None = None
-    revision: int = 1
     inherited_messages: tuple[ModelMessage | TracedMessage | Message, ...] = ()
     ancestors: tuple[ExecutionId, ...] = ()
     user: UserId = LOCAL.user
@@ -127,7 +115,7 @@ class ExecutionHeader:
     key_limits: AccessLimits = NO_LIMITS
     agent: RequestedAgent | None = None
     instructions: str | None = None
-    auth_resolve_ms: float | None = None
+    auth_resolve_ms: float = 0.0
     sampled: bool = False
     links: tuple[SpanLink, ...] = ()
     guards: tuple[GuardVerdict, ...] = ()

@@ -41,8 +41,7 @@ class Prepared:
     """Outcome of PREPARE: the initial conversation and the tools that may be offered.
 
     `prior_message_count` counts all messages of the session, including those that are left out here. `left_out` are the
-    tools that are not offered: those beyond the number that may be, and those that no chosen skill requires. `context`
-    is None in records of earlier releases.
+    tools that are not offered: those beyond the number that may be, and those that no chosen skill requires.
     """
 
     messages: tuple[ModelMessage | TracedMessage | Message, ...]

@@ -38,8 +38,7 @@ class ExecutionStatus:
     `entered_at` and `started_at`, the time at which it began to run, are in Unix seconds. `total_steps` counts the plan
     steps that have ended, the waves of a flow in which a node ended, or else the top-level inferences; `last_step` is
     the name of the last plan step, the key of the last node, or `round N`.
-    A fork may begin at step 0 to `fork_points`; an earlier version did not store it. The execution may have recovered
-    from the error.
+    A fork may begin at step 0 to `fork_points`. The execution may have recovered from the error.
     """
 
     entered_at: float
@@ -54,7 +53,7 @@ class ExecutionStatus:
     started_at: float | None = None
     provider: str | None = None
     model: str | None = None
-    fork_points: int | None = 0
+    fork_points: int = 0
 
     @property
     def ended(self) -> bool:
@@ -92,7 +91,7 @@ class ExecutionStatus:
             started_at,
             provider,
             model,
-            max(self.fork_points or 0, _last_started(steps, events)),
+            max(self.fork_points, _last_started(steps, events)),
         )
 
     def _count(self, events: Sequence[StoredEvent]) -> tuple[int, str | None, int]:

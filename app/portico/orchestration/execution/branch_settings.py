@@ -11,7 +11,7 @@ from portico.domain.contract.messages import Message, last_question
 from portico.domain.contract.request import ExecutionHints, OutputContract, RedundancyOptions
 from portico.domain.journal.events import CorrelationContext
 from portico.domain.journal.fork import Fork
-from portico.domain.journal.header import REVISION, EffectiveLimits
+from portico.domain.journal.header import EffectiveLimits
 from portico.domain.journal.outcomes import Plan, PlanningInputs
 from portico.domain.journal.step_key import StepKey
 from portico.domain.lifecycle import Mode
@@ -72,7 +72,6 @@ class BranchSettings:
     started_at: float = 0.0
     reasoning: ReasoningStart | None = None
     is_side_question: bool = False
-    revision: int = REVISION
     submit: ToolDefinition | None = None
     """The tool with which the model hands in its answer, offered beside the others; the pattern answers its call."""
     tool_id_prefix: str = ""
@@ -91,17 +90,7 @@ class BranchSettings:
     @property
     def is_strict(self) -> bool:
         """True if an answer that breaks a rule, or that a judge rejects, is a failure after its last attempt."""
-        return self.output.strict_validation or self.revision == 1
-
-    @property
-    def identifies_prompts(self) -> bool:
-        """True if a prompt is recognised by its id and its input, not by its text."""
-        return self.revision >= 3
-
-    @property
-    def shows_rejected_answers(self) -> bool:
-        """True if the response shows an answer that was rejected."""
-        return not self.is_strict or self.revision == 1
+        return self.output.strict_validation
 
     @property
     def last_user_text(self) -> str:

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from portico.capabilities.answer_contract import AnswerContract, ValidatedAnswer
 from portico.capabilities.prompting.prompt_call import Asked, Output, Prompt, PromptCall
-from portico.capabilities.prompting.supervisor import Corrector, Supervisor
+from portico.capabilities.prompting.supervisor import Supervisor
 from portico.domain.contract.final_answer import PhaseEInput
 from portico.domain.contract.messages import Message, ToolCall, ToolResult, is_untrusted_text
 from portico.domain.contract.request import ExecutionHints, SystemRequest
@@ -178,15 +178,14 @@ class RunContext:
         aside = position.child(branch, Conversation())
         aside.anchor = position.anchor
         context = RunContext(aside, replace(settings, hints=_GREEDY, tools=(), is_side_question=True))
-        supervisor = (Supervisor if settings.identifies_prompts else Corrector)(question, self.limits.attempts)
+        supervisor = Supervisor(question, self.limits.attempts)
         while True:
             reply = await context.infer(supervisor.prompt, supervisor.response_format)
             position.move_to(aside.anchor, aside.now)
             answer = supervisor.read(reply.text)
             if answer is not None:
                 return answer
-            if not supervisor.continues_conversation:
-                aside.conversation = aside.conversation.restarted()
+            aside.conversation = aside.conversation.restarted()
             aside.conversation.was_rejected = True
 
     async def record_value(
@@ -342,7 +341,7 @@ class RunContext:
         settings = self.settings
         asked_format = () if response_format is None else (response_format.schema, response_format.grammar)
         asked_model = () if settings.model == self.request.model else (settings.model,)
-        if not isinstance(asked, Prompt) or not settings.identifies_prompts:
+        if not isinstance(asked, Prompt):
             return digest("inference", key, added, hints, *asked_format, *asked_model)
         if settings.is_side_question:
             return digest("ask", key, *asked.identity, *asked_model)
@@ -521,7 +520,6 @@ def start_context(
         chunk_check=chunk_check,
         redundancy=request.redundancy or DEFAULT_REDUNDANCY,
         model=request.model,
-        revision=header.revision,
     )
     position = Position(execution, progress, branch=ROOT, anchor=INIT_ANCHOR, now=header.created_at)
     return RunContext(position, settings)

@@ -108,9 +108,8 @@ class Execution:
 
     @property
     def prompts(self) -> PromptRegistry:
-        """The prompts in force: the shipped ones in a replay, and for records that contain their texts."""
-        environment = self._environment
-        return default_registry() if environment is None or self.header.revision < 3 else environment.prompts
+        """The prompts in force: the shipped ones in a replay."""
+        return default_registry() if self._environment is None else self._environment.prompts
 
     @property
     def seconds_left(self) -> float:
@@ -130,7 +129,7 @@ class Execution:
         recorder = self.recorder
         step = recorder.step(effect.key, effect.fingerprint) if recorder.has_history else None
         if recorder.has_history and isinstance(effect, NonIdempotentEffect) and recorder.cursor.has_started(effect.key):
-            self._mark_unsafe()
+            self.ledger.tool_calls.has_run_unsafe = True
         if step is not None:
             return self._replay(effect, step)
         if recorder.has_stopped and recorder.is_closed(effect.key):
@@ -329,14 +328,10 @@ class Execution:
             del self._running[effect.key]
         return self.recorder.complete(effect, outcome)
 
-    def _mark_unsafe(self) -> None:
-        """Note that a non-idempotent effect has started; earlier records note only those that have an outcome."""
-        self.ledger.tool_calls.has_run_unsafe |= self.header.revision > 1
-
     async def _run_once(self, effect: NonIdempotentEffect, environment: Environment, number: int) -> RecordedStep:
         """Run for the time of that number, counted from 0, once its start is durable; nothing interrupts it."""
         await self._make_start_durable(effect, environment)
-        self._mark_unsafe()
+        self.ledger.tool_calls.has_run_unsafe = True
         with anyio.CancelScope(shield=True):
             outcome = await effect.run(environment)
         if not effect.is_uncertain(outcome):

@@ -193,15 +193,13 @@ def no_names(_request: SystemRequest) -> Collection[str]:
 class Pattern:
     """A mode: the code that runs it, the version that its records belong to, and what the rest of the core asks of it.
 
-    `version` is raised by hand with every change of effects or their order; records from `oldest_version` on can still
-    be continued and replayed. `upper_bound` is the most that an admitted
-    request can take.
+    `version` is raised by hand with every change of effects or their order; records of another one can be neither
+    continued nor replayed. `upper_bound` is the most that an admitted request can take.
     """
 
     run: RunPattern
     version: int
     upper_bound: Callable[[BoundInputs], UpperBound]
-    oldest_version: int = 1
     admit: Admit = admit_everything
     """Yields the errors of the request that only this mode knows."""
     plan: MakePlan | None = None
@@ -238,9 +236,8 @@ class Pattern:
 
     def can_continue(self, header: ExecutionHeader) -> bool:
         """Return True if the pattern, as it is now, can continue and replay the execution."""
-        can_read = self.oldest_version <= header.pattern_version <= self.version
         fingerprint = None if self.fingerprint is None else self.fingerprint(header.request)
-        return can_read and fingerprint == header.flow_fingerprint
+        return header.pattern_version == self.version and fingerprint == header.flow_fingerprint
 
 
 def max_token_price(profile: EngineProfile) -> float:

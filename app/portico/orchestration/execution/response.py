@@ -95,7 +95,7 @@ def build_response(
         plan=None if result is None or result.plan is None else _final_plan(result.plan, state),
         vote=None if result is None else result.vote,
         final_answer=None if result is None else result.final_answer,
-        messages=[] if header.revision == 1 else list(termination.new_messages),
+        messages=list(termination.new_messages),
         suspensions=list(suspensions),
         metadata=_metadata(execution, progress, termination, retrieved),
         error=None if termination.failure is None else SystemError.of(termination.failure),

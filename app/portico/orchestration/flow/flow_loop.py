@@ -66,7 +66,7 @@ from portico.orchestration.flow.service_agent import ServiceAgent, max_inference
 from portico.orchestration.flow.work_effect import NonIdempotentWorkEffect, WorkEffect
 from portico.orchestration.patterns.validated_answer import compiled_contract, validate_answer
 
-VERSION = 2
+VERSION = 1
 """Raised by hand with every change of effects or their order; golden journals guard it."""
 
 

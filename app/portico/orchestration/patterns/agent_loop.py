@@ -15,7 +15,7 @@ from portico.orchestration.execution.context import RunContext
 from portico.orchestration.execution.pattern import BoundInputs, FieldError, Pattern, UpperBound
 from portico.orchestration.patterns.validated_answer import answer_until_valid, compiled_contract
 
-VERSION = 2
+VERSION = 1
 """Raised by hand with every change of effects or their order; golden journals guard it."""
 
 

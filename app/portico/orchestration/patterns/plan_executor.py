@@ -21,7 +21,7 @@ from portico.orchestration.patterns.plan_run import PlanProgress, run_steps
 from portico.orchestration.patterns.steps import STEP_PATTERNS, StepPattern, as_answer
 from portico.orchestration.patterns.validated_answer import compiled_contract, validate_answer
 
-VERSION = 2
+VERSION = 1
 """Raised by hand with every change of effects or their order; golden journals guard it."""
 
 

@@ -15,7 +15,7 @@ from portico.orchestration.execution.pattern import BoundInputs, Pattern, UpperB
 from portico.orchestration.patterns.agent_loop import ToolLoop
 from portico.orchestration.patterns.validated_answer import answer_until_valid, compiled_contract
 
-VERSION = 2
+VERSION = 1
 """Raised by hand with every change of effects or their order; golden journals guard it."""
 TEMPERATURE = 0.3
 

@@ -181,7 +181,7 @@ def _inference_settings(settings: BranchSettings, step: PlanStep, step_input: St
     else:
         asked = InferInput(messages=[_user_message(settings, str(step_input))])
     contract = OutputContract.model_validate({"schema": asked.schema_})
-    if step.input is None and is_large_contract(contract, plain_only=settings.revision > 1):
+    if step.input is None and is_large_contract(contract):
         message = f"must be at most {LARGE_CONTRACT_CHARACTERS} characters, not recursive, and have plain keywords"
         raise step_mismatch(step, [{"path": "$.schema", "message": message}])
     named = parse_options(step).tools if asked.tools is None else asked.tools

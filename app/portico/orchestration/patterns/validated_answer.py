@@ -80,7 +80,7 @@ async def validate_answer(
         validated = await _judge(context, validated)
     if validated.failure is not None:
         result = validated.pattern_result
-        set_partial_result(result if context.settings.shows_rejected_answers else result.without_value())
+        set_partial_result(result.without_value() if context.settings.is_strict else result)
     _emit_validation(context, validated)
     return validated
 

@@ -248,9 +248,7 @@ PREPARE_STAGES: Final[Sequence[Stage[Preparation]]] = (TOOL_SPLIT, HISTORY_SANIT
 """Stages of PREPARE in the order in which they run."""
 STAGES_BEFORE_RETRIEVAL: Final = PREPARE_STAGES[:-1]
 """Stages that find what comes before retrieved context; the last one chooses the chunks that fit beside it."""
-_SEED_ORDER: Final = tuple(stage.name for stage in (AUTH_RESOLVE, HISTORY_SANITIZE, CONTEXT_GUARD, TOOL_SPLIT))
-UNTIMED_AUTH_RESOLVE: Final = StageTrace(AUTH_RESOLVE.name, 0.0, "ok")
-"""AuthResolve of an execution that an earlier release has queued: its header does not hold how long it took."""
+_SEED_ORDER: Final = tuple(stage.name for stage in (HISTORY_SANITIZE, CONTEXT_GUARD, TOOL_SPLIT))
 
 
 def allowed_tools(

@@ -61,7 +61,6 @@ class PlanRules:
 
     policy: EffectivePlanPolicy
     tools: Sequence[Mapping[str, Any]]
-    revision: int
     accepted: Sequence[PlanStep] = ()
     module_types: Sequence[Mapping[str, Any]] = ()
 
@@ -73,10 +72,10 @@ class PlanRules:
         types = [each["name"] for each in inputs.step_types]
         policy = plan_policy(context, [tool["name"] for tool in inputs.tools], types)
         most = policy.max_steps if max_steps is None else min(policy.max_steps, max_steps)
-        plan, revision = context.settings.plan, context.settings.revision
+        plan = context.settings.plan
         accepted = () if plan is None else plan.steps
         rules = replace(policy, max_steps=most, subplans=subplans, retrieval=inputs.retrieval)
-        return cls(rules, inputs.tools, revision, accepted, inputs.step_types)
+        return cls(rules, inputs.tools, accepted, inputs.step_types)
 
     @property
     def step_types(self) -> Mapping[str, str]:
@@ -94,19 +93,19 @@ class PlanRules:
         Large schemas and rules are checked later, outside of the event loop, and so are those that are not plain.
         """
         refusal = validate_plan(steps, self.policy)
-        tools = self.tools if self.revision > 1 else ()
         functions = ({**each, "name": STEP_PREFIX + each["name"]} for each in self.module_types)
-        validators = ArgumentValidators(ToolDefinition(**tool) for tool in (*tools, *functions))
+        validators = ArgumentValidators(ToolDefinition(**tool) for tool in (*self.tools, *functions))
         violations = [] if refusal else list(plan_violations(steps, validators))
         if violations:
             raise plan_refused(violations)
         if refusal is None and _contract_bytes(steps) <= LARGE_CONTRACT_CHARACTERS:
-            refusal = _contract_errors(steps, BUILT_IN_RULES, self._is_checked, self.accepted)
+            refusal = _contract_errors(steps, BUILT_IN_RULES, _has_plain_format, self.accepted)
         if refusal is not None:
             raise refusal
 
-    def _is_checked(self, contract: AnswerContract) -> bool:
-        return contract.size.has_plain_format or self.revision == 1
+
+def _has_plain_format(contract: AnswerContract) -> bool:
+    return contract.size.has_plain_format
 
 
 async def checked_plan(context: RunContext, plan: Plan | Refused, environment: Environment) -> Outcome:

@@ -131,7 +131,7 @@ class AgentTrace(BaseModel):
         description="All attempts at tool calls, in the order in which they started."
     )
     context: TracedContext | None = Field(
-        description="The context of the first inference; null before PREPARE has ended, and in earlier records."
+        description="The context of the first inference; null before PREPARE has ended."
     )
     inferences: list[TracedInference] = Field(description="The context of each inference, in order.")
     provider_used: str | None = Field(description="The engine that answered last.")

@@ -136,11 +136,10 @@ def _chunk_check(execution: Execution, pattern: Pattern) -> ChunkCheck:
 def _record_init(execution: Execution) -> None:
     """Record the first transition, and behind it the stage and the guards that came before the execution."""
     accepted = LifecycleTransition(None, State.INIT, execution.lifecycle.attempt, "accepted")
-    duration_ms = execution.header.auth_resolve_ms
-    stages = () if duration_ms is None else (StageEnd(AUTH_RESOLVE.name, duration_ms, "ok"),)
+    stage = StageEnd(AUTH_RESOLVE.name, execution.header.auth_resolve_ms, "ok")
     found = execution.header.guards
     guards = [GuardEnd(each.guard, each.action, each.tripped) for each in found] if found else ()
-    execution.recorder.record(INIT_ANCHOR, execution.correlation, accepted, *stages, *guards)
+    execution.recorder.record(INIT_ANCHOR, execution.correlation, accepted, stage, *guards)
 
 
 async def _run_pattern(

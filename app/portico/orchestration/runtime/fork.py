@@ -136,7 +136,6 @@ def fork_execution(
         args_key=before.args_key,
         created_at=created_at,
         durability="journaled",
-        revision=before.revision,
         pattern_version=before.pattern_version,
         agent=before.agent,
         fork=Fork(
@@ -186,7 +185,7 @@ def _last_fork_point(history: ExecutionHistory) -> int:
     """Return the number of the last step that has started; before a time limit, if one ended the pattern."""
     numbers = [step_number_of(key) for key in history.steps]
     after_limit = numbers[list(history.steps).index(LIMIT_KEY) :] if LIMIT_KEY in history.steps else []
-    return min([status_of(history).fork_points or 0, *(number for number in after_limit if number is not None)])
+    return min([status_of(history).fork_points, *(number for number in after_limit if number is not None)])
 
 
 def _inherited_messages(origin: ExecutionHeader, steps: Sequence[RecordedStep]) -> tuple[Message, ...]:

@@ -14,7 +14,7 @@ from portico.orchestration.execution.execution import Execution
 from portico.orchestration.execution.pattern import Pattern
 from portico.orchestration.execution.progress import RunProgress
 from portico.orchestration.execution.response import Termination, is_journaled
-from portico.orchestration.pipeline.stages import UNTIMED_AUTH_RESOLVE, StageTimer
+from portico.orchestration.pipeline.stages import StageTimer
 from portico.orchestration.runtime.driver import drive, finish, pattern_for
 from portico.orchestration.runtime.handle import CANCELLED_BY_CLIENT, ExecutionHandle, LocalExecution, LocalExecutions
 from portico.orchestration.runtime.resume import resume_if_answered
@@ -57,8 +57,7 @@ class Launcher:
         execution_id = execution.header.execution_id
         subscription = self._environment.event_feed.subscribe(execution_id) if subscribe else None
         local = LocalExecution(execution, subscription)
-        earlier = [UNTIMED_AUTH_RESOLVE] if execution.header.auth_resolve_ms is None else []
-        body = partial(self._run, local, StageTimer(self._environment.clock, earlier), slot)
+        body = partial(self._run, local, StageTimer(self._environment.clock), slot)
         try:
             (spawn or self._runner.start)(execution_id, body)
         except Failure as refusal:

@@ -59,7 +59,6 @@ def transcript_of(header: ExecutionHeader, response: SystemResponse, in_session:
         return Transcript(tuple(in_session), ancestors, header.root_span)
     overrides = () if header.fork is None else (message for each in header.fork.chain for message in each.messages)
     asked = joined(header.inherited_messages, header.request.messages)
-    # Responses of format 1 have no messages.
     answer = [Message(role="assistant", content=response.content)] if response.content else []
     return Transcript((*asked, *overrides, *(response.messages or answer)), ancestors, header.root_span)
 

@@ -6,11 +6,10 @@ from typing import Any, NamedTuple, TypeAlias
 from portico.adapters.stores import codec
 from portico.adapters.stores.journal.group_commit import ExecutionAdvance, SessionTurnEnd
 from portico.adapters.stores.journal.insert_execution import NewExecution
-from portico.domain.access.principal import LOCAL
 from portico.domain.contract.messages import Message
 from portico.domain.contract.response import Suspension
 from portico.domain.fingerprints import digest
-from portico.domain.ids import ExecutionId, ReplicaId, UserId
+from portico.domain.ids import ExecutionId, ReplicaId
 from portico.domain.journal.events import ExecutionSuspended, InheritedEvent, StoredEvent, UnnumberedEvent
 from portico.domain.journal.fork import Fork
 from portico.domain.journal.header import ExecutionHeader
@@ -281,10 +280,6 @@ def _session_row(header: ExecutionHeader) -> Values | None:
 
 
 def idempotency_key(header: ExecutionHeader, claim: IdempotencyClaim) -> Values:
+    """Return the row of the claim; its key begins with the user, whose name has no space."""
     names = {"tenant": header.tenant, "execution_id": header.execution_id, "created_at": header.created_at}
-    return names | {"key": _key_of_user(header.user, claim.key), "body_digest": claim.body_digest}
-
-
-def _key_of_user(user: UserId, key: str) -> str:
-    """Return the key with its user, whose name has no space; `local`, the user of earlier releases, has none."""
-    return key if user == LOCAL.user else f"{user} {key}"
+    return names | {"key": f"{header.user} {claim.key}", "body_digest": claim.body_digest}

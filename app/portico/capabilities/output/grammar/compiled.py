@@ -3,8 +3,8 @@
 A grammar is refused, with line and column, before any engine sees it, since a bad one crashes or starves an engine's
 process. Refused are syntax errors and limits (`parser`) and left recursion: direct, through other rules, behind an
 element that may be empty, or in an unbounded repetition of an element that may be empty. The last is `(x?)*`: llama.cpp
-writes it as `many ::= x? many |`, which enters itself first; older releases never end there, current ones refuse some
-of it. A grammar that no text follows is refused too, since no answer could ever be valid.
+writes it as `many ::= x? many |`, which enters itself first; old versions of it never end there, current ones refuse
+some of it. A grammar that no text follows is refused too, since no answer could ever be valid.
 """
 
 from bisect import bisect_right

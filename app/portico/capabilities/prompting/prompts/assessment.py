@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Annotated, Final
 
-from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, StrictBool
+from pydantic import BeforeValidator, Field, JsonValue, StrictBool
 
 from portico.capabilities.prompting.definition import EmptyInput, PromptDefinition, PromptId, PromptInput, PromptOutput
 from portico.capabilities.prompting.prompts.planning import HistoryMessage, PlanStepState, ToolSummary, lower_case
@@ -30,9 +30,6 @@ class AnswerJudgementInput(PromptInput):
 
 class AnswerJudgementOutput(PromptOutput):
     """A judgement."""
-
-    # The title and all descriptions are part of the fingerprints of earlier records.
-    model_config = ConfigDict(title="SemanticValidationOutput")
 
     valid: bool = Field(description="Whether the answer serves the intent.")
     score: UnitInterval = Field(description="How well, from 0 (not at all) to 1 (fully).")

@@ -101,7 +101,6 @@ class AgentCall:
             started_at=settings.started_at,
             model=started.model or settings.model,
             replica=settings.replica,
-            revision=settings.revision,
             tool_id_prefix=settings.tool_id_prefix,
             agent_patterns=settings.agent_patterns,
             agent_depth=settings.agent_depth + 1,

@@ -1,0 +1,278 @@
+"""The first schema. Until the first release it changes in place and takes another id each time: `1a`, `1b`, …"""
+
+from alembic import op
+from sqlalchemy import BigInteger, Column, Double, Integer, LargeBinary, PrimaryKeyConstraint, Text, text
+
+revision = "1"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+_ID = BigInteger().with_variant(Integer, "sqlite")
+_ENDED = "state IN ('COMPLETE', 'ERROR', 'CANCELLED')"
+_DOCUMENT = ("tenant", "user_id", "document_id")
+_USAGE_GROUPS = ("user", "key_id", "agent", "model", "source")
+
+
+def upgrade() -> None:
+    _executions()
+    _ancestors()
+    _metadata_entries()
+    _commits()
+    _suspensions()
+    _sessions()
+    _replicas()
+    _limits()
+    _api_keys()
+    _documents()
+    _chunks()
+    _vectors()
+    _word_index()
+    _token_ratios()
+
+
+def _executions() -> None:
+    op.create_table(
+        "executions",
+        *map(_text, ("execution_id", "tenant", "request_id")),
+        _text("session_id", nullable=True),
+        *map(_text, ("mode", "state")),
+        *map(_number, ("created_at", "entered_at")),
+        *map(_count, ("attempt", "total_steps")),
+        _text("last_step", nullable=True),
+        _text("last_error", nullable=True),
+        *map(_count, ("commits", "events")),
+        _text("owner", nullable=True),
+        _count("epoch"),
+        _data("response", nullable=True),
+        _number("started_at", nullable=True),
+        *(_text(name, nullable=True) for name in ("provider", "model", "agent")),
+        _count("fork_points"),
+        _data("header", nullable=True),
+        _count("erase_at_end"),
+        _text("user_id"),
+        _text("key_id", nullable=True),
+        PrimaryKeyConstraint("execution_id"),
+    )
+    op.create_index("executions_request", "executions", ["tenant", "request_id"], unique=True)
+    op.create_index("executions_newest", "executions", ["tenant", "execution_id"])
+    op.create_index("executions_of_user", "executions", ["tenant", "user_id", "execution_id"])
+    _partial_index("executions_with_history", "executions", ["entered_at"], f"header IS NULL AND {_ENDED}")
+    _partial_index("executions_without_history", "executions", ["entered_at"], "header IS NOT NULL")
+    _partial_index("executions_live", "executions", ["execution_id"], _ENDED.replace(" IN ", " NOT IN "))
+    in_session = ["tenant", "session_id", "execution_id"]
+    _partial_index("executions_session", "executions", in_session, "session_id IS NOT NULL")
+
+
+def _ancestors() -> None:
+    op.create_table(
+        "ancestors",
+        *map(_text, ("tenant", "execution_id", "ancestor_id")),
+        PrimaryKeyConstraint("execution_id", "ancestor_id"),
+    )
+    op.create_index("ancestors_descendants", "ancestors", ["tenant", "ancestor_id", "execution_id"])
+
+
+def _metadata_entries() -> None:
+    op.create_table(
+        "metadata_entries",
+        *map(_text, ("tenant", "execution_id", "entry")),
+        PrimaryKeyConstraint("execution_id", "entry"),
+    )
+    op.create_index("metadata_entries_found", "metadata_entries", ["tenant", "entry", "execution_id"])
+
+
+def _commits() -> None:
+    op.create_table(
+        "commits",
+        _text("execution_id"),
+        *map(_count, ("number", "epoch")),
+        *(_count(name, nullable=True) for name in ("first_event", "last_event")),
+        *(_text(name, nullable=True) for name in ("key", "fingerprint")),
+        _number("at", nullable=True),
+        *(_data(name, nullable=True) for name in ("outcome", "events")),
+        PrimaryKeyConstraint("execution_id", "number"),
+    )
+    _partial_index("commits_step", "commits", ["execution_id", "key"], "key IS NOT NULL", unique=True)
+
+
+def _suspensions() -> None:
+    op.create_table(
+        "suspensions",
+        *map(_text, ("tenant", "execution_id", "suspension_id")),
+        _number("expires_at"),
+        _number("answered_at", nullable=True),
+        _data("suspension"),
+        *map(_text, ("kind", "tool")),
+        _number("asked_at", nullable=True),
+        PrimaryKeyConstraint("execution_id", "suspension_id"),
+    )
+    _partial_index("suspensions_open", "suspensions", ["tenant", "execution_id"], "answered_at IS NULL")
+
+
+def _sessions() -> None:
+    op.create_table(
+        "sessions",
+        *map(_text, ("tenant", "session_id")),
+        *map(_number, ("created_at", "updated_at")),
+        _count("messages"),
+        _text("holder", nullable=True),
+        _data("details", nullable=True),
+        _text("user_id"),
+        PrimaryKeyConstraint("tenant", "session_id"),
+    )
+    op.create_index("sessions_newest", "sessions", ["tenant", "updated_at", "session_id"])
+    op.create_index("sessions_of_user", "sessions", ["tenant", "user_id", "updated_at", "session_id"])
+    op.create_index("sessions_idle", "sessions", ["updated_at"])
+    op.create_table(
+        "messages",
+        *map(_text, ("tenant", "session_id")),
+        _count("number"),
+        _text("execution_id"),
+        _number("at"),
+        _data("message"),
+        PrimaryKeyConstraint("tenant", "session_id", "number"),
+    )
+
+
+def _replicas() -> None:
+    op.create_table(
+        "cancels",
+        *map(_text, ("execution_id", "tenant")),
+        _number("asked_at"),
+        PrimaryKeyConstraint("execution_id"),
+    )
+    op.create_table("replicas", _text("replica"), _count("beats"), PrimaryKeyConstraint("replica"))
+    op.create_table(
+        "idempotency_keys",
+        *map(_text, ("tenant", "key", "body_digest", "execution_id")),
+        _number("created_at"),
+        PrimaryKeyConstraint("tenant", "key"),
+    )
+    op.create_index("idempotency_keys_age", "idempotency_keys", ["created_at"])
+    op.create_index("idempotency_keys_execution", "idempotency_keys", ["execution_id"])
+
+
+def _limits() -> None:
+    op.create_table("limit_rates", _text("name"), _number("full_at"), PrimaryKeyConstraint("name"))
+    op.create_table(
+        "limit_slots",
+        *map(_text, ("name", "replica")),
+        _count("slots"),
+        _number("expires_at"),
+        PrimaryKeyConstraint("name", "replica"),
+    )
+    op.create_table(
+        "usage",
+        _text("tenant"),
+        _count("hour"),
+        *map(_text, _USAGE_GROUPS),
+        *map(_count, ("executions", "input_tokens", "output_tokens")),
+        _number("cost"),
+        PrimaryKeyConstraint("tenant", "hour", *_USAGE_GROUPS),
+    )
+
+
+def _api_keys() -> None:
+    op.create_table(
+        "api_keys",
+        *map(_text, ("key_id", "tenant", "user_id", "secret_hash")),
+        *map(_data, ("permissions", "limits")),
+        _number("created_at"),
+        *(_number(name, nullable=True) for name in ("expires_at", "revoked_at", "last_used_at")),
+        PrimaryKeyConstraint("key_id"),
+    )
+    op.create_index("api_keys_tenant", "api_keys", ["tenant", "created_at", "key_id"])
+
+
+def _documents() -> None:
+    op.create_table(
+        "memory_documents",
+        *map(_text, (*_DOCUMENT, "revision", "scope")),
+        _count("shared"),
+        _text("digest"),
+        *map(_count, ("size", "chunks")),
+        *map(_number, ("created_at", "updated_at")),
+        _text("key_id", nullable=True),
+        _number("embed_at", nullable=True),
+        _count("failures"),
+        _data("content"),
+        PrimaryKeyConstraint(*_DOCUMENT),
+    )
+    op.create_index("memory_documents_page", "memory_documents", ["tenant", "document_id", "user_id"])
+    shared = ["tenant", "document_id"]
+    _partial_index("memory_documents_shared", "memory_documents", shared, "shared = 1", unique=True)
+    _partial_index("memory_documents_due", "memory_documents", ["embed_at"], "embed_at IS NOT NULL")
+
+
+def _chunks() -> None:
+    op.create_table(
+        "memory_chunks",
+        Column("chunk_id", _ID, primary_key=True),
+        *map(_text, _DOCUMENT),
+        _count("number"),
+        _text("scope"),
+        _count("words"),
+        *map(_data, ("terms", "text")),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("memory_chunks_document", "memory_chunks", [*_DOCUMENT, "number"], unique=True)
+    op.create_table(
+        "memory_scopes",
+        *map(_text, ("scope", "version")),
+        *map(_count, ("chunks", "words")),
+        PrimaryKeyConstraint("scope"),
+    )
+    op.create_table("memory_tenants", _text("tenant"), _count("size"), PrimaryKeyConstraint("tenant"))
+
+
+def _vectors() -> None:
+    op.create_table(
+        "memory_vectors",
+        Column("chunk_id", _ID, primary_key=True, autoincrement=False),
+        *map(_text, ("tenant", "scope", "embedder", "model")),
+        _count("dimension"),
+        _data("vector"),
+    )
+    op.create_index("memory_vectors_scope", "memory_vectors", ["scope", "embedder", "model", "chunk_id"])
+    op.create_index("memory_vectors_tenant", "memory_vectors", ["tenant", "embedder", "model"])
+
+
+def _word_index() -> None:
+    if op.get_context().dialect.name == "sqlite":
+        op.execute("CREATE VIRTUAL TABLE memory_index USING fts5(terms, content = '', detail = none, columnsize = 0)")
+    else:
+        op.execute("CREATE TABLE memory_index (rowid BIGINT PRIMARY KEY, terms TSVECTOR NOT NULL)")
+        op.execute("CREATE INDEX memory_index_terms ON memory_index USING gin (terms)")
+
+
+def _token_ratios() -> None:
+    op.create_table(
+        "token_ratios",
+        *map(_text, ("tenant", "model")),
+        *map(_number, ("ratio", "learned_at")),
+        PrimaryKeyConstraint("tenant", "model"),
+    )
+
+
+def _partial_index(name: str, table: str, columns: list[str], condition: str, *, unique: bool = False) -> None:
+    where = text(condition)
+    op.create_index(name, table, columns, unique=unique, sqlite_where=where, postgresql_where=where)
+
+
+def _text(name: str, *, nullable: bool = False) -> Column[str]:
+    """Return a column of text that sorts bytewise."""
+    return Column(name, Text().with_variant(Text(collation="C"), "postgresql"), nullable=nullable)
+
+
+def _count(name: str, *, nullable: bool = False) -> Column[int]:
+    return Column(name, BigInteger, nullable=nullable)
+
+
+def _number(name: str, *, nullable: bool = False) -> Column[float]:
+    """Return a column of floating-point numbers: Unix seconds, costs, ratios."""
+    return Column(name, Double, nullable=nullable)
+
+
+def _data(name: str, *, nullable: bool = False) -> Column[bytes]:
+    return Column(name, LargeBinary, nullable=nullable)
