@@ -10,6 +10,7 @@ import pytest
 from bench.bounds import BOUNDS
 from portico.adapters.tools.builtin import BUILTIN_TOOLS
 from portico.capabilities.tools.registry import ToolRegistry
+from portico.domain.plan.parsed_plan import parse_plan
 from portico.entrypoints.cli.commands import command_line
 from portico.entrypoints.http.app import create_app
 from portico.orchestration.planning.plan_check import refusal_of
@@ -107,7 +108,8 @@ def test_every_configuration_can_be_used(table: str, tmp_path: Path) -> None:
     keys = dict.fromkeys(re.findall(r'api_key_env = "(\w+)"', table), "sk-1")
     settings = load_settings(keys, file, local_model=lambda: None)
     if settings.planner.steps:
-        assert refusal_of(settings.planner.steps, settings.plan_policy(ToolRegistry(*BUILTIN_TOOLS).names())) is None
+        policy = settings.plan_policy(ToolRegistry(*BUILTIN_TOOLS).names())
+        assert refusal_of(parse_plan(settings.planner.steps), policy) is None
 
 
 async def test_the_configuration_of_the_readme_answers_with_a_key(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ BOUNDS: Final[Mapping[str, int]] = MappingProxyType(
         "one more tool round": 368,
         "one more streamed chunk": 28,
         "journaled instead of in memory": 288,
-        "one more pass, of 2 to 4": 1736,
-        "the 20th pass, in percent of the 3rd": 198,
+        "one more pass, of 2 to 4": 1398,
+        "the 20th pass, in percent of the 3rd": 105,
         "changes of file": 282,
     }
 )

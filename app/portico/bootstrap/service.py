@@ -82,6 +82,7 @@ from portico.domain.contract.request import PlanStep
 from portico.domain.failures import Code, ConfigurationFailure, Failure
 from portico.domain.ids import ExecutionId, ReplicaId
 from portico.domain.lifecycle import Mode
+from portico.domain.plan.parsed_plan import parse_plan
 from portico.domain.value import value
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.pattern import Pattern
@@ -528,14 +529,15 @@ def _planner(name: str | None, modules: PlanModules) -> PlannerFunction | None:
 
 def _check_static_plan(steps: Sequence[PlanStep], settings: Settings, base: Foundation | None) -> None:
     """Raise ConfigurationFailure (CONFIG_INVALID) if the configured plan cannot run."""
+    plan = parse_plan(steps)
     if base is None:
-        refusal = refusal_of(steps, settings.plan_policy(), plain_only=True)
+        refusal = refusal_of(plan, settings.plan_policy(), plain_only=True)
     else:
         policy = settings.plan_policy(base.tools.names(), base.plan_modules.step_types)
-        refusal = refusal_of(steps, policy, rules=base.rules)
+        refusal = refusal_of(plan, policy, rules=base.rules)
     violations = [] if refusal is None else [(each["path"], each["message"]) for each in refusal.details["violations"]]
     if base is not None and not violations:
-        violations += plan_violations(steps, base.tools)
+        violations += plan_violations(plan, base.tools)
     if violations:
         errors = (f"planner.{path}: {message}" for path, message in violations)
         raise ConfigurationFailure(Code.CONFIG_INVALID, "; ".join(errors))

@@ -23,7 +23,8 @@ from portico.domain.journal.header import EffectiveLimits
 from portico.domain.lifecycle import Mode
 from portico.domain.limits import CAPS, ConfiguredLimits
 from portico.domain.model_call import EngineCall
-from portico.domain.plan.steps import StepType, named_tools
+from portico.domain.plan.parsed_plan import ParsedStep, parse_plan
+from portico.domain.plan.steps import StepType
 from portico.domain.tools import REPLICA_RULE, STEP_PREFIX, ToolDefinition
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.ledger import budget_for
@@ -206,8 +207,8 @@ class Admission:
 
     def _check_arguments(self, plan: PlanOptions) -> None:
         """Raise if a step of the plan calls a tool with arguments that can never fit it."""
-        steps = plan.steps or []
-        errors = [FieldError(f"plan.{path}", message) for path, message in plan_violations(steps, self._registry)]
+        parsed = parse_plan(plan.steps or ())
+        errors = [FieldError(f"plan.{path}", message) for path, message in plan_violations(parsed, self._registry)]
         if errors:
             raise invalid_request(*errors)
 
@@ -265,7 +266,7 @@ def tools_of_steps(plan: PlanOptions) -> list[str]:
     run its steps, if their types are not built in.
     """
     steps = plan.steps or ()
-    named = (name for step in steps for _, name in named_tools(step))
+    named = (name for step in steps for _, name in ParsedStep(step).named_tools)
     functions = (STEP_PREFIX + step.type for step in steps if step.type not in _BUILT_IN_TYPES)
     tools = (name for name in dict.fromkeys(named) if re.fullmatch(TOOL_NAME_PATTERN, name))
     return [*tools, *dict.fromkeys(functions)]

@@ -28,7 +28,8 @@ from portico.domain.context.guards import (
 from portico.domain.contract.request import OutputContract, SystemRequest
 from portico.domain.contract.rules import AnswerContent, Rule
 from portico.domain.failures import RequestFailure
-from portico.domain.plan.steps import STEP_SPECS, named_tools
+from portico.domain.plan.parsed_plan import ParsedStep
+from portico.domain.plan.steps import STEP_SPECS
 from portico.domain.value import value
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.pattern import Pattern
@@ -198,7 +199,7 @@ def _named_tools(environment: Environment, request: SystemRequest) -> Iterator[s
     if request.plan is not None:
         for step in request.plan.steps or ():
             if step.type in STEP_SPECS:
-                yield from (name for _, name in named_tools(step))
+                yield from (name for _, name in ParsedStep(step).named_tools)
 
 
 def _routes_of(environment: Environment, model: str | None) -> set[str]:

@@ -24,6 +24,7 @@ from portico.capabilities.prompting.prompts.repair import (
 from portico.capabilities.prompting.supervisor import MAX_QUOTED_CHARACTERS, Supervisor, max_inferences
 from portico.capabilities.tools.arguments import ArgumentValidators, plan_violations
 from portico.domain.failures import ConstraintFailure, Failure, OrchestrationFailure
+from portico.domain.plan.parsed_plan import parse_plan
 from portico.domain.plan.plan import plan_refused, validate_plan
 from portico.domain.plan.policy import EffectivePlanPolicy
 from portico.domain.tools import ToolDefinition
@@ -40,8 +41,8 @@ def call(name: str, tool: str = "look", **arguments: JsonValue) -> dict[str, Any
 
 
 def check(made: PlanGenerationOutput) -> None:
-    refusal = validate_plan(made.steps, POLICY)
-    violations = list(plan_violations(made.steps, ArgumentValidators([ToolDefinition("look", "", LOOK)])))
+    refusal = validate_plan(parse_plan(made.steps), POLICY)
+    violations = list(plan_violations(parse_plan(made.steps), ArgumentValidators([ToolDefinition("look", "", LOOK)])))
     if refusal is not None:
         raise refusal
     if violations:

@@ -13,9 +13,10 @@ from portico.domain.contract.request import PlanPolicy, PlanStep
 from portico.domain.failures import Code, OrchestrationFailure
 from portico.domain.journal.header import EffectiveLimits
 from portico.domain.plan.graph import predecessors, topological_order
-from portico.domain.plan.plan import output_contract_of, parse_options, resolve_input, type_mismatches, validate_plan
+from portico.domain.plan.parsed_plan import ParsedStep, parse_plan
+from portico.domain.plan.plan import resolve_input, validate_plan
 from portico.domain.plan.policy import MAX_VIOLATIONS, EffectivePlanPolicy, policy_violations
-from portico.domain.plan.steps import STEP_SPECS, InferInput, RerankInput, StepType, ToolInput, named_tools
+from portico.domain.plan.steps import STEP_SPECS, InferInput, RerankInput, StepType, ToolInput
 
 ANY = EffectivePlanPolicy(
     50, frozenset(STEP_SPECS), False, None, attempts=3, replicas=16, timeout=600, tools=frozenset({"look", "roll"})
@@ -30,13 +31,17 @@ def step(name: str = "a", kind: str = "infer", **more: Any) -> PlanStep:
     return PlanStep.model_validate({"name": name, "type": kind} | more)
 
 
+def parsed(name: str = "a", kind: str = "infer", **more: Any) -> ParsedStep:
+    return ParsedStep(step(name, kind, **more))
+
+
 def plan(*steps: Mapping[str, Any]) -> list[PlanStep]:
     """Return steps named a, b, c, …, of type infer by default."""
     return [step(**{"name": chr(97 + index), **each}) for index, each in enumerate(steps)]
 
 
 def violations(steps: Sequence[PlanStep], policy: EffectivePlanPolicy = ANY) -> dict[str, str]:
-    return dict(policy_violations(steps, policy))
+    return dict(policy_violations(parse_plan(steps), policy))
 
 
 def after(*names: str) -> dict[str, list[str]]:
@@ -62,7 +67,7 @@ def test_a_step_depends_on_those_it_names_or_else_on_the_previous_one(
     steps: list[dict[str, Any]], before: tuple[tuple[int, ...], ...], order: tuple[int, ...]
 ) -> None:
     assert predecessors(plan(*steps)) == before
-    assert topological_order(plan(*steps)) == order
+    assert parse_plan(plan(*steps)).order == order
 
 
 NAMES = [f"s{index}" for index in range(7)]
@@ -74,7 +79,8 @@ GRAPHS = st.lists(LINKS, max_size=7).map(
 
 @given(GRAPHS)
 def test_the_order_contains_every_step_that_does_not_wait_for_a_cycle(steps: list[PlanStep]) -> None:
-    before, order = predecessors(steps), topological_order(steps)
+    found = parse_plan(steps)
+    before, order = found.predecessors, found.order
     for place, index in enumerate(order):
         assert set(before[index]) <= set(order[:place])
     try:
@@ -89,7 +95,7 @@ def test_the_order_contains_every_step_that_does_not_wait_for_a_cycle(steps: lis
 @given(GRAPHS)
 def test_among_the_steps_that_can_come_next_the_first_of_the_plan_comes_next(steps: list[PlanStep]) -> None:
     before, done = predecessors(steps), list[int]()
-    for index in topological_order(steps):
+    for index in topological_order(predecessors(steps)):
         could = [each for each in range(len(steps)) if each not in done and set(before[each]) <= set(done)]
         assert index == min(could)
         done.append(index)
@@ -97,7 +103,7 @@ def test_among_the_steps_that_can_come_next_the_first_of_the_plan_comes_next(ste
 
 @given(GRAPHS)
 def test_the_order_is_violated_only_by_unknown_names_and_real_cycles(steps: list[PlanStep]) -> None:
-    found = [(path, message) for path, message in policy_violations(steps, ANY) if path != "steps"]
+    found = [(path, message) for path, message in policy_violations(parse_plan(steps), ANY) if path != "steps"]
     assert {path.rpartition(".")[2] for path, _ in found} <= {"depends_on"}
     names = {each.name for each in steps}
     unknown = [name for each in steps for name in set(each.depends_on or ()) if name not in names]
@@ -105,7 +111,7 @@ def test_the_order_is_violated_only_by_unknown_names_and_real_cycles(steps: list
     assert sum("no step" in message for _, message in found) == len(unknown)
     assert sum("itself" in message and "must not" in message for _, message in found) == len(own)
     circles = [(path, message) for path, message in found if "waits for itself" in message]
-    assert len(circles) == (len(topological_order(steps)) < len(steps))
+    assert len(circles) == (len(topological_order(predecessors(steps))) < len(steps))
     for path, message in circles:
         way = [int(path.split(".")[1]), *(NAMES.index(name) for name in message.split("'")[1::2])]
         for one, other in zip(way, [*way[1:], way[0]], strict=True):
@@ -115,11 +121,11 @@ def test_the_order_is_violated_only_by_unknown_names_and_real_cycles(steps: list
 @given(GRAPHS)
 def test_a_linear_plan_is_a_chain(steps: list[PlanStep]) -> None:
     before = predecessors(steps)
-    found = [message for _, message in policy_violations(steps, LINEAR) if "branches" in message]
+    found = [message for _, message in policy_violations(parse_plan(steps), LINEAR) if "branches" in message]
     followed = [each for earlier in before for each in earlier]
     chain = [len(each) for each in before].count(0) <= 1 and len(set(followed)) == len(followed)
     chain = chain and all(len(each) <= 1 for each in before)
-    if len(topological_order(steps)) == len(steps):
+    if len(topological_order(predecessors(steps))) == len(steps):
         assert chain == (not found)
     else:
         assert not found
@@ -127,7 +133,7 @@ def test_a_linear_plan_is_a_chain(steps: list[PlanStep]) -> None:
 
 def test_a_valid_plan_has_no_violations() -> None:
     assert violations(plan({}, {"type": "tool", "input": CALL}, after("a", "b"))) == {}
-    assert validate_plan(plan({}, {"type": "tool", "input": CALL}, after("a", "b")), ANY) is None
+    assert validate_plan(parse_plan(plan({}, {"type": "tool", "input": CALL}, after("a", "b"))), ANY) is None
 
 
 @pytest.mark.parametrize(
@@ -165,7 +171,7 @@ def test_a_valid_plan_has_no_violations() -> None:
 def test_a_violation_has_its_path_and_message(steps: list[dict[str, Any]], path: str, message: str) -> None:
     found = violations(plan(*steps))
     assert message in found[path]
-    refusal = validate_plan(plan(*steps), ANY)
+    refusal = validate_plan(parse_plan(plan(*steps)), ANY)
     assert refusal is not None
     assert refusal.code is Code.ORCHESTRATION_PLAN_REFUSED
     assert {"path": path, "message": found[path]} in refusal.details["violations"]
@@ -193,7 +199,7 @@ def test_a_policy_can_limit_types_and_steps_and_require_a_linear_plan() -> None:
 def test_a_policy_without_limits_allows_everything() -> None:
     open_policy = EffectivePlanPolicy(1000, frozenset(STEP_SPECS), False, None)
     steps = [step(str(index), attempts=99, tools=["anything"]) for index in range(1000)]
-    assert policy_violations(steps, open_policy) == []
+    assert policy_violations(parse_plan(steps), open_policy) == []
 
 
 def test_the_policy_of_a_request_is_limited_by_the_effective_limits() -> None:
@@ -216,25 +222,25 @@ def test_violations_do_not_quote_the_contents_of_a_plan() -> None:
         {"type": "tool", "input": {"name": SECRET, "arguments": SECRET}},
         {"type": "redundant", "voting": SECRET, "input": {"messages": SECRET, "n": SECRET}},
     )
-    assert SECRET not in str(policy_violations(steps, ANY))
-    assert len(policy_violations(steps, ANY)) > 6
+    assert SECRET not in str(policy_violations(parse_plan(steps), ANY))
+    assert len(policy_violations(parse_plan(steps), ANY)) > 6
 
 
 def test_the_number_of_reported_violations_is_limited() -> None:
     steps = [step("a", depends_on=[f"x{number}" for number in range(10_000)]) for _ in range(50)]
-    assert len(policy_violations(steps, ANY)) == MAX_VIOLATIONS
+    assert len(policy_violations(parse_plan(steps), ANY)) == MAX_VIOLATIONS
 
 
 def test_ten_thousand_steps_are_one_violation() -> None:
     steps = [step(f"s{index}", "zork", depends_on=[f"s{(index + 1) % 10_000}"]) for index in range(10_000)]
-    assert policy_violations(steps, ANY) == [("steps", "must be at most 50")]
+    assert policy_violations(parse_plan(steps), ANY) == [("steps", "must be at most 50")]
     chain = [step(f"s{index}") for index in range(10_000)]
-    assert topological_order(chain) == tuple(range(10_000))
+    assert topological_order(predecessors(chain)) == tuple(range(10_000))
 
 
 def test_a_cycle_of_all_steps_is_found() -> None:
     steps = [step(f"s{index}", depends_on=[f"s{(index + 1) % 50}"]) for index in range(50)]
-    ((path, message),) = policy_violations(steps, ANY)
+    ((path, message),) = policy_violations(parse_plan(steps), ANY)
     assert path == "steps.0.depends_on"
     assert message.count("'s") == 49
 
@@ -242,17 +248,17 @@ def test_a_cycle_of_all_steps_is_found() -> None:
 @pytest.mark.parametrize("name", ["é", "e\u0301", "步骤 1", "🎲", "a.b/c", "ä" * 128])
 def test_names_may_use_any_script(name: str) -> None:
     steps = [step(name), step("b", depends_on=[name])]
-    assert policy_violations(steps, ANY) == []
+    assert policy_violations(parse_plan(steps), ANY) == []
     assert predecessors(steps) == ((), (0,))
 
 
 def test_names_that_look_alike_are_different() -> None:
-    assert policy_violations([step("é"), step("e\u0301"), step("c", depends_on=["é"])], ANY) == []
+    assert policy_violations(parse_plan([step("é"), step("e\u0301"), step("c", depends_on=["é"])]), ANY) == []
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\x00", "\u200bname", "x\u2028y", "\u202ename"])
 def test_names_with_invisible_or_control_characters_are_rejected(name: str) -> None:
-    assert [path for path, _ in policy_violations([step(name)], ANY)] == ["steps.0.name"]
+    assert [path for path, _ in policy_violations(parse_plan([step(name)]), ANY)] == ["steps.0.name"]
 
 
 # The rows
@@ -307,7 +313,7 @@ def test_a_step_may_have_only_the_options_of_its_type_with_valid_values(kind: st
 def test_an_option_that_is_null_counts_as_absent() -> None:
     assert violations([step(schema=None, rules=None, attempts=None, colour=None)]) == {}
     assert "steps.0" in violations([step(kind="validate", schema=None)])
-    assert parse_options(step(schema=None, timeout=2)).timeout == 2
+    assert parsed(schema=None, timeout=2).options.timeout == 2
 
 
 USER: dict[str, Any] = {"role": "user", "content": "hi"}
@@ -366,10 +372,10 @@ UNFIT: Mapping[str, Sequence[Any]] = {
 def test_inputs_must_match_the_type_of_their_step(kind: str) -> None:
     policy = EffectivePlanPolicy(50, frozenset(STEP_SPECS), False, None)
     for value in FITTING[kind]:
-        assert validate_plan([step("a", kind, input=value, **NEEDED.get(kind, {}))], policy) is None, value
+        assert validate_plan(parse_plan([step("a", kind, input=value, **NEEDED.get(kind, {}))]), policy) is None, value
     for value in UNFIT[kind]:
         steps = [step("z", "infer"), step("a", kind, input=value, **NEEDED.get(kind, {}))]
-        refusal = validate_plan(steps, policy)
+        refusal = validate_plan(parse_plan(steps), policy)
         assert refusal is not None, value
         assert refusal.code is Code.ORCHESTRATION_STEP_MISMATCH
         expected = STEP_SPECS[kind].expected
@@ -379,7 +385,7 @@ def test_inputs_must_match_the_type_of_their_step(kind: str) -> None:
             "violations": [{"path": "steps.1.input", "message": f"must be {expected}"}],
         }
         with pytest.raises(OrchestrationFailure) as caught:
-            resolve_input(steps[1], {}, "hi")
+            resolve_input(ParsedStep(steps[1]), {}, "hi")
         assert caught.value.details == {"step": "a", "expected": expected}
 
 
@@ -387,20 +393,20 @@ def test_inputs_must_match_the_type_of_their_step(kind: str) -> None:
 
 
 def test_the_input_of_a_step_is_its_own_or_the_previous_output_or_the_request() -> None:
-    assert resolve_input(step(input="own"), {"a": "before"}, "request") == "own"
-    assert resolve_input(step(), {"a": "before"}, "request") == "before"
-    assert resolve_input(step(), {}, "request") == "request"
-    assert resolve_input(step("v", "validate"), {"a": 1, "b": [2]}, "request") == {"a": 1, "b": [2]}
-    assert resolve_input(step("v", "validate"), {"a": None}, "request") is None
-    assert resolve_input(step("t", "tool"), {"a": CALL}, "x") == ToolInput(name="roll", arguments={})
-    assert resolve_input(step("t", "tool"), {"name": "roll", "arguments": {"x": 1}}, "x") == ToolInput(
+    assert resolve_input(parsed(input="own"), {"a": "before"}, "request") == "own"
+    assert resolve_input(parsed(), {"a": "before"}, "request") == "before"
+    assert resolve_input(parsed(), {}, "request") == "request"
+    assert resolve_input(parsed("v", "validate"), {"a": 1, "b": [2]}, "request") == {"a": 1, "b": [2]}
+    assert resolve_input(parsed("v", "validate"), {"a": None}, "request") is None
+    assert resolve_input(parsed("t", "tool"), {"a": CALL}, "x") == ToolInput(name="roll", arguments={})
+    assert resolve_input(parsed("t", "tool"), {"name": "roll", "arguments": {"x": 1}}, "x") == ToolInput(
         name="roll", arguments={"x": 1}
     )
 
 
 def test_several_outputs_are_the_input_of_a_model_as_json_unless_they_are_a_conversation() -> None:
-    assert resolve_input(step(), {"b": "é", "a": [1]}, "request") == '{"b":"é","a":[1]}'
-    conversation = resolve_input(step(), {"messages": [USER], "schema": {}}, "request")
+    assert resolve_input(parsed(), {"b": "é", "a": [1]}, "request") == '{"b":"é","a":[1]}'
+    conversation = resolve_input(parsed(), {"messages": [USER], "schema": {}}, "request")
     assert isinstance(conversation, InferInput)
     assert conversation.messages[0].text == "hi"
 
@@ -408,7 +414,7 @@ def test_several_outputs_are_the_input_of_a_model_as_json_unless_they_are_a_conv
 @pytest.mark.parametrize("value", [1, None, [], {"any": "thing"}, [{"content": "x"}]])
 def test_a_single_output_is_the_input_of_a_model_only_if_it_is_a_text_or_a_conversation(value: Any) -> None:
     with pytest.raises(OrchestrationFailure) as caught:
-        resolve_input(step("b"), {"a": value}, "request")
+        resolve_input(parsed("b"), {"a": value}, "request")
     assert caught.value.code is Code.ORCHESTRATION_STEP_MISMATCH
 
 
@@ -456,16 +462,17 @@ CHECK, VOTE = {"type": "validate", "rules": []}, {"type": "redundant", "schema":
     ],
 )
 def test_type_mismatches_are_found_before_the_plan_runs(steps: list[dict[str, Any]], unfit: list[int]) -> None:
-    assert type_mismatches(plan(*steps)) == unfit
+    found = parse_plan(plan(*steps))
+    assert [index for index, step in enumerate(found.steps) if not found.types[step].fits] == unfit
 
 
 def test_chunks_that_a_search_found_are_ranked_by_its_query() -> None:
     chunks = [{"content": "lamp", "source": "a#1", "score": 0.5}]
-    found = resolve_input(step("b", "rerank"), {"a": chunks}, "request", "lamp")
+    found = resolve_input(parsed("b", "rerank"), {"a": chunks}, "request", "lamp")
     assert isinstance(found, RerankInput)
     assert (found.query, len(found.candidates)) == ("lamp", 1)
     with pytest.raises(OrchestrationFailure):
-        resolve_input(step("b", "rerank"), {"a": chunks}, "request")
+        resolve_input(parsed("b", "rerank"), {"a": chunks}, "request")
 
 
 OUTPUTS: Mapping[str, Sequence[Any]] = {
@@ -481,7 +488,7 @@ def test_a_rejected_type_never_matches_and_an_accepted_one_may(known: Any, kind:
     fits = []
     for value in OUTPUTS[known]:
         try:
-            resolve_input(step("b", kind), {"a": value}, "request")
+            resolve_input(parsed("b", kind), {"a": value}, "request")
             fits.append(value)
         except OrchestrationFailure:
             continue
@@ -489,7 +496,7 @@ def test_a_rejected_type_never_matches_and_an_accepted_one_may(known: Any, kind:
 
 
 def test_all_type_mismatches_are_reported_and_the_first_names_its_step() -> None:
-    refusal = validate_plan(plan(TEXT, TOOL, RERANK), ANY)
+    refusal = validate_plan(parse_plan(plan(TEXT, TOOL, RERANK)), ANY)
     assert refusal is not None
     assert refusal.details["step"] == "b"
     assert [each["path"] for each in refusal.details["violations"]] == ["steps.1.input", "steps.2.input"]
@@ -497,7 +504,8 @@ def test_all_type_mismatches_are_reported_and_the_first_names_its_step() -> None
 
 def test_a_large_input_is_not_copied() -> None:
     large = {"messages": [{"role": "user", "content": "x" * 1_000_000}]}
-    assert validate_plan([step(input=large), step("b", "validate", rules=[], input=[large] * 10)], ANY) is None
+    steps = [step(input=large), step("b", "validate", rules=[], input=[large] * 10)]
+    assert validate_plan(parse_plan(steps), ANY) is None
 
 
 def test_an_input_that_is_nested_too_deeply_is_rejected() -> None:
@@ -512,28 +520,28 @@ def test_an_input_that_is_nested_too_deeply_is_rejected() -> None:
 
 
 def test_the_schema_of_the_input_takes_precedence_over_that_of_the_step() -> None:
-    assert output_contract_of(step()) is None
-    own = step(schema={"type": "string"}, rules=["not_empty"], input={"messages": [USER], "schema": {"type": "null"}})
+    assert parsed().contract is None
+    own = parsed(schema={"type": "string"}, rules=["not_empty"], input={"messages": [USER], "schema": {"type": "null"}})
     for work in (None, resolve_input(own, {}, "")):
-        found = output_contract_of(own, work)
+        found = own.contract_for(work)
         assert found is not None
         assert (found.schema_, found.rules) == ({"type": "null"}, ["not_empty"])
-    chained = own.model_copy(update={"input": None})
-    found = output_contract_of(chained, "a text")
+    chained = ParsedStep(own.plan_step.model_copy(update={"input": None}))
+    found = chained.contract_for("a text")
     assert found is not None
     assert found.schema_ == {"type": "string"}
-    found = output_contract_of(chained, InferInput.model_validate({"messages": [USER], "schema": {}}))
+    found = chained.contract_for(InferInput.model_validate({"messages": [USER], "schema": {}}))
     assert found is not None
     assert found.schema_ == {}
-    assert output_contract_of(step("v", "validate", input={"schema": {}, "messages": [USER]})) is None
+    assert parsed("v", "validate", input={"schema": {}, "messages": [USER]}).contract is None
 
 
 def test_the_tools_that_a_plan_names_are_found_wherever_they_may_be() -> None:
-    assert list(named_tools(step(tools=["a", 1], input={"messages": [], "tools": ["b"], "name": "c"}))) == [
+    assert list(parsed(tools=["a", 1], input={"messages": [], "tools": ["b"], "name": "c"}).named_tools) == [
         (".tools", "a"),
         (".input.tools", "b"),
     ]
-    assert list(named_tools(step("t", "tool", input=CALL))) == [(".input.name", "roll")]
-    assert list(named_tools(step("t", "tool", input={"name": 1}))) == []
-    assert list(named_tools(step("v", "validate", input={"name": "roll", "tools": ["x"]}))) == []
-    assert list(named_tools(step(tools="look", input=["tools"]))) == []
+    assert list(parsed("t", "tool", input=CALL).named_tools) == [(".input.name", "roll")]
+    assert list(parsed("t", "tool", input={"name": 1}).named_tools) == []
+    assert list(parsed("v", "validate", input={"name": "roll", "tools": ["x"]}).named_tools) == []
+    assert list(parsed(tools="look", input=["tools"]).named_tools) == []

@@ -8,6 +8,7 @@ import pytest
 from portico.domain.contract.request import PlanStep
 from portico.domain.contract.response import StepStatus
 from portico.domain.failures import Code, OrchestrationFailure
+from portico.domain.plan.parsed_plan import parse_plan
 from portico.domain.plan.refinement import PlanChange, RefinementAction, refine, runnable_steps
 
 STEPS = [
@@ -88,7 +89,7 @@ def test_a_change_that_cannot_be_made_is_a_fault_of_the_plan(wrong: PlanChange, 
 
 
 def test_steps_run_that_have_not_run_and_depend_on_nothing_that_failed() -> None:
-    assert runnable_steps(STEPS, {}) == (0, 1, 2, 3)
-    assert runnable_steps(STEPS, STATUSES) == ()
+    assert runnable_steps(parse_plan(STEPS), {}) == (0, 1, 2, 3)
+    assert runnable_steps(parse_plan(STEPS), STATUSES) == ()
     rewired = refine(STEPS, STATUSES, [change("MODIFY", "skipped", "skipped", depends_on=[])])
-    assert runnable_steps(rewired, STATUSES) == (2, 3)
+    assert runnable_steps(parse_plan(rewired), STATUSES) == (2, 3)

@@ -19,7 +19,7 @@ import json
 import re
 from collections.abc import Collection
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from itertools import count
 from typing import Any, Final
@@ -99,7 +99,7 @@ _PLACE: Final = re.compile(r"\{([a-z_]+)\}")
 _NUMBERS: Final = (int, float)
 
 
-@value
+@value(slots=False)
 class PromptDefinition:
     """One prompt: its template, its input, and its output; None if it does not ask for JSON.
 
@@ -112,11 +112,10 @@ class PromptDefinition:
     output_model: type[PromptOutput] | None
 
     def __post_init__(self) -> None:
-        quoted = self._quoted()
-        for place in self._places():
-            if place not in quoted and not self._is_plain(place):
+        for place in self._places:
+            if place not in self._quoted and not self._is_plain(place):
                 raise ValueError(f"{self.prompt_id} has no {place} to fill in; it has {self._known_places()}")
-        if bool(quoted) != (DATA_RULE in self._places()):
+        if bool(self._quoted) != (DATA_RULE in self._places):
             raise ValueError(f"{self.prompt_id} must say {{{DATA_RULE}}} where it quotes, and only there")
 
     def render(self, input_data: BaseModel, mark: str | None = None) -> str:
@@ -126,7 +125,8 @@ class PromptDefinition:
         pydantic.ValidationError if the input is not the prompt's input and cannot be read as it.
         """
         given = self.input_model.model_validate(input_data)
-        texts = {name: _text(getattr(given, name)) for name in self._quoted()}
+        quoted = given.model_dump(mode="json", include=set(self._quoted))
+        texts = {name: _text(quoted[name]) for name in self._quoted}
         if mark is None:
             mark = unused_mark(texts.values())
         else:
@@ -144,13 +144,15 @@ class PromptDefinition:
     def _known_places(self) -> str:
         return ", ".join(sorted(self.places)) or "none"
 
-    def _places(self) -> set[str]:
-        return set(_PLACE.findall(self.template))
+    @cached_property
+    def _places(self) -> frozenset[str]:
+        return frozenset(_PLACE.findall(self.template))
 
-    def _quoted(self) -> list[str]:
-        """Return the fields that are quoted, in their order."""
-        fields, places = self.input_model.model_fields, self._places()
-        return [name for name, field in fields.items() if name in places and field.annotation not in _NUMBERS]
+    @cached_property
+    def _quoted(self) -> tuple[str, ...]:
+        """The fields that are quoted, in their order."""
+        fields = self.input_model.model_fields.items()
+        return tuple(name for name, field in fields if name in self._places and field.annotation not in _NUMBERS)
 
     def _is_plain(self, place: str) -> bool:
         return place == DATA_RULE or place in self.places
@@ -179,11 +181,7 @@ def _text(value: Any) -> str:
     return escape_control_characters(value if isinstance(value, str) else _JSON.encode(value))
 
 
-def _members(value: BaseModel) -> dict[str, Any]:
-    return value.model_dump(mode="json")
-
-
-_JSON: Final = json.JSONEncoder(ensure_ascii=False, default=_members)
+_JSON: Final = json.JSONEncoder(ensure_ascii=False)
 _TAG: Final = re.compile(r"[<\uff1c\ufe64\u2039\u3008](?=[\s/\\]{0,8}[\w-]{0,64}-[0-9a-fA-F]{8}\b)")
 """What looks like the begin of a marked tag, other brackets that a model may read as such included."""
 _HARMFUL: Final = re.compile(

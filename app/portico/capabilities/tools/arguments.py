@@ -6,9 +6,9 @@ from typing import Any, Final, Protocol
 
 import jsonschema_rs
 
-from portico.domain.contract.request import PlanStep
 from portico.domain.failures import Code, ConfigurationFailure
-from portico.domain.plan.steps import StepType, own_options, spec_of
+from portico.domain.plan.parsed_plan import ParsedPlan
+from portico.domain.plan.steps import StepType
 from portico.domain.tools import STEP_PREFIX, ArgumentViolation, ToolDefinition
 
 _MAX_ERRORS: Final = 5
@@ -37,16 +37,20 @@ class KnowsArguments(Protocol):
     def violations(self, tool: str, arguments: Mapping[str, Any], /) -> tuple[ArgumentViolation, ...]: ...
 
 
-def plan_violations(steps: Sequence[PlanStep], tools: KnowsArguments) -> Iterator[tuple[str, str]]:
+def plan_violations(
+    plan: ParsedPlan, tools: KnowsArguments, unchecked: Sequence[int] | None = None
+) -> Iterator[tuple[str, str]]:
     """Yield why steps of type `tool` or of a module's type cannot run, as pairs of path and message, as far as it is
     known before.
 
-    The input of a step without one of its own is the output of an earlier one.
+    The input of a step without one of its own is the output of an earlier one. Only the steps at the indexes
+    `unchecked`, by default all, are checked.
     """
-    for index, step in enumerate(steps):
+    for index in range(len(plan.steps)) if unchecked is None else unchecked:
+        step = plan.steps[index]
         call = step.input
-        if spec_of(step.type).has_own_options:
-            for path, message in tools.violations(STEP_PREFIX + step.type, {**own_options(step), "input": call}):
+        if step.spec.has_own_options:
+            for path, message in tools.violations(STEP_PREFIX + step.type, {**step.own_options, "input": call}):
                 place = path.removeprefix("arguments").removeprefix(".")
                 if call is not None or place.partition(".")[0] != "input":
                     yield f"steps.{index}.{place}".rstrip("."), message

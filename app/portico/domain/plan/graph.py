@@ -6,8 +6,12 @@ it comes after none, so it runs at once.
 
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
+from typing import TypeAlias
 
 from portico.domain.contract.request import PlanStep
+
+Predecessors: TypeAlias = Sequence[Sequence[int]]
+"""For each step the indexes of the steps it depends on."""
 
 
 def predecessors(steps: Sequence[PlanStep]) -> tuple[tuple[int, ...], ...]:
@@ -25,13 +29,12 @@ def predecessors(steps: Sequence[PlanStep]) -> tuple[tuple[int, ...], ...]:
     )
 
 
-def topological_order(steps: Sequence[PlanStep]) -> tuple[int, ...]:
+def topological_order(before: Predecessors) -> tuple[int, ...]:
     """Return indexes in an order in which each step comes after its predecessors, the smallest index first.
 
     Steps of a cycle, and those that come after them, are left out.
     """
-    before = predecessors(steps)
-    successors: list[list[int]] = [[] for _ in steps]
+    successors: list[list[int]] = [[] for _ in before]
     for index, earlier in enumerate(before):
         for each in earlier:
             successors[each].append(index)
@@ -48,7 +51,6 @@ def topological_order(steps: Sequence[PlanStep]) -> tuple[int, ...]:
     return tuple(order)
 
 
-def non_linear_steps(steps: Sequence[PlanStep]) -> list[int]:
+def non_linear_steps(before: Predecessors, order: Sequence[int]) -> list[int]:
     """Return the indexes of the steps, in a plan without cycles, whose only predecessor is not the previous step."""
-    before, order = predecessors(steps), topological_order(steps)
     return [index for position, index in enumerate(order) if before[index] != order[max(position - 1, 0) : position]]

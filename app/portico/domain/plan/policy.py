@@ -3,24 +3,17 @@
 The messages of violations must not change: the model that makes a plan reads them, so they are part of fingerprints.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from portico.domain.contract.request import PlanPolicy, PlanStep, RedundancyOptions
 from portico.domain.journal.header import EffectiveLimits
-from portico.domain.plan.graph import non_linear_steps, predecessors, topological_order
-from portico.domain.plan.steps import (
-    STEP_SPECS,
-    StepOptions,
-    StepType,
-    has_schema,
-    named_tools,
-    shared_options,
-    spec_of,
-)
+from portico.domain.plan.graph import non_linear_steps
+from portico.domain.plan.parsed_plan import ParsedPlan, ParsedStep
+from portico.domain.plan.steps import STEP_SPECS, StepOptions, StepType
 from portico.domain.value import value
 
 MAX_VIOLATIONS: Final = 64
@@ -85,27 +78,33 @@ class EffectivePlanPolicy:
         )
 
 
-def policy_violations(steps: Sequence[PlanStep], policy: EffectivePlanPolicy) -> list[tuple[str, str]]:
+def policy_violations(
+    plan: ParsedPlan, policy: EffectivePlanPolicy, unchecked: Sequence[int] | None = None
+) -> list[tuple[str, str]]:
     """Return all violations of the policy, as pairs of path and message; at most `MAX_VIOLATIONS`.
 
-    Messages quote only names of steps, options and types from the plan.
+    Only the steps at the indexes `unchecked`, by default all, are checked by themselves. Messages quote only names of
+    steps, options and types from the plan.
     """
-    if len(steps) > policy.max_steps:
+    if len(plan.steps) > policy.max_steps:
         return [("steps", f"must be at most {policy.max_steps}")]
-    return list(islice(_violations(steps, policy), MAX_VIOLATIONS))
+    indexes = range(len(plan.steps)) if unchecked is None else unchecked
+    return list(islice(_violations(plan, policy, indexes), MAX_VIOLATIONS))
 
 
-def _violations(steps: Sequence[PlanStep], policy: EffectivePlanPolicy) -> Iterator[tuple[str, str]]:
-    if not steps:
+def _violations(plan: ParsedPlan, policy: EffectivePlanPolicy, indexes: Iterable[int]) -> Iterator[tuple[str, str]]:
+    if not plan.steps:
         yield "steps", "must be at least 1"
-    yield from _name_violations(steps)
-    for index, step in enumerate(steps):
-        violation = _type_violation(step.type, policy)
+    yield from _name_violations(plan.plan_steps)
+    types = policy.step_types
+    for index in indexes:
+        step = plan.steps[index]
+        violation = _type_violation(step.type, types, policy.allowed_step_types)
         if violation is not None:
             yield f"steps.{index}.type", violation
         else:
             yield from ((f"steps.{index}{path}", message) for path, message in _option_violations(step, policy))
-    yield from _order_violations(steps, policy)
+    yield from _order_violations(plan, policy)
 
 
 def _name_violations(steps: Sequence[PlanStep]) -> Iterator[tuple[str, str]]:
@@ -123,43 +122,31 @@ def _name_violations(steps: Sequence[PlanStep]) -> Iterator[tuple[str, str]]:
                 yield f"steps.{index}.depends_on", f"there is no step {name!a}"
 
 
-def _type_violation(name: str, policy: EffectivePlanPolicy) -> str | None:
-    if name not in policy.step_types:
+def _type_violation(name: str, types: Sequence[str], allowed: Collection[str]) -> str | None:
+    if name not in types:
         # Plans that models made before there was a memory were refused with these words.
         is_absent = name == StepType.RETRIEVE
-        return f"{name} is not in this version" if is_absent else f"must be one of {', '.join(policy.step_types)}"
-    return None if name in policy.allowed_step_types else f"{name} is not allowed"
+        return f"{name} is not in this version" if is_absent else f"must be one of {', '.join(types)}"
+    return None if name in allowed else f"{name} is not allowed"
 
 
-def _option_violations(step: PlanStep, policy: EffectivePlanPolicy) -> Iterator[tuple[str, str]]:
-    spec, given = spec_of(step.type), shared_options(step)
+def _option_violations(step: ParsedStep, policy: EffectivePlanPolicy) -> Iterator[tuple[str, str]]:
+    spec, given = step.spec, step.shared_options
     unknown = sorted(given.keys() - spec.options)
     yield from (("", f"{key[:64]!a} is no key of a step of type {step.type}") for key in unknown)
-    for key in sorted(_invalid_options({key: given[key] for key in given.keys() & spec.options})):
+    for key in sorted(step.invalid_options):
         field = "schema_" if key == "schema" else key
         yield f".{key}", f"must be {StepOptions.model_fields[field].description}"
-    if (
-        spec.required_options
-        and spec.required_options.isdisjoint(given)
-        and not (spec.calls_model and has_schema(step))
-    ):
+    if spec.required_options and spec.required_options.isdisjoint(given) and not (spec.calls_model and step.has_schema):
         yield "", f"needs {' or '.join(sorted(spec.required_options))}"
     yield from _limit_violations("", given, policy)
     inner = step.input if spec.calls_model and isinstance(step.input, dict) else {}
     yield from _limit_violations(".input", inner, policy)
     if step.type == StepType.REDUNDANT:
         yield from _quorum_violations({**given, **inner}, ".input" if "quorum" in inner else "")
-    for path, name in named_tools(step):
+    for path, name in step.named_tools:
         if policy.tools is not None and name not in policy.tools:
             yield path, TOOL_NOT_OFFERED
-
-
-def _invalid_options(given: Mapping[str, JsonValue]) -> set[str]:
-    try:
-        StepOptions.model_validate(given)
-    except ValidationError as error:
-        return {str(each["loc"][0]) for each in error.errors()}
-    return set()
 
 
 def _limit_violations(
@@ -177,14 +164,14 @@ def _quorum_violations(vote: Mapping[str, JsonValue], path: str) -> Iterator[tup
         yield f"{path}.quorum", f"must be at most the {replicas} replicas"
 
 
-def _order_violations(steps: Sequence[PlanStep], policy: EffectivePlanPolicy) -> Iterator[tuple[str, str]]:
-    before, order = predecessors(steps), topological_order(steps)
+def _order_violations(plan: ParsedPlan, policy: EffectivePlanPolicy) -> Iterator[tuple[str, str]]:
+    steps, before, order = plan.steps, plan.predecessors, plan.order
     if len(order) < len(steps):
         index, *others = _cycle(before, frozenset(range(len(steps))) - frozenset(order))
         names = " and ".join(f"{steps[each].name!a}" for each in others)
         yield f"steps.{index}.depends_on", f"waits for itself{' by way of ' if names else ''}{names}"
     elif policy.require_linear:
-        for index in non_linear_steps(steps):
+        for index in non_linear_steps(before, order):
             yield f"steps.{index}.depends_on", "must be the one step before it: branches are not allowed"
 
 

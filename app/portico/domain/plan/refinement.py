@@ -17,7 +17,8 @@ from typing import Final
 
 from portico.domain.contract.request import PlanStep
 from portico.domain.contract.response import StepStatus
-from portico.domain.plan.graph import predecessors, topological_order
+from portico.domain.plan.graph import predecessors
+from portico.domain.plan.parsed_plan import ParsedPlan
 from portico.domain.plan.plan import plan_refused
 from portico.domain.value import value
 
@@ -66,23 +67,22 @@ def refine(steps: Sequence[PlanStep], statuses: Statuses, refinements: Sequence[
 
 
 def with_dependencies(steps: Sequence[PlanStep]) -> tuple[PlanStep, ...]:
-    """Return the same plan, in which each step names the steps that it depends on."""
-    before = predecessors(steps)
+    """Return the same plan, in which each step names the steps that it depends on; a step that does stays itself."""
+    before = [[steps[each].name for each in earlier] for earlier in predecessors(steps)]
     return tuple(
-        step.model_copy(update={"depends_on": [steps[each].name for each in earlier]})
-        for step, earlier in zip(steps, before, strict=True)
+        step if step.depends_on == names else step.model_copy(update={"depends_on": names})
+        for step, names in zip(steps, before, strict=True)
     )
 
 
-def runnable_steps(steps: Sequence[PlanStep], statuses: Statuses) -> tuple[int, ...]:
+def runnable_steps(plan: ParsedPlan, statuses: Statuses) -> tuple[int, ...]:
     """Return the indexes of the steps that have not run and depend on nothing that failed, in topological order."""
-    before, can_complete = predecessors(steps), set[int]()
-    runnable = []
-    for index in topological_order(steps):
-        status = statuses.get(steps[index].name, StepStatus.PENDING)
+    can_complete, runnable = set[int](), []
+    for index in plan.order:
+        status = statuses.get(plan.steps[index].name, StepStatus.PENDING)
         if status is StepStatus.COMPLETED:
             can_complete.add(index)
-        elif status not in FAILED and can_complete.issuperset(before[index]):
+        elif status not in FAILED and can_complete.issuperset(plan.predecessors[index]):
             can_complete.add(index)
             runnable.append(index)
     return tuple(runnable)
@@ -141,5 +141,5 @@ def _rewired(step: PlanStep, name: str, others: Sequence[str]) -> PlanStep:
     if name not in depends_on:
         return step
     place = depends_on.index(name)
-    rewired = dict.fromkeys([*depends_on[:place], *others, *depends_on[place + 1 :]])
-    return step.model_copy(update={"depends_on": list(rewired)})
+    rewired = list(dict.fromkeys([*depends_on[:place], *others, *depends_on[place + 1 :]]))
+    return step if rewired == depends_on else step.model_copy(update={"depends_on": rewired})

@@ -3,7 +3,7 @@
 A type of a module has none: any value may be its input, and its definition, a JSON Schema, says what fits.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Annotated, Final, Literal, TypeAlias
@@ -12,10 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, field
 
 from portico.domain.contract.constrained_types import ToolReference, UnitInterval
 from portico.domain.contract.messages import Message, conversation_errors
-from portico.domain.contract.request import PlanStep
 from portico.domain.contract.rules import MAX_RULES, Rule, RuleName
 from portico.domain.memory import MAX_CHUNKS
-from portico.domain.tools import tool_of
 from portico.domain.value import value
 
 
@@ -132,16 +130,17 @@ class StepSpec:
     """Facts about one type of step.
 
     `expected` describes the input that `input_adapter` accepts. `accepts` tells whether an input of that type may
-    match, and `output_type` returns the type of the output for it. At least one of `required_options` must be set. A
-    type that `calls_model` also finds options in its input, and receives an object that is not a conversation as text.
-    A type of a module `has_own_options` beside these, which its definition describes.
+    match, and `output_type` returns the type of the output for it, of a step without a schema. At least one of
+    `required_options` must be set. A type that `calls_model` also finds options in its input, receives an object that
+    is not a conversation as text, and returns a value if it has a schema. A type of a module `has_own_options` beside
+    these, which its definition describes.
     """
 
     options: frozenset[str]
     input_adapter: TypeAdapter[StepInput]
     expected: str
     accepts: Callable[[InputType], bool]
-    output_type: Callable[[PlanStep, InputType], InputType]
+    output_type: Callable[[InputType], InputType]
     required_options: frozenset[str] = frozenset()
     calls_model: bool = False
     has_own_options: bool = False
@@ -172,43 +171,9 @@ def _takes_ranking(kind: InputType) -> bool:
     return known and kind["query"] in ("text", "value") and kind["candidates"] in ("items", "chunks", "value")
 
 
-def _answer_type(step: PlanStep, given: InputType) -> InputType:
+def _answer_type(given: InputType) -> InputType:
     may_bring_schema = given == "value" or (isinstance(given, Mapping) and "schema" in given)
-    return "value" if has_schema(step) or may_bring_schema else "text"
-
-
-def step_options(step: PlanStep) -> Mapping[str, JsonValue]:
-    """Return the options of the step; null counts as absent."""
-    return {key: value for key, value in (step.model_extra or {}).items() if value is not None}
-
-
-def shared_options(step: PlanStep) -> Mapping[str, JsonValue]:
-    """Return the options of the step without those that only its type of a module has."""
-    given, spec = step_options(step), spec_of(step.type)
-    return {key: given[key] for key in given.keys() & spec.options} if spec.has_own_options else given
-
-
-def own_options(step: PlanStep) -> Mapping[str, JsonValue]:
-    """Return the options that only its type of a module has."""
-    shared = shared_options(step)
-    return {key: value for key, value in step_options(step).items() if key not in shared}
-
-
-def has_schema(step: PlanStep) -> bool:
-    """Return True if a step that calls a model has a schema, in its options or its input."""
-    inner = step.input.get("schema") if isinstance(step.input, dict) else None
-    return "schema" in step_options(step) or inner is not None
-
-
-def named_tools(step: PlanStep) -> Iterator[tuple[str, str]]:
-    """Yield the names of tools in a step of a known type, each with its path in the step."""
-    inner = step.input if isinstance(step.input, dict) else {}
-    named = [(".tools", shared_options(step).get("tools"))]
-    named += [(".input.tools", inner.get("tools"))] if spec_of(step.type).calls_model else []
-    named += [(".input.name", [inner.get("name")])] if step.type == StepType.TOOL else []
-    for path, names in named:
-        if isinstance(names, list):
-            yield from ((path, tool_of(name)) for name in names if isinstance(name, str))
+    return "value" if may_bring_schema else "text"
 
 
 _FORMAT: Final = frozenset({"timeout", "schema", "rules"})
@@ -221,18 +186,18 @@ STEP_SPECS: Mapping[str, StepSpec] = MappingProxyType({
         accepts=_takes_question, output_type=_answer_type, calls_model=True),
     StepType.TOOL: StepSpec(
         options=frozenset({"timeout"}), input_adapter=TypeAdapter(ToolInput),
-        expected="an object with name and arguments", accepts=_takes_tool_call, output_type=lambda step, given: "text"),
+        expected="an object with name and arguments", accepts=_takes_tool_call, output_type=lambda given: "text"),
     StepType.RETRIEVE: StepSpec(
         options=frozenset({"timeout", "max_chunks", "min_score"}), input_adapter=TypeAdapter(str | RetrieveInput),
         expected="a string, or an object with query and, where wanted, max_chunks and min_score",
-        accepts=_takes_query, output_type=lambda step, given: "chunks"),
+        accepts=_takes_query, output_type=lambda given: "chunks"),
     StepType.RERANK: StepSpec(
         options=frozenset({"timeout", "top_k", "min_score"}), input_adapter=TypeAdapter(RerankInput),
         expected="an object with query, candidates and, where wanted, top_k and min_score",
-        accepts=_takes_ranking, output_type=lambda step, given: "items"),
+        accepts=_takes_ranking, output_type=lambda given: "items"),
     StepType.VALIDATE: StepSpec(
         options=_FORMAT, input_adapter=TypeAdapter(JsonValue), expected="any value",
-        accepts=lambda kind: True, output_type=lambda step, given: given,
+        accepts=lambda kind: True, output_type=lambda given: given,
         required_options=frozenset({"schema", "rules"})),
     StepType.REDUNDANT: StepSpec(
         options=_FORMAT | _VOTE | {"tools"}, input_adapter=TypeAdapter(str | RedundantInput),
@@ -240,7 +205,7 @@ STEP_SPECS: Mapping[str, StepSpec] = MappingProxyType({
         required_options=frozenset({"schema"}), calls_model=True),
     StepType.SUBPLAN: StepSpec(
         options=frozenset({"timeout"}), input_adapter=TypeAdapter(str), expected="a string, the task of its plan",
-        accepts=_takes_question, output_type=lambda step, given: "value", calls_model=True),
+        accepts=_takes_question, output_type=lambda given: "value", calls_model=True),
 })
 # fmt: on
 """The built-in types of steps."""
@@ -249,7 +214,7 @@ _MODULE_SPEC: Final = StepSpec(
     input_adapter=TypeAdapter(JsonValue),
     expected="what its type describes",
     accepts=lambda kind: True,
-    output_type=lambda step, given: "value",
+    output_type=lambda given: "value",
     has_own_options=True,
 )
 

@@ -9,7 +9,8 @@ from functools import reduce
 
 from portico.domain.contract.request import PlanOptions, PlanStep, RedundancyOptions
 from portico.domain.plan.graph import non_linear_steps
-from portico.domain.plan.plan import infer_input_types, output_contract_of, parse_options, resolve_input, validate_plan
+from portico.domain.plan.parsed_plan import ParsedPlan, ParsedStep, parse_plan
+from portico.domain.plan.plan import resolve_input, validate_plan
 from portico.domain.plan.policy import EffectivePlanPolicy
 from portico.domain.plan.steps import InferInput, InputType, RedundantInput, StepType, ToolInput
 from portico.domain.tools import STEP_PREFIX
@@ -30,10 +31,11 @@ def _plan_bound(inputs: BoundInputs) -> UpperBound:
         types = policy.allowed_step_types
         offered = types if _names_subplans(inputs) else types - {StepType.SUBPLAN}
         return inputs.inferences(inputs.inferences_per_ask).then(worst_steps(inputs, policy, policy.max_steps, offered))
-    if validate_plan(steps, policy):
+    plan = parse_plan(steps)
+    if validate_plan(plan, policy):
         return UpperBound()
     nested = policy.max_steps - len(steps) if any(step.type == StepType.SUBPLAN for step in steps) else 0
-    return steps_bound(inputs, steps).concurrent_with(worst_steps(inputs, policy, nested))
+    return steps_bound(inputs, plan).concurrent_with(worst_steps(inputs, policy, nested))
 
 
 def supplied_steps(inputs: BoundInputs) -> Sequence[PlanStep] | None:
@@ -58,10 +60,10 @@ def worst_steps(
     return in_sequence(run) if policy.require_linear else in_parallel(run)
 
 
-def steps_bound(inputs: BoundInputs, steps: Sequence[PlanStep]) -> UpperBound:
+def steps_bound(inputs: BoundInputs, plan: ParsedPlan) -> UpperBound:
     """Return the bound of the steps of a plan that can run, without those of subplans."""
-    bounds = [_step_bound(inputs, steps[index], given) for index, given in infer_input_types(steps).items()]
-    return in_parallel(bounds) if non_linear_steps(steps) else in_sequence(bounds)
+    bounds = [_step_bound(inputs, step, types.input) for step, types in plan.types.items()]
+    return in_parallel(bounds) if non_linear_steps(plan.predecessors, plan.order) else in_sequence(bounds)
 
 
 def _names_subplans(inputs: BoundInputs) -> bool:
@@ -69,12 +71,12 @@ def _names_subplans(inputs: BoundInputs) -> bool:
     return policy is not None and StepType.SUBPLAN in (policy.allowed_step_types or ())
 
 
-def _step_bound(inputs: BoundInputs, step: PlanStep, given: InputType) -> UpperBound:
+def _step_bound(inputs: BoundInputs, step: ParsedStep, given: InputType) -> UpperBound:
     """Return the bound of one step; its input is known if it is its own or a text."""
     if step.type == StepType.SUBPLAN or (step.input is None and _may_bring_more(given)):
         return _worst(inputs, step.type)
-    options, value = parse_options(step), None if step.input is None else resolve_input(step, {}, "")
-    contract = output_contract_of(step, value)
+    options, value = step.options, None if step.input is None else resolve_input(step, {}, "")
+    contract = step.contract_for(value)
     named = value.tools if isinstance(value, InferInput) and value.tools is not None else options.tools
     requested = inputs.request.tools if named is None else named
     tools = [tool for tool in requested or () if tool in inputs.tools]

@@ -13,7 +13,6 @@ from portico.domain.contract.request import OutputContract
 from portico.domain.contract.response import PlanReport
 from portico.domain.lifecycle import State
 from portico.domain.pattern_result import PatternResult
-from portico.domain.plan.graph import topological_order
 from portico.orchestration.execution.context import RunContext
 from portico.orchestration.execution.pattern import Pattern
 from portico.orchestration.patterns.plan_bound import upper_bound
@@ -39,7 +38,7 @@ async def plan_executor(
     Raises: Failure of the first step that failed; as `validate_answer`.
     """
     progress = PlanProgress.at_start(context)
-    order = topological_order(progress.steps)
+    order = progress.plan.order
     failures = await run_steps(context, progress, order, step_patterns(progress, order))
     if failures:
         raise failures[min(failures)]

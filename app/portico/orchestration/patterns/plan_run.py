@@ -10,19 +10,17 @@ from functools import partial
 
 from pydantic import JsonValue
 
-from portico.domain.contract.request import PlanStep
 from portico.domain.contract.response import PlanReport, PlanTrace, StepReport, StepStatus, SystemError
 from portico.domain.failures import Cancellation, Failure
 from portico.domain.journal.outcomes import MODEL_PLANNERS, Plan
 from portico.domain.pattern_result import PatternResult
-from portico.domain.plan.graph import predecessors
-from portico.domain.plan.plan import parse_options, resolve_input
-from portico.domain.plan.policy import EffectivePlanPolicy
+from portico.domain.plan.parsed_plan import ParsedPlan, ParsedStep, parse_plan
+from portico.domain.plan.plan import resolve_input
 from portico.domain.plan.refinement import HAS_RUN, runnable_steps
 from portico.domain.plan.steps import RetrieveInput, StepInput, StepType
 from portico.orchestration.execution.branch_span import in_span
 from portico.orchestration.execution.context import RunContext
-from portico.orchestration.patterns.steps import StepPattern, run_module_step
+from portico.orchestration.patterns.steps import StepPattern, as_answer, run_module_step
 
 
 def initial_report(plan: Plan, planned_at: float) -> PlanReport:
@@ -40,18 +38,20 @@ def initial_report(plan: Plan, planned_at: float) -> PlanReport:
 class PlanProgress:
     """The reports of the steps. A branch writes the report of its own step and reads those that it depends on."""
 
-    def __init__(self, context: RunContext, steps: Sequence[PlanStep], report: PlanReport) -> None:
-        self.steps = steps
-        self.predecessors = predecessors(steps)
+    def __init__(
+        self, context: RunContext, plan: ParsedPlan, report: PlanReport, texts: dict[str, str] | None = None
+    ) -> None:
+        self.plan = plan
         self.report = report
         self._context = context
+        self._texts = {} if texts is None else texts
 
     @classmethod
     def at_start(cls, context: RunContext) -> "PlanProgress":
         """Return the progress of the plan in the settings, before its first step."""
         plan = context.settings.plan
         assert plan is not None  # noqa: S101 - a plan is made before it runs
-        return cls(context, plan.steps, initial_report(plan, context.settings.planned_at))
+        return cls(context, parse_plan(plan.steps), initial_report(plan, context.settings.planned_at))
 
     @property
     def is_made_by_model(self) -> bool:
@@ -64,10 +64,18 @@ class PlanProgress:
         last: JsonValue = self.report.steps[-1].output
         return last
 
-    def changed(self, steps: Sequence[PlanStep]) -> "PlanProgress":
+    @property
+    def output_texts(self) -> Mapping[str, str]:
+        """The text of each output, by the name of its step."""
+        for report in self.report.steps:
+            if report.status is StepStatus.COMPLETED and report.name not in self._texts:
+                self._texts[report.name] = as_answer(report.output).text
+        return self._texts
+
+    def changed(self, plan: ParsedPlan) -> "PlanProgress":
         """Return the progress of a changed plan: what has run stays as it is, and what cannot run is skipped."""
         ran = {report.name: report for report in self.report.steps if report.status in HAS_RUN}
-        runnable = runnable_steps(steps, {name: report.status for name, report in ran.items()})
+        runnable = runnable_steps(plan, {name: report.status for name, report in ran.items()})
         reports = [
             ran.get(step.name)
             or StepReport(
@@ -75,26 +83,26 @@ class PlanProgress:
                 type=step.type,
                 status=StepStatus.PENDING if index in runnable else StepStatus.SKIPPED,
             )
-            for index, step in enumerate(steps)
+            for index, step in enumerate(plan.steps)
         ]
         trace = self.report.trace.model_copy(update={"step_count": len(reports)})
-        progress = PlanProgress(self._context, steps, PlanReport(steps=reports, trace=trace))
+        progress = PlanProgress(self._context, plan, PlanReport(steps=reports, trace=trace), self._texts)
         self._context.set_partial_result(PatternResult(None, plan=progress.report))
         return progress
 
     def inputs_of(self, index: int) -> Mapping[str, JsonValue] | None:
         """Return the outputs of the steps that one depends on, by name; None unless all of them completed."""
-        earlier = [self.report.steps[each] for each in self.predecessors[index]]
+        earlier = [self.report.steps[each] for each in self.plan.predecessors[index]]
         if any(report.status is not StepStatus.COMPLETED for report in earlier):
             return None
         return {report.name: report.output for report in earlier}
 
     def query_of(self, index: int, request: str) -> str | None:
         """Return the query of the search whose chunks a step is given; None if its only predecessor is none."""
-        earlier = self.predecessors[index]
-        if len(earlier) != 1 or self.steps[earlier[0]].type != StepType.RETRIEVE:
+        earlier = self.plan.predecessors[index]
+        if len(earlier) != 1 or self.plan.steps[earlier[0]].type != StepType.RETRIEVE:
             return None
-        found = resolve_input(self.steps[earlier[0]], self.inputs_of(earlier[0]) or {}, request)
+        found = resolve_input(self.plan.steps[earlier[0]], self.inputs_of(earlier[0]) or {}, request)
         return found.query if isinstance(found, RetrieveInput) else str(found)
 
     def end(
@@ -116,7 +124,7 @@ async def run_steps(
     """
     branch_of = {index: branch for branch, index in enumerate(order)}
     after = {
-        branch_of[index]: [branch_of[each] for each in progress.predecessors[index] if each in branch_of]
+        branch_of[index]: [branch_of[each] for each in progress.plan.predecessors[index] if each in branch_of]
         for index in order
     }
     run = partial(_run_step, progress=progress, step_patterns=step_patterns)
@@ -128,7 +136,7 @@ async def _run_step(
     context: RunContext, *, progress: PlanProgress, step_patterns: Mapping[str, StepPattern], index: int
 ) -> None:
     """Run one step from its start to its end. Raises: Failure that it ended with."""
-    step, outputs = progress.steps[index], progress.inputs_of(index)
+    step, outputs = progress.plan.steps[index], progress.inputs_of(index)
     if outputs is None:
         progress.end(index, StepStatus.SKIPPED)
         return
@@ -149,7 +157,7 @@ async def _run_step(
     progress.end(index, StepStatus.COMPLETED, output=output)
 
 
-async def _output(context: RunContext, step: PlanStep, step_input: StepInput, pattern: StepPattern) -> JsonValue:
+async def _output(context: RunContext, step: ParsedStep, step_input: StepInput, pattern: StepPattern) -> JsonValue:
     async def run(context: RunContext) -> JsonValue:
         return await pattern(context, step, step_input)
 
@@ -157,8 +165,8 @@ async def _output(context: RunContext, step: PlanStep, step_input: StepInput, pa
     return await (run(context) if seconds is None else context.with_timeout(seconds, run))
 
 
-def _timeout(context: RunContext, step: PlanStep) -> float | None:
+def _timeout(context: RunContext, step: ParsedStep) -> float | None:
     """Return the running time that the step may take: the smaller of its own and the policy's."""
     plan = context.request.plan
-    policy = EffectivePlanPolicy.from_request(None if plan is None else plan.policy, context.limits)
-    return min(filter(None, (parse_options(step).timeout, policy.timeout_per_step)), default=None)
+    most = None if plan is None or plan.policy is None else plan.policy.timeout_per_step
+    return min(filter(None, (step.options.timeout, most)), default=None)

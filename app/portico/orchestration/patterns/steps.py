@@ -19,11 +19,12 @@ from portico.capabilities.prompting.prompt_call import Prompt
 from portico.capabilities.tools.executor import is_cut
 from portico.domain import strict_json
 from portico.domain.contract.messages import Message, system_prompt
-from portico.domain.contract.request import NamedTool, OutputContract, PlanStep, RedundancyOptions
+from portico.domain.contract.request import NamedTool, OutputContract, RedundancyOptions
 from portico.domain.contract.rules import AnswerContent
 from portico.domain.failures import Code, ToolFailure
 from portico.domain.journal.outcomes import Retrieved
-from portico.domain.plan.plan import arguments_refused, output_contract_of, parse_options, step_mismatch
+from portico.domain.plan.parsed_plan import ParsedStep
+from portico.domain.plan.plan import arguments_refused, step_mismatch
 from portico.domain.plan.steps import (
     InferInput,
     RedundantInput,
@@ -32,7 +33,6 @@ from portico.domain.plan.steps import (
     StepInput,
     StepType,
     ToolInput,
-    own_options,
 )
 from portico.orchestration.execution.branch_settings import BranchSettings
 from portico.orchestration.execution.context import RunContext, call_step, perform
@@ -42,31 +42,31 @@ from portico.orchestration.patterns.redundant_loop import redundant_loop
 from portico.orchestration.patterns.specialized_loop import specialized_loop
 from portico.orchestration.patterns.validated_answer import compiled_contract, validate_answer
 
-StepPattern: TypeAlias = Callable[[RunContext, PlanStep, StepInput], Awaitable[JsonValue]]
+StepPattern: TypeAlias = Callable[[RunContext, ParsedStep, StepInput], Awaitable[JsonValue]]
 """Runs a step on its input and returns its output. Raises: Failure."""
 _VOTE: Final = frozenset({"n", "voting", "quorum", "min_confidence"})
 
 
-async def infer(context: RunContext, step: PlanStep, step_input: StepInput) -> JsonValue:
+async def infer(context: RunContext, step: ParsedStep, step_input: StepInput) -> JsonValue:
     """Return a model's text, or its value if the step has a schema."""
     return await infer_as(context, step, step_input)
 
 
 async def infer_as(
-    context: RunContext, step: PlanStep, step_input: StepInput, prompt: Prompt | None = None
+    context: RunContext, step: ParsedStep, step_input: StepInput, prompt: Prompt | None = None
 ) -> JsonValue:
     """Return a model's text or value; if there is a prompt, it is asked that instead of the input."""
     context = context.with_settings(_inference_settings(context.settings, step, step_input))
-    attempts = parse_options(step).attempts
+    attempts = step.options.attempts
     if context.settings.output.schema_ is not None:
         return (await specialized_loop(context, attempts, asked=prompt)).structured_output
     answer = await agent_loop(context, attempts, asked=prompt)
     return answer if isinstance(answer, str) else answer.content
 
 
-async def redundant(context: RunContext, step: PlanStep, step_input: StepInput) -> JsonValue:
+async def redundant(context: RunContext, step: ParsedStep, step_input: StepInput) -> JsonValue:
     """Return the value that won the vote."""
-    options = parse_options(step).model_dump(include=set(_VOTE), exclude_none=True)
+    options = step.options.model_dump(include=set(_VOTE), exclude_none=True)
     if isinstance(step_input, RedundantInput):
         options |= step_input.model_dump(include=set(_VOTE), exclude_none=True)
     redundancy = RedundancyOptions.model_validate(options)
@@ -80,7 +80,7 @@ async def redundant(context: RunContext, step: PlanStep, step_input: StepInput) 
     return (await redundant_loop(context.with_settings(settings))).structured_output
 
 
-async def tool(context: RunContext, step: PlanStep, step_input: StepInput) -> JsonValue:
+async def tool(context: RunContext, step: ParsedStep, step_input: StepInput) -> JsonValue:
     """Return the text that the tool returns.
 
     Raises: ToolFailure if it returns an error; OrchestrationFailure if the arguments can never fit it.
@@ -95,9 +95,9 @@ async def tool(context: RunContext, step: PlanStep, step_input: StepInput) -> Js
     return result.content
 
 
-async def retrieve(context: RunContext, step: PlanStep, step_input: StepInput) -> JsonValue:
+async def retrieve(context: RunContext, step: ParsedStep, step_input: StepInput) -> JsonValue:
     """Return the chunks of documents that fit the query, best first; none if the search fails."""
-    options = parse_options(step)
+    options = step.options
     given = step_input if isinstance(step_input, RetrieveInput) else RetrieveInput(query=str(step_input))
     max_chunks = options.max_chunks if given.max_chunks is None else given.max_chunks
     min_score = options.min_score if given.min_score is None else given.min_score
@@ -107,10 +107,10 @@ async def retrieve(context: RunContext, step: PlanStep, step_input: StepInput) -
     return [{"content": chunk.text, "source": chunk.source, "score": chunk.score} for chunk in chunks]
 
 
-async def rank(_context: RunContext, step: PlanStep, step_input: StepInput) -> JsonValue:
+async def rank(_context: RunContext, step: ParsedStep, step_input: StepInput) -> JsonValue:
     """Return the candidates, best first."""
     assert isinstance(step_input, RerankInput)  # noqa: S101 - the input of a rerank step
-    options = parse_options(step)
+    options = step.options
     texts = [each if isinstance(each, str) else each.content for each in step_input.candidates]
     if len(step_input.query) + sum(map(len, texts)) > MAX_CHARACTERS:
         raise step_mismatch(step, [{"path": "$", "message": f"must be at most {MAX_CHARACTERS} characters"}])
@@ -121,10 +121,10 @@ async def rank(_context: RunContext, step: PlanStep, step_input: StepInput) -> J
     return [each if isinstance(each, str) else each.model_dump() for each in best]
 
 
-async def validate(context: RunContext, step: PlanStep, step_input: StepInput) -> JsonValue:
+async def validate(context: RunContext, step: ParsedStep, step_input: StepInput) -> JsonValue:
     """Return the value itself. Raises: ConstraintFailure, ValidationFailure if it breaks its format or its rules."""
     assert not isinstance(step_input, BaseModel)  # noqa: S101 - the input of a validate step
-    output = output_contract_of(step, step_input) or OutputContract()
+    output = step.contract_for(step_input) or OutputContract()
     context = context.with_settings(replace(context.settings, output=output))
     contract = await compiled_contract(context)
     validated = await validate_answer(context, contract, as_answer(step_input), 1)
@@ -133,13 +133,13 @@ async def validate(context: RunContext, step: PlanStep, step_input: StepInput) -
     return step_input
 
 
-async def run_module_step(context: RunContext, step: PlanStep, step_input: StepInput) -> JsonValue:
+async def run_module_step(context: RunContext, step: ParsedStep, step_input: StepInput) -> JsonValue:
     """Return the output of the function behind a type of a module.
 
     Raises: ToolFailure if it fails; OrchestrationFailure if the input or an option does not fit it.
     """
     assert not isinstance(step_input, BaseModel)  # noqa: S101 - the input of a step of such a type
-    result = await call_step(context, step.type, {**own_options(step), "input": step_input})
+    result = await call_step(context, step.type, {**step.own_options, "input": step_input})
     if result.violations:
         found = [(path.removeprefix("arguments."), message) for path, message in result.violations]
         raise step_mismatch(step, [{"path": f"$.{path}", "message": message} for path, message in found])
@@ -174,7 +174,7 @@ def as_answer(value: JsonValue) -> AnswerContent:
     return AnswerContent(value if isinstance(value, str) else orjson.dumps(value).decode(), value)
 
 
-def _inference_settings(settings: BranchSettings, step: PlanStep, step_input: StepInput) -> BranchSettings:
+def _inference_settings(settings: BranchSettings, step: ParsedStep, step_input: StepInput) -> BranchSettings:
     """Return the settings with the step's messages behind the system messages, its tools and its output contract."""
     if isinstance(step_input, InferInput):
         asked = step_input
@@ -184,13 +184,13 @@ def _inference_settings(settings: BranchSettings, step: PlanStep, step_input: St
     if step.input is None and is_large_contract(contract):
         message = f"must be at most {LARGE_CONTRACT_CHARACTERS} characters, not recursive, and have plain keywords"
         raise step_mismatch(step, [{"path": "$.schema", "message": message}])
-    named = parse_options(step).tools if asked.tools is None else asked.tools
+    named = step.options.tools if asked.tools is None else asked.tools
     wanted = (settings.allowed_tools if named is None else named) or ()
     tools = [name for name in wanted if settings.allows_tool(name)]
     hints, choice = settings.hints, settings.hints.tool_choice
     if not tools or (isinstance(choice, NamedTool) and choice.name not in tools):
         hints = hints.model_copy(update={"tool_choice": None})
-    output = output_contract_of(step, step_input) or OutputContract()
+    output = step.contract_for(step_input) or OutputContract()
     return replace(
         settings, messages=(*system_prompt(settings.messages), *asked.messages), tools=tools, hints=hints, output=output
     )

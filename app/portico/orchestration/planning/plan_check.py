@@ -5,9 +5,8 @@ that it may call are recorded first, all else is in the header of the execution.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import partial
-from itertools import chain
 from typing import Any, Final
 
 import orjson
@@ -21,9 +20,10 @@ from portico.capabilities.tools.registry import ToolRegistry
 from portico.domain.contract.request import OutputContract, PlanStep
 from portico.domain.failures import ConfigurationFailure, OrchestrationFailure, RequestFailure
 from portico.domain.journal.outcomes import Outcome, Plan, PlanningInputs, Refused
-from portico.domain.plan.plan import output_contract_of, plan_refused, validate_plan
+from portico.domain.plan.parsed_plan import ParsedPlan, ParsedStep, parse_plan
+from portico.domain.plan.plan import plan_refused, validate_plan
 from portico.domain.plan.policy import EffectivePlanPolicy
-from portico.domain.plan.steps import StepType, named_tools, step_options
+from portico.domain.plan.steps import StepType
 from portico.domain.tools import REPLICA_RULE, STEP_PREFIX, ToolDefinition, agent_of
 from portico.domain.value import value
 from portico.orchestration.execution.context import RunContext
@@ -36,19 +36,41 @@ _LARGE_BYTES: Final = 65_536
 
 
 def refusal_of(
-    steps: Sequence[PlanStep],
+    plan: ParsedPlan,
     policy: EffectivePlanPolicy,
     *,
     plain_only: bool = False,
     rules: RuleRegistry = BUILT_IN_RULES,
+    unchecked: Sequence[int] | None = None,
 ) -> OrchestrationFailure | None:
     """Return why the plan cannot run, with `details.violations`; None if it can. It may take a while.
 
-    With `plain_only` only those schemas and rules are compiled that are small and plain.
+    With `plain_only` only those schemas and rules are compiled that are small and plain. The indexes `unchecked` are as
+    for `validate_plan`.
     """
-    return validate_plan(steps, policy) or _contract_errors(
-        steps, rules, lambda contract: contract.size.is_plain or not plain_only
+    indexes = range(len(plan.steps)) if unchecked is None else unchecked
+    return validate_plan(plan, policy, indexes) or _contract_errors(
+        plan, indexes, rules, lambda contract: contract.size.is_plain or not plain_only
     )
+
+
+class AcceptedSteps:
+    """The steps that a policy accepted, one by one; as long as it stays the same they are not checked again."""
+
+    def __init__(self) -> None:
+        self._policy: EffectivePlanPolicy | None = None
+        self._steps: set[ParsedStep] = set()
+
+    def missing(self, plan: ParsedPlan, policy: EffectivePlanPolicy) -> Sequence[int]:
+        """Return the indexes of the steps of the plan that this policy has not accepted yet."""
+        of_steps = replace(policy, max_steps=0, require_linear=False)
+        if of_steps != self._policy:
+            self._policy, self._steps = of_steps, set()
+        return [index for index, step in enumerate(plan.steps) if step not in self._steps]
+
+    def add(self, plan: ParsedPlan) -> None:
+        """Add the steps of a plan that the last policy accepted."""
+        self._steps.update(plan.steps)
 
 
 @value
@@ -63,6 +85,7 @@ class PlanRules:
     tools: Sequence[Mapping[str, Any]]
     accepted: Sequence[PlanStep] = ()
     module_types: Sequence[Mapping[str, Any]] = ()
+    checked_steps: AcceptedSteps = field(default_factory=AcceptedSteps)
 
     @classmethod
     def of(
@@ -87,57 +110,85 @@ class PlanRules:
             if name in self.policy.allowed_step_types and (name != StepType.TOOL or self.tools)
         }
 
-    def check(self, steps: Sequence[PlanStep]) -> None:
-        """Raise OrchestrationFailure for a plan that cannot run.
+    def within(self, max_steps: int) -> "PlanRules":
+        """Return the same rules for plans of at most so many steps."""
+        return replace(self, policy=replace(self.policy, max_steps=max_steps))
+
+    def check(self, plan: ParsedPlan) -> None:
+        """Raise OrchestrationFailure for a plan that cannot run. Steps that were accepted before are not checked again.
 
         Large schemas and rules are checked later, outside of the event loop, and so are those that are not plain.
         """
-        refusal = validate_plan(steps, self.policy)
-        functions = ({**each, "name": STEP_PREFIX + each["name"]} for each in self.module_types)
-        validators = ArgumentValidators(ToolDefinition(**tool) for tool in (*self.tools, *functions))
-        violations = [] if refusal else list(plan_violations(steps, validators))
-        if violations:
-            raise plan_refused(violations)
-        if refusal is None and _contract_bytes(steps) <= LARGE_CONTRACT_CHARACTERS:
-            refusal = _contract_errors(steps, BUILT_IN_RULES, _has_plain_format, self.accepted)
+        unchecked = self.checked_steps.missing(plan, self.policy)
+        refusal = validate_plan(plan, self.policy, unchecked) or self._call_errors(plan, unchecked)
+        if refusal is None and _contract_bytes(plan) <= LARGE_CONTRACT_CHARACTERS:
+            others = [index for index in unchecked if plan.steps[index].plan_step not in self.accepted]
+            refusal = _contract_errors(plan, others, BUILT_IN_RULES, _has_plain_format)
         if refusal is not None:
             raise refusal
+        self.checked_steps.add(plan)
+
+    def _call_errors(self, plan: ParsedPlan, indexes: Sequence[int]) -> OrchestrationFailure | None:
+        """Return the refusal of arguments that do not fit a tool or a function of a module."""
+        types = {plan.steps[index].type for index in indexes}
+        tools = self.tools if StepType.TOOL in types else ()
+        known = (each for each in self.module_types if each["name"] in types)
+        functions = ({**each, "name": STEP_PREFIX + each["name"]} for each in known)
+        validators = ArgumentValidators(ToolDefinition(**tool) for tool in (*tools, *functions))
+        violations = list(plan_violations(plan, validators, indexes))
+        return plan_refused(violations) if violations else None
 
 
 def _has_plain_format(contract: AnswerContract) -> bool:
     return contract.size.has_plain_format
 
 
-async def checked_plan(context: RunContext, plan: Plan | Refused, environment: Environment) -> Outcome:
-    """Return the plan, or its refusal. Large schemas and rules are compiled outside of the event loop."""
+async def checked_plan(
+    context: RunContext,
+    plan: Plan | Refused,
+    environment: Environment,
+    *,
+    parsed: ParsedPlan | None = None,
+    accepted: AcceptedSteps | None = None,
+) -> Outcome:
+    """Return the plan, or its refusal. Large schemas and rules are compiled outside of the event loop.
+
+    `parsed` is the same plan, if it was parsed before, of which only the steps are checked that are not `accepted`.
+    """
     if isinstance(plan, Refused):
         return plan
+    parsed, accepted = parsed or parse_plan(plan.steps), accepted or AcceptedSteps()
     policy = plan_policy(context, allowed_tools_of(context, environment), module_types_of(context, environment))
-    replicated = _replicated_tools(plan.steps, context.settings.allowed_tools, environment.tool_registry)
+    replicated = _replicated_tools(parsed, context.settings.allowed_tools, environment.tool_registry)
     if replicated:
         return Refused.by(plan_refused(replicated))
-    check = partial(refusal_of, plan.steps, policy, plain_only=True)
-    refusal = await environment.thread_pool.run(check) if _is_large(plan.steps) else check()
-    refusal = refusal or await _worker_refusal(plan.steps, environment.answer_validator)
-    return plan if refusal is None else Refused.by(refusal)
+    unchecked = accepted.missing(parsed, policy)
+    check = partial(refusal_of, parsed, policy, plain_only=True, unchecked=unchecked)
+    refusal = await environment.thread_pool.run(check) if _is_large(parsed, unchecked) else check()
+    refusal = refusal or await _worker_refusal(parsed, unchecked, environment.answer_validator)
+    if refusal is not None:
+        return Refused.by(refusal)
+    accepted.add(parsed)
+    return plan
 
 
-def _replicated_tools(
-    steps: Sequence[PlanStep], allowed: Sequence[str] | None, registry: ToolRegistry
-) -> list[tuple[str, str]]:
+def _replicated_tools(plan: ParsedPlan, allowed: Sequence[str] | None, registry: ToolRegistry) -> list[tuple[str, str]]:
     """Return the violations of redundant steps whose replicas would call a tool that must not be replicated."""
     found = []
-    for index, step in enumerate(steps):
+    for index, step in enumerate(plan.steps):
         if step.type == StepType.REDUNDANT:
-            named = list(named_tools(step)) or [("", name) for name in allowed or ()]
+            named = step.named_tools or [("", name) for name in allowed or ()]
             barred = [(path, name) for path, name in named if not registry.may_replicate(name)]
             found += [(f"steps.{index}{path}", f"must not name {name}: {REPLICA_RULE}") for path, name in barred]
     return found
 
 
-async def _worker_refusal(steps: Sequence[PlanStep], validator: AnswerValidator) -> OrchestrationFailure | None:
+async def _worker_refusal(
+    plan: ParsedPlan, indexes: Sequence[int], validator: AnswerValidator
+) -> OrchestrationFailure | None:
     """Return the refusal of the first schema or rules that are not small and plain and cannot be compiled."""
-    for index, contract in enumerate(map(_contract_of, steps)):
+    for index in indexes:
+        contract = _contract_of(plan.steps[index])
         if not contract.size.is_plain:
             try:
                 await validator.check_contract(contract.output)
@@ -170,41 +221,41 @@ def module_types_of(context: RunContext, environment: Environment) -> list[str]:
     return [each for each in environment.tool_registry.step_functions if permissions.allows_tool(STEP_PREFIX + each)]
 
 
-def _is_large(steps: Sequence[PlanStep]) -> bool:
-    """Return True if the plan is checked on a thread."""
+def _is_large(plan: ParsedPlan, indexes: Sequence[int]) -> bool:
+    """Return True if these steps of the plan are checked on a thread."""
+    steps = [plan.steps[index].plan_step for index in indexes]
     size = len(orjson.dumps([(step.input, step.depends_on, step.model_extra) for step in steps]))
-    return size > _LARGE_BYTES or _contract_bytes(steps) > LARGE_CONTRACT_CHARACTERS
+    return size > _LARGE_BYTES or _contract_bytes(plan) > LARGE_CONTRACT_CHARACTERS
 
 
-def _contract_bytes(steps: Sequence[PlanStep]) -> int:
+def _contract_bytes(plan: ParsedPlan) -> int:
     """Return the size of all schemas and rules, valid or not."""
-    inner = [step.input.get("schema") for step in steps if isinstance(step.input, dict)]
-    own = [(step_options(step).get("schema"), step_options(step).get("rules")) for step in steps]
-    return len(orjson.dumps([each for each in (*inner, *chain.from_iterable(own)) if each is not None]))
+    pairs = ((step.own_schema, step.given.get("schema"), step.given.get("rules")) for step in plan.steps)
+    return len(orjson.dumps([each for pair in pairs for each in pair if each is not None]))
 
 
 def _contract_errors(
-    steps: Sequence[PlanStep],
+    plan: ParsedPlan,
+    indexes: Sequence[int],
     rules: RuleRegistry,
     is_checked: Callable[[AnswerContract], bool],
-    accepted: Sequence[PlanStep] = (),
 ) -> OrchestrationFailure | None:
-    """Return the refusal of schemas and rules that cannot be compiled, of steps that are valid otherwise."""
-    if _contract_bytes(steps) > MAX_SCHEMA_BYTES:
+    """Return the refusal of schemas and rules that cannot be compiled, of these steps, which are valid otherwise."""
+    if _contract_bytes(plan) > MAX_SCHEMA_BYTES:
         return plan_refused([("steps", f"must have schemas and rules of at most {MAX_SCHEMA_BYTES} bytes together")])
     errors = []
-    for index, step in enumerate(steps):
-        contract = _contract_of(step, rules)
+    for index in indexes:
+        contract = _contract_of(plan.steps[index], rules)
         try:
-            if step not in accepted and is_checked(contract):
+            if is_checked(contract):
                 contract.compile()
         except (ConfigurationFailure, RequestFailure) as failure:
             errors.append(_contract_error(index, failure))
     return plan_refused(errors) if errors else None
 
 
-def _contract_of(step: PlanStep, rules: RuleRegistry = BUILT_IN_RULES) -> AnswerContract:
-    return AnswerContract(output_contract_of(step) or OutputContract(), rules)
+def _contract_of(step: ParsedStep, rules: RuleRegistry = BUILT_IN_RULES) -> AnswerContract:
+    return AnswerContract(step.contract or OutputContract(), rules)
 
 
 def _contract_error(index: int, failure: ConfigurationFailure | RequestFailure) -> tuple[str, str]:

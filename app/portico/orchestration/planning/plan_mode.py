@@ -33,7 +33,7 @@ async def run_plan(context: RunContext) -> PatternResult:
     policy = EffectivePlanPolicy.from_request(options.policy, context.limits)
 
     def step_patterns(progress: PlanProgress, order: Sequence[int]) -> Mapping[str, StepPattern]:
-        return Subplans(progress, order, policy.max_steps - len(progress.steps)).step_patterns
+        return Subplans(progress, order, policy.max_steps - len(progress.plan.steps)).step_patterns
 
     return await plan_executor.plan_executor(context, step_patterns)
 

@@ -10,7 +10,7 @@ from portico.capabilities.prompting.definition import PromptId
 from portico.capabilities.prompting.prompt_call import Prompt
 from portico.capabilities.prompting.prompts.recursion import ReasoningStepInput
 from portico.domain.contract.messages import system_prompt
-from portico.domain.contract.request import PlanStep
+from portico.domain.plan.parsed_plan import ParsedStep
 from portico.domain.plan.steps import InferInput, StepInput
 from portico.orchestration.execution.branch_settings import BranchSettings
 from portico.orchestration.execution.context import RunContext
@@ -24,7 +24,7 @@ class ReasoningSteps:
     def __init__(self, progress: PlanProgress) -> None:
         self._progress = progress
 
-    async def run(self, context: RunContext, step: PlanStep, step_input: StepInput) -> JsonValue:
+    async def run(self, context: RunContext, step: ParsedStep, step_input: StepInput) -> JsonValue:
         """Return a model's text, or its value if the step has a schema."""
         settings = context.settings
         if settings.reasoning is None or isinstance(step_input, InferInput) or _has_images(settings):
@@ -33,7 +33,7 @@ class ReasoningSteps:
             request=settings.last_user_text,
             step=step.name,
             task=step.input if isinstance(step.input, str) else "",
-            results=dict(self._progress.inputs_of(self._progress.steps.index(step)) or {}),
+            results=dict(self._progress.inputs_of(self._progress.plan.steps.index(step)) or {}),
         )
         prompt = Prompt(PromptId.REASONING_STEP_USER, given, tuple(system_prompt(settings.messages)))
         return await infer_as(context, step, step_input, prompt)

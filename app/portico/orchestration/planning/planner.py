@@ -7,6 +7,9 @@ Every plan must satisfy the policy of the request, within the limits in force, a
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Final
+
+from pydantic import JsonValue, TypeAdapter
 
 from portico.capabilities.prompting.definition import PromptId
 from portico.capabilities.prompting.prompt_call import PromptCall
@@ -19,15 +22,17 @@ from portico.domain.journal.outcomes import Plan, PlanningInputs, Refused
 from portico.domain.journal.step_key import PLAN_KEY, StepKey
 from portico.domain.pattern_result import PatternResult
 from portico.domain.plan.graph import predecessors
+from portico.domain.plan.parsed_plan import ParsedPlan, parse_plan
 from portico.domain.plan.plan import plan_refused
 from portico.domain.plan.steps import StepType
 from portico.orchestration.execution.context import RunContext
 from portico.orchestration.patterns.plan_run import initial_report
-from portico.orchestration.planning.plan_check import PlanRules, checked_plan
+from portico.orchestration.planning.plan_check import AcceptedSteps, PlanRules, checked_plan
 from portico.orchestration.planning.task import Task, planning_inputs
 
 REFUSALS = frozenset({Code.ORCHESTRATION_PLAN_REFUSED, Code.ORCHESTRATION_STEP_MISMATCH})
 """Codes of a plan that may not run."""
+_STEPS: Final = TypeAdapter(Sequence[PlanStep])
 
 
 async def make_plan(
@@ -56,15 +61,31 @@ async def start_plan(context: RunContext, plan: Plan | Refused) -> RunContext:
     return context.with_settings(replace(context.settings, plan=checked, planned_at=planned_at))
 
 
-async def record_check(context: RunContext, plan: Plan | Refused, key: StepKey | None = None) -> tuple[Plan, float]:
-    """Return the plan and the time of its check, which is recorded. Raises: OrchestrationFailure if it may not run."""
-    known = plan.steps if isinstance(plan, Plan) else (plan.code,)
-    check = partial(checked_plan, context, plan)
+async def record_check(
+    context: RunContext,
+    plan: Plan | Refused,
+    key: StepKey | None = None,
+    *,
+    parsed: ParsedPlan | None = None,
+    accepted: AcceptedSteps | None = None,
+) -> tuple[Plan, float]:
+    """Return the plan and the time of its check, which is recorded. Raises: OrchestrationFailure if it may not run.
+
+    `parsed` is the same plan, if it was parsed before, of which only the steps are checked that are not `accepted`.
+    """
+    known = _as_json(plan.steps) if isinstance(plan, Plan) else (plan.code,)
+    check = partial(checked_plan, context, plan, parsed=parsed, accepted=accepted)
     checked, planned_at = await context.record_value(check, *known, key=key, is_instant=False)
     if isinstance(checked, Refused):
         raise checked.failure()
     assert isinstance(checked, Plan)  # noqa: S101 - the other outcome of the check
     return checked, planned_at
+
+
+def _as_json(steps: Sequence[PlanStep]) -> Sequence[JsonValue]:
+    """Return the steps as fingerprints have them."""
+    found: Sequence[JsonValue] = _STEPS.dump_python(steps, by_alias=True, exclude_none=True)
+    return found
 
 
 async def _obtain(
@@ -89,7 +110,10 @@ async def _obtain(
     try:
         made = await context.ask(
             PromptCall(
-                PromptId.PLAN_GENERATION_USER, prompt, PlanGenerationOutput, lambda made: rules.check(made.steps)
+                PromptId.PLAN_GENERATION_USER,
+                prompt,
+                PlanGenerationOutput,
+                lambda made: rules.check(parse_plan(made.steps)),
             )
         )
     except OrchestrationFailure as refusal:

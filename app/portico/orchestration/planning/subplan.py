@@ -15,9 +15,8 @@ from portico.capabilities.prompting.definition import PromptId
 from portico.capabilities.prompting.prompt_call import PromptCall
 from portico.capabilities.prompting.prompts.planning import PlanGenerationOutput
 from portico.capabilities.prompting.prompts.recursion import RecursiveSubplanGenerationInput
-from portico.domain.contract.request import PlanStep
 from portico.domain.journal.outcomes import Plan, PlanningInputs
-from portico.domain.plan.graph import topological_order
+from portico.domain.plan.parsed_plan import ParsedStep, parse_plan
 from portico.domain.plan.plan import plan_refused
 from portico.domain.plan.steps import StepInput, StepType
 from portico.orchestration.execution.context import RunContext
@@ -38,7 +37,7 @@ class Subplans:
     def __init__(self, progress: PlanProgress, order: Sequence[int], spare: int, depth: int = 1) -> None:
         self._progress = progress
         self._depth = depth
-        count = sum(progress.steps[index].type == StepType.SUBPLAN for index in order)
+        count = sum(progress.plan.steps[index].type == StepType.SUBPLAN for index in order)
         self._share = max(0, spare) // count if count else 0
         self._made: dict[str, tuple[int, Subplans]] = {}
 
@@ -53,14 +52,14 @@ class Subplans:
         """The number of steps in all subplans that were made, and in theirs."""
         return sum(count + nested.step_count for count, nested in self._made.values())
 
-    async def run(self, context: RunContext, step: PlanStep, step_input: StepInput) -> JsonValue:
+    async def run(self, context: RunContext, step: ParsedStep, step_input: StepInput) -> JsonValue:
         """Plan the step, run its plan, and return the output of the last step.
 
         Raises: OrchestrationFailure if no plan of the model may run; the failure of the first step that failed.
         """
         plan = await self._plan(context, step, str(step_input))
-        progress = PlanProgress(context, plan.steps, initial_report(plan, 0.0))
-        order = topological_order(plan.steps)
+        progress = PlanProgress(context, parse_plan(plan.steps), initial_report(plan, 0.0))
+        order = progress.plan.order
         nested = Subplans(progress, order, self._share - len(plan.steps), self._depth + 1)
         self._made[step.name] = (len(plan.steps), nested)
         context.emit(plan_created(plan))
@@ -69,7 +68,7 @@ class Subplans:
             raise failures[min(failures)]
         return progress.result
 
-    async def _plan(self, context: RunContext, step: PlanStep, task: str) -> Plan:
+    async def _plan(self, context: RunContext, step: ParsedStep, task: str) -> Plan:
         if not self._share:
             raise plan_refused([("policy.max_steps", "leave no step to a subplan")])
         inputs = await planning_inputs(context)
@@ -85,13 +84,13 @@ class Subplans:
             require_linear=rules.policy.require_linear,
             step=step.name,
             task=task,
-            results=self._progress.inputs_of(self._progress.steps.index(step)) or {},
+            results=self._progress.inputs_of(self._progress.plan.steps.index(step)) or {},
         )
         question = PromptCall(
             PromptId.RECURSIVE_SUBPLAN_GENERATION_USER,
             prompt,
             PlanGenerationOutput,
-            lambda made: rules.check(made.steps),
+            lambda made: rules.check(parse_plan(made.steps)),
         )
         made = await context.ask(question)
         plan, _ = await record_check(context, Plan(made.steps, "subplan", made.rationale))

@@ -12,6 +12,7 @@ from portico.domain.contract.messages import Message
 from portico.domain.contract.request import PlanStep
 from portico.domain.failures import OrchestrationFailure
 from portico.domain.journal.outcomes import Outcome, Plan, PlanningInputs, Refused
+from portico.domain.plan.parsed_plan import parse_plan
 from portico.domain.plan.plan import plan_refused
 from portico.domain.plan.steps import StepType
 from portico.domain.value import value
@@ -99,7 +100,7 @@ async def _planned(
         steps = await planner.plan(task, environment.tool_registry.threads)
     except OrchestrationFailure as refusal:
         return Refused.by(refusal)
-    violations = list(plan_violations(steps, environment.tool_registry))
+    violations = list(plan_violations(parse_plan(steps), environment.tool_registry))
     if violations:
         return Refused.by(plan_refused(violations))
     return replace(inputs, plan=Plan(tuple(steps), planner.name, ""))

@@ -7,6 +7,7 @@ import orjson
 from pydantic import Field, field_validator
 
 from portico.domain.contract.request import PlanStep
+from portico.domain.plan.parsed_plan import parse_plan
 from portico.domain.plan.plan import validate_plan
 from portico.domain.plan.policy import EffectivePlanPolicy
 from portico.settings.values import Table
@@ -44,7 +45,7 @@ def planner_errors(planner: PlannerSettings, policy: EffectivePlanPolicy) -> Ite
     if (planner.kind == "module") != (planner.name is not None):
         yield "planner.name", 'must name a planner if planner.kind is "module", and only then'
     if planner.kind == "static":
-        failure = validate_plan(planner.steps, policy)
+        failure = validate_plan(parse_plan(planner.steps), policy)
         violations = () if failure is None else failure.details["violations"]
         yield from ((f"planner.{each['path']}", each["message"]) for each in violations)
     elif planner.steps:

@@ -25,6 +25,7 @@ from portico.domain.contract.constrained_types import FormatEnforcement
 from portico.domain.contract.messages import Message
 from portico.domain.contract.request import ExecutionHints
 from portico.domain.model_call import EngineCall, Reply
+from portico.domain.plan.parsed_plan import parse_plan
 from portico.domain.plan.plan import validate_plan
 from portico.domain.plan.policy import EffectivePlanPolicy
 from portico.domain.plan.steps import STEP_SPECS
@@ -112,7 +113,8 @@ async def test_a_plan_that_was_refused_is_made_again() -> None:
 
 
 def _refusal(question: PromptCall[PlanGenerationOutput]) -> Any:
-    refusal = validate_plan(question.parse_reply('{"steps": [{"name": "a", "type": "zork"}]}').steps, ANYTHING)
+    made = question.parse_reply('{"steps": [{"name": "a", "type": "zork"}]}')
+    refusal = validate_plan(parse_plan(made.steps), ANYTHING)
     assert refusal is not None
     return refusal
 
@@ -160,7 +162,7 @@ async def test_its_plans_always_pass_the_policy(
     question = prompted(request, named, max_steps=most, tools=tools, history=tuple(history), require_linear=True)
     made = question.parse_reply((await answered(question)).text)
     policy = EffectivePlanPolicy(most, frozenset(named), True, None, attempts=1, replicas=3, tools=frozenset(offered))
-    assert validate_plan(made.steps, policy) is None
+    assert validate_plan(parse_plan(made.steps), policy) is None
 
 
 @pytest.mark.parametrize(

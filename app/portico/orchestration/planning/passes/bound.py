@@ -6,6 +6,7 @@ and two between passes. Each of them may fail on every engine, and the execution
 """
 
 from portico.domain.contract.request import PlanOptions
+from portico.domain.plan.parsed_plan import parse_plan
 from portico.domain.plan.plan import validate_plan
 from portico.orchestration.execution.pattern import BoundInputs, UpperBound, in_sequence
 from portico.orchestration.patterns import plan_bound
@@ -18,10 +19,11 @@ def upper_bound(inputs: BoundInputs) -> UpperBound:
     if passes == 1:
         return plan_bound.upper_bound(inputs)
     steps, policy = supplied_steps(inputs), bound_policy(inputs)
-    if steps is not None and validate_plan(steps, policy):
+    plan = None if steps is None else parse_plan(steps)
+    if plan is not None and validate_plan(plan, policy):
         return _questions(inputs, 1).then(inputs.transitions(passes))
     before = 2 if steps is not None else 4
-    known = UpperBound() if steps is None else steps_bound(inputs, steps)
+    known = UpperBound() if plan is None else steps_bound(inputs, plan)
     rest = worst_steps(inputs, policy, policy.max_steps - len(steps or ()))
     asked = _questions(inputs, before + passes + 2 * (passes - 1) + 1)
     run = known.concurrent_with(rest).then(asked)

@@ -8,8 +8,8 @@ from portico.capabilities.prompting.definition import PromptId
 from portico.capabilities.prompting.prompt_call import PromptCall
 from portico.capabilities.prompting.prompts import recursion
 from portico.capabilities.prompting.prompts.assessment import SemanticIssue
-from portico.domain.contract.request import PlanStep
 from portico.domain.failures import ConstraintFailure, OrchestrationFailure
+from portico.domain.plan.parsed_plan import ParsedPlan, parse_plan
 from portico.domain.plan.refinement import PlanChange, refine
 from portico.orchestration.execution.context import RunContext
 from portico.orchestration.patterns.plan_run import PlanProgress
@@ -19,7 +19,7 @@ from portico.orchestration.planning.planner import REFUSALS
 from portico.orchestration.planning.task import Task
 
 
-async def refined_steps(
+async def refined_plan(
     context: RunContext,
     task: Task,
     rules: PlanRules,
@@ -27,24 +27,25 @@ async def refined_steps(
     *,
     assessment: JsonValue = None,
     issues: Sequence[SemanticIssue] = (),
-) -> tuple[PlanStep, ...] | None:
-    """Return the steps of the changed plan; None if nothing is to change, or if the answer cannot be used.
+) -> ParsedPlan | None:
+    """Return the changed plan; None if nothing is to change, or if the answer cannot be used.
 
     Raises: InferenceFailure; OrchestrationFailure if a limit is reached.
     """
     statuses = {report.name: report.status for report in progress.report.steps}
 
-    def changed(output: recursion.RecursiveRefinementOutput) -> tuple[PlanStep, ...]:
-        return refine(progress.steps, statuses, list(map(_as_change, output.refinements)))
+    steps, changed = progress.plan.plan_steps, list[ParsedPlan]()
 
     def check(output: recursion.RecursiveRefinementOutput) -> None:
         if output.refinements:
-            rules.check(changed(output))
+            plan = parse_plan(refine(steps, statuses, list(map(_as_change, output.refinements))), progress.plan)
+            rules.check(plan)
+            changed.append(plan)
 
     prompt = recursion.RecursiveRefinementInput(
         **task.planning_fields,
         step_types=rules.step_types,
-        max_steps=max(0, rules.policy.max_steps - len(progress.steps)),
+        max_steps=max(0, rules.policy.max_steps - len(steps)),
         require_linear=rules.policy.require_linear,
         steps=step_states(progress),
         assessment=assessment,
@@ -59,7 +60,7 @@ async def refined_steps(
         if refusal.code not in REFUSALS:
             raise
         return None
-    return changed(output) if output.refinements else None
+    return changed[-1] if output.refinements else None
 
 
 def _as_change(change: recursion.Refinement) -> PlanChange:

@@ -32,6 +32,7 @@ MAX_REASONS: Final = 16
 SHOWN_CHARACTERS: Final = 32_000
 """Most characters of all outputs together that a model is shown, and of each at least `_LEAST_CHARACTERS`."""
 _LEAST_CHARACTERS: Final = 500
+_CUT: Final = "… [cut]"
 _CODE: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -91,18 +92,19 @@ async def evaluate(context: RunContext, task: Task, progress: PlanProgress, earl
 
 def step_states(progress: PlanProgress) -> tuple[PlanStepState, ...]:
     """Return the steps of the plan as prompts show them, the outputs cut to what a model can be expected to read."""
-    limit = max(_LEAST_CHARACTERS, SHOWN_CHARACTERS // max(1, len(progress.steps)))
+    limit = max(_LEAST_CHARACTERS, SHOWN_CHARACTERS // max(1, len(progress.plan.steps)))
+    texts = progress.output_texts
     return tuple(
         PlanStepState(
             name=step.name,
             type=step.type,
             input=step.input,
-            depends_on=None if step.depends_on is None else tuple(step.depends_on),
+            depends_on=None if step.plan_step.depends_on is None else tuple(step.plan_step.depends_on),
             status=report.status,
-            output=_shortened(report.output, limit),
+            output=report.output if len(texts.get(step.name, "")) <= limit else f"{texts[step.name][:limit]}{_CUT}",
             error=None if report.error is None else report.error.message,
         )
-        for step, report in zip(progress.steps, progress.report.steps, strict=True)
+        for step, report in zip(progress.plan.steps, progress.report.steps, strict=True)
     )
 
 
@@ -135,4 +137,4 @@ def _reasons(assessment: ConvergenceAssessmentOutput | None, progress: PlanProgr
 def _shortened(value: JsonValue, limit: int) -> JsonValue:
     """Return the value, or the beginning of its text if that is longer than the limit."""
     text = as_answer(value).text
-    return value if len(text) <= limit else f"{text[:limit]}… [cut]"
+    return value if len(text) <= limit else f"{text[:limit]}{_CUT}"

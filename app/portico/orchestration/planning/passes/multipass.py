@@ -35,6 +35,7 @@ from portico.domain.failures import ConstraintFailure, Failure, InferenceFailure
 from portico.domain.journal.outcomes import Plan, PlanningInputs, Refused
 from portico.domain.lifecycle import State
 from portico.domain.pattern_result import PatternResult
+from portico.domain.plan.parsed_plan import parse_plan
 from portico.domain.plan.refinement import runnable_steps
 from portico.orchestration.execution.branch_settings import ReasoningStart
 from portico.orchestration.execution.branch_span import in_span
@@ -43,7 +44,7 @@ from portico.orchestration.execution.context import RunContext
 from portico.orchestration.patterns.plan_executor import validated_result
 from portico.orchestration.patterns.plan_run import PlanProgress, initial_report, run_steps
 from portico.orchestration.planning.passes.allocation import allocated_passes
-from portico.orchestration.planning.passes.change import refined_steps
+from portico.orchestration.planning.passes.change import refined_plan
 from portico.orchestration.planning.passes.evaluation import evaluate, last_output, step_states
 from portico.orchestration.planning.passes.record import PassRecord
 from portico.orchestration.planning.plan_check import PlanRules
@@ -159,17 +160,20 @@ async def _planned(context: RunContext, task: Task, record: PassRecord, inputs: 
         passes=record.ttl_remaining,
     )
     question = PromptCall(
-        PromptId.RECURSIVE_PLAN_GENERATION_USER, prompt, PlanGenerationOutput, lambda made: rules.check(made.steps)
+        PromptId.RECURSIVE_PLAN_GENERATION_USER,
+        prompt,
+        PlanGenerationOutput,
+        lambda made: rules.check(parse_plan(made.steps)),
     )
     made = await context.ask(question)
     plan = Plan(made.steps, "model", made.rationale)
-    progress = record.progress = PlanProgress(context, plan.steps, initial_report(plan, 0.0))
+    progress = record.progress = PlanProgress(context, parse_plan(plan.steps), initial_report(plan, 0.0))
     check = record.semantic_check = await _semantic_check(context, task, progress)
     if check is not None and check.worst_severity in GRAVE:
-        steps = await refined_steps(context, task, rules, progress, issues=check.issues)
-        if steps is not None:
+        refined = await refined_plan(context, task, rules, progress, issues=check.issues)
+        if refined is not None:
             record.total_refinements += 1
-            plan = replace(plan, steps=steps)
+            plan = replace(plan, steps=refined.plan_steps)
     return await start_plan(context, plan)
 
 
@@ -204,7 +208,7 @@ async def _run_passes(context: RunContext, record: PassRecord, progress: PlanPro
         pass_context.emit(verdict.event(record.total_passes, record.ttl_remaining))
         if verdict.converged or not record.ttl_remaining:
             break
-        rest = PlanRules.of(context, start.inputs, max_steps=rules.policy.max_steps - nested)
+        rest = rules.within(rules.policy.max_steps - nested)
         progress = await _refined(context, task, rest, record, progress)
         issues, order = verdict.issues, _runnable(progress)
         if order:
@@ -219,7 +223,7 @@ async def _run_pass(
     record.total_passes += 1
     if record.total_passes > 1:
         context.transition_to(State.EXECUTE, "not_converged")
-    subplans = Subplans(progress, order, most_steps - len(progress.steps))
+    subplans = Subplans(progress, order, most_steps - len(progress.plan.steps))
     settings = replace(context.settings, pass_number=record.total_passes)
     await run_steps(context.with_settings(settings), progress, order, subplans.step_patterns)
     context.transition_to(State.VALIDATE, "output_ready")
@@ -231,20 +235,21 @@ async def _refined(
 ) -> PlanProgress:
     """Return the progress of the changed plan, in which every step that has run stays as it is."""
     assert record.verdict is not None  # noqa: S101 - a pass ends with a verdict
-    steps = await refined_steps(context, task, rules, progress, assessment=record.verdict.as_json)
+    refined = await refined_plan(context, task, rules, progress, assessment=record.verdict.as_json)
+    if refined is None:
+        return progress
     before = context.settings.plan
     assert before is not None  # noqa: S101 - a plan is made before it runs
+    plan = replace(before, steps=refined.plan_steps)
     try:
-        plan, _ = await record_check(context, replace(before, steps=steps)) if steps is not None else (None, 0.0)
+        await record_check(context, plan, parsed=refined, accepted=record.accepted_steps)
     except OrchestrationFailure as refusal:
         if refusal.code not in REFUSALS:
             raise
-        plan = None
-    if plan is None:
         return progress
     record.total_refinements += 1
     context.emit(plan_created(plan))
-    record.progress = progress.changed(plan.steps)
+    record.progress = progress.changed(refined)
     return record.progress
 
 
@@ -265,4 +270,4 @@ async def _updated_profile(
 
 
 def _runnable(progress: PlanProgress) -> Sequence[int]:
-    return runnable_steps(progress.steps, {report.name: report.status for report in progress.report.steps})
+    return runnable_steps(progress.plan, {report.name: report.status for report in progress.report.steps})

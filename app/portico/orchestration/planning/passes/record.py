@@ -17,6 +17,7 @@ from portico.orchestration.execution.context import RunContext, set_phase_e_inpu
 from portico.orchestration.execution.reserve import LIMIT_CODES
 from portico.orchestration.patterns.plan_run import PlanProgress
 from portico.orchestration.planning.passes.evaluation import Verdict
+from portico.orchestration.planning.plan_check import AcceptedSteps
 from portico.orchestration.planning.synthesis import execute_phase_e
 from portico.orchestration.planning.synthesis_call import synthesis_ask
 
@@ -33,6 +34,7 @@ class PassRecord:
         self.profile: TaskProfileOutput | None = None if start is None else start.profile
         self.semantic_check: SemanticCheckOutput | None = None if start is None else start.semantic_check
         self.progress: PlanProgress | None = None
+        self.accepted_steps = AcceptedSteps()
         self.verdict: Verdict | None = None
         self._passes: list[dict[str, Any]] = []
         set_phase_e_input(context, partial(self.phase_e_input, context))
@@ -80,9 +82,10 @@ class PassRecord:
     def _plan_state(self) -> dict[str, Any] | None:
         if self.progress is None:
             return None
-        pairs = zip(self.progress.steps, self.progress.report.steps, strict=True)
+        pairs = zip(self.progress.plan.steps, self.progress.report.steps, strict=True)
         fields = {"name", "type", "depends_on"}
-        return {"steps": [{**step.model_dump(include=fields), "status": report.status} for step, report in pairs]}
+        steps = [{**step.plan_step.model_dump(include=fields), "status": report.status} for step, report in pairs]
+        return {"steps": steps}
 
     def _results(self) -> dict[str, Any] | None:
         """Return what the steps that ran gave, by name: outputs and errors."""
