@@ -13,6 +13,7 @@ from rich.markup import escape
 from bench.access import ACCESS_SCENARIOS
 from bench.context import context
 from bench.flows import FLOW_SCENARIOS
+from bench.framework import framework
 from bench.guards import guards
 from bench.hostile import HOSTILE_SCENARIOS
 from bench.local_storage import LOCAL_STORAGE_SCENARIOS
@@ -43,6 +44,7 @@ def main(
         scenario
         for scenario in (
             *SCENARIOS,
+            framework,
             orchestration,
             context,
             prompts,

@@ -6,6 +6,7 @@ import tempfile
 import time
 from itertools import cycle, islice
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.journal_steps import bench_header, open_bench_journal, record_tool_round, step_cost_ms
 from bench.load import open_connections, read_events, request
@@ -42,25 +43,38 @@ async def journal(bench: BenchEnvironment) -> Numbers:
     with tempfile.TemporaryDirectory(prefix="portico-bench-") as directory:
         async with open_sqlite(Path(directory) / "portico.db") as database:
             step = await step_cost_ms(database, await record_tool_round(bench))
-    return {"journaled_more_ms": await journal_overhead_ms(bench, None), "journaled_step_ms": step}
+    costs = await journal_costs(bench, None)
+    return {
+        "journaled_more_ms": costs.journaled_more_ms,
+        "journaled_step_ms": step,
+        "journaled_step_ratio": step / costs.in_memory_ms,
+    }
 
 
-async def journal_overhead_ms(bench: BenchEnvironment, storage: str | None) -> float:
-    """Return the extra cost of a journaled request over one in memory at 32 connections, as the median of pairs."""
+class JournalCosts(NamedTuple):
+    """The cost of a chat in memory, and the extra cost of the same chat journaled, as medians of pairs."""
+
+    in_memory_ms: float
+    journaled_more_ms: float
+
+
+async def journal_costs(bench: BenchEnvironment, storage: str | None) -> JournalCosts:
+    """Return the costs of a chat at 32 connections, in memory and journaled in turn."""
     async with (
         open_portico(bench.cores, bench.upstream.port, storage=storage) as portico,
         open_connections(portico.port, CONNECTIONS) as connections,
     ):
         for keyed in (False, True):
             await connections.run(chat_request(keyed=keyed), WARM_UP, expected=TEXT.encode())
-        differences = []
+        in_memory, differences = [], []
         for pair in range(PAIRS):
             costs = {
                 keyed: await cpu_per_request(portico, connections, chat_request(keyed=keyed), REQUESTS_PER_PAIR)
                 for keyed in _ORDERS[pair % 2]
             }
+            in_memory.append(costs[False])
             differences.append(costs[True] - costs[False])
-    return statistics.median(differences) * 1000
+    return JournalCosts(statistics.median(in_memory) * 1000, statistics.median(differences) * 1000)
 
 
 async def suspended(bench: BenchEnvironment) -> Numbers:

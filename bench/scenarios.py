@@ -107,18 +107,27 @@ async def chat(bench: BenchEnvironment) -> Numbers:
 
 
 async def tool_round(bench: BenchEnvironment) -> Numbers:
-    """Measure two inferences with one local tool call between them."""
+    """Measure two inferences with one local tool call between them, in turn with a chat of the bare proxy."""
     async with (
         open_portico(bench.cores, bench.upstream.port) as portico,
-        open_connections(portico.port, CONNECTIONS) as connections,
+        open_proxy(bench.cores, bench.upstream.port) as proxy,
+        open_connections(portico.port, CONNECTIONS) as to_portico,
+        open_connections(proxy.port, CONNECTIONS) as to_proxy,
     ):
-        await connections.run(TOOL_REQUEST, WARM_UP, expected=TEXT.encode())
+        await to_portico.run(TOOL_REQUEST, WARM_UP, expected=TEXT.encode())
+        await to_proxy.run(CHAT_REQUEST, WARM_UP, expected=TEXT.encode())
         before = bench.upstream.requests
-        costs = [await cpu_per_request(portico, connections, TOOL_REQUEST) for _ in range(ROUNDS)]
-        inferences = (bench.upstream.requests - before) / (ROUNDS * REQUESTS)
+        costs, proxy_costs = [], []
+        for _ in range(ROUNDS):
+            costs.append(await cpu_per_request(portico, to_portico, TOOL_REQUEST))
+            proxy_costs.append(await cpu_per_request(proxy, to_proxy, CHAT_REQUEST))
+        inferences = (bench.upstream.requests - before) / (ROUNDS * REQUESTS) - 1
     if inferences != 2:
         raise RuntimeError(f"A tool round took {inferences} inferences instead of 2.")
-    return {"tool_round_cpu_ms": statistics.median(costs) * 1000}
+    return {
+        "tool_round_cpu_ms": statistics.median(costs) * 1000,
+        "tool_round_ratio": _median_ratio(costs, proxy_costs),
+    }
 
 
 async def plan(bench: BenchEnvironment) -> Numbers:

@@ -6,7 +6,7 @@ import statistics
 
 from bench.journal_steps import record_tool_round, step_cost_ms
 from bench.load import ROUND_SECONDS, Connections, get, open_connections, request
-from bench.local_storage import journal_overhead_ms
+from bench.local_storage import journal_costs
 from bench.postgres import open_server
 from bench.processes import MeasuredProcess, open_portico
 from bench.scenarios import (
@@ -34,10 +34,10 @@ async def shared_journal(bench: BenchEnvironment) -> Numbers:
     """Measure journaling on PostgreSQL, without the CPU of the database server."""
     clock = SystemClock()
     async with open_server() as url:
-        overhead = await journal_overhead_ms(bench, url)
+        costs = await journal_costs(bench, url)
         async with open_postgres(url, clock, SystemEntropy(clock)) as database:
             step = await step_cost_ms(database, await record_tool_round(bench))
-    return {"shared_more_ms": overhead, "shared_step_ms": step}
+    return {"shared_more_ms": costs.journaled_more_ms, "shared_step_ms": step}
 
 
 async def background(bench: BenchEnvironment) -> Numbers:

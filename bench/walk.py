@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 
 import orjson
 from fastapi import FastAPI
@@ -44,15 +45,20 @@ def lines(calls: Sequence[Call]) -> Iterator[str]:
 
 
 async def walk() -> list[Call]:
-    """Return the calls of one chat, after some others have warmed up the service."""
+    """Return the calls of one chat, without those of the adapters."""
+    return [call for call in await chat_calls(portico) if not call.file.startswith("adapters/")]
+
+
+async def chat_calls(*packages: ModuleType) -> list[Call]:
+    """Return the calls of these packages for one chat, after some others have warmed up the service."""
     with tempfile.TemporaryDirectory(prefix="portico-walk-") as directory:
         app = create_app(_settings(Path(directory)), open_service)
         async with app.router.lifespan_context(app):
             for _ in range(WARM_UP):
                 await _chat(app)
-            with recorded_calls(portico) as recorder:
+            with recorded_calls(*packages) as recorder:
                 await _chat(app)
-    return [call for call in recorder.calls() if not call.file.startswith("adapters/")]
+    return recorder.calls()
 
 
 def _settings(directory: Path) -> Settings:
