@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -10,7 +11,6 @@ from portico.adapters.runners.maintenance import run_maintenance
 from portico.adapters.stores.access.limits import MemoryLimitStore, SharedLimitStore
 from portico.adapters.stores.access.token_ratios import DatabaseTokenRatios
 from portico.adapters.stores.access.usage import DatabaseUsage
-from portico.adapters.stores.postgres import PostgresDatabase
 from portico.adapters.stores.sqlite import SqliteDatabase
 from portico.adapters.telemetry.metrics.sink import MetricsSink
 from portico.capabilities.limits.quotas import LimitObserver, Quotas
@@ -22,6 +22,9 @@ from portico.domain.ids import ReplicaId
 from portico.domain.value import value
 from portico.ports.runtime import Clock
 from portico.settings import Settings
+
+if TYPE_CHECKING:
+    from portico.adapters.stores.postgres import PostgresDatabase
 
 SETTLE_INTERVAL_S = 1.0
 WRITE_INTERVAL_S = 4.0
@@ -49,7 +52,7 @@ class LimitAccounts:
 
 @asynccontextmanager
 async def open_limits(
-    database: SqliteDatabase | PostgresDatabase,
+    database: "SqliteDatabase | PostgresDatabase",
     clock: Clock,
     owner: ReplicaId,
     settings: Settings,
@@ -59,7 +62,7 @@ async def open_limits(
 
     Raises: StorageFailure if the rates that an earlier process stored cannot be read.
     """
-    shares = isinstance(database, PostgresDatabase)
+    shares = not isinstance(database, SqliteDatabase)
     store = SharedLimitStore(database, clock, owner) if shares else MemoryLimitStore(database, clock)
     observer, stored_usage = LimitObserver(reports.metrics.count_limited), DatabaseUsage(database)
     for kind in (LimitKind.CONCURRENCY, LimitKind.TOKENS, LimitKind.COST):

@@ -1,13 +1,13 @@
 """Memory in the composition root: its stores, the embedder, and the periodic jobs."""
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from anyio.abc import TaskGroup
 
 from portico.adapters.runners.maintenance import run_maintenance
 from portico.adapters.stores.memory.documents import DatabaseDocuments, DatabaseEmbeddingQueue
 from portico.adapters.stores.memory.index import DatabaseMemoryIndex
-from portico.adapters.stores.postgres import PostgresDatabase
 from portico.adapters.stores.sqlite import SqliteDatabase
 from portico.adapters.thread_pool import WorkerThread
 from portico.bootstrap.engines import engine_profile
@@ -23,6 +23,9 @@ from portico.ports.model import Engine
 from portico.ports.runtime import Clock, Entropy
 from portico.settings import Settings
 
+if TYPE_CHECKING:
+    from portico.adapters.stores.postgres import PostgresDatabase
+
 
 @value
 class MemoryResources:
@@ -35,7 +38,7 @@ class MemoryResources:
 
 
 def start_memory(
-    database: SqliteDatabase | PostgresDatabase,
+    database: "SqliteDatabase | PostgresDatabase",
     settings: Settings,
     engines: Mapping[str, Engine],
     resources: MemoryResources,

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup
@@ -22,8 +22,6 @@ from portico.adapters.runners.log_tailer import LogTailer
 from portico.adapters.runners.maintenance import CHECK_INTERVAL_S, MAINTENANCE_INTERVAL_S, run_maintenance
 from portico.adapters.runners.task_pool import TaskPool
 from portico.adapters.stores.executions.retention import count_waiting
-from portico.adapters.stores.notifications import NotificationHandlers, PostgresNotifications
-from portico.adapters.stores.postgres import PostgresDatabase
 from portico.adapters.stores.replicas import DatabaseReplicas
 from portico.adapters.stores.sqlite import SqliteDatabase
 from portico.domain.failures import StorageFailure
@@ -33,6 +31,9 @@ from portico.orchestration.runtime.recovery import Recovery
 from portico.ports.events import EventSink
 from portico.ports.runtime import Clock
 from portico.settings import Settings, StorageSettings
+
+if TYPE_CHECKING:
+    from portico.adapters.stores.postgres import PostgresDatabase
 
 Job: TypeAlias = Callable[[], Awaitable[object]]
 OnError: TypeAlias = Callable[[Exception], None]
@@ -85,7 +86,9 @@ class SingleReplica:
 class ClusteredReplica:
     """One replica of several."""
 
-    def __init__(self, database: PostgresDatabase, clock: Clock, owner: ReplicaId, storage: StorageSettings) -> None:
+    def __init__(self, database: "PostgresDatabase", clock: Clock, owner: ReplicaId, storage: StorageSettings) -> None:
+        from portico.adapters.stores.notifications import PostgresNotifications  # noqa: PLC0415 - loads the driver
+
         self.owner = owner
         self._clock = clock
         self._storage = storage
@@ -108,6 +111,8 @@ class ClusteredReplica:
 
         If the registration cannot be removed, the others notice by the missing heartbeat. Raises: StorageFailure.
         """
+        from portico.adapters.stores.notifications import NotificationHandlers  # noqa: PLC0415 - loads the driver
+
         recovery = jobs.recovery
         beat = partial(self._heartbeat.beat, partial(self._sweep, recovery))
         await beat()
@@ -159,13 +164,13 @@ class _CancelListener:
 
 
 def replica_for(
-    database: SqliteDatabase | PostgresDatabase, clock: Clock, owner: ReplicaId, storage: StorageSettings
+    database: "SqliteDatabase | PostgresDatabase", clock: Clock, owner: ReplicaId, storage: StorageSettings
 ) -> SingleReplica | ClusteredReplica:
     """Return the replica that this process, named `owner`, is on that database."""
     return (
-        ClusteredReplica(database, clock, owner, storage)
-        if isinstance(database, PostgresDatabase)
-        else SingleReplica(clock, owner)
+        SingleReplica(clock, owner)
+        if isinstance(database, SqliteDatabase)
+        else ClusteredReplica(database, clock, owner, storage)
     )
 
 

@@ -35,7 +35,6 @@ from portico.adapters.stores.factory import check_database, open_database, open_
 from portico.adapters.stores.health import StorageHealth
 from portico.adapters.stores.journal.stored_journal import JournalConfig, open_journal
 from portico.adapters.stores.journal.writer import WriterCallbacks
-from portico.adapters.stores.postgres import PostgresDatabase
 from portico.adapters.stores.sessions import DatabaseSessions
 from portico.adapters.stores.sqlite import SqliteDatabase
 from portico.adapters.system import SystemClock, SystemEntropy, map_large_blocks
@@ -107,6 +106,7 @@ from portico.ports.validation import AnswerValidator
 from portico.settings import Settings
 
 if TYPE_CHECKING:
+    from portico.adapters.stores.postgres import PostgresDatabase
     from portico.adapters.telemetry.tracing.provider import Tracing
     from portico.adapters.telemetry.tracing.server_spans import ServerSpans
     from portico.adapters.tools.mcp.source import McpSource
@@ -357,7 +357,7 @@ class Foundation:
         self,
         runner: LocalRunner | DbosRunner,
         providers: ProviderHealth,
-        database: SqliteDatabase | PostgresDatabase,
+        database: "SqliteDatabase | PostgresDatabase",
     ) -> StorageStatistics:
         """Let the metrics read the numbers that no event has, and return those of the database, to be measured."""
         observe, statistics = self.metrics.observe_gauge, StorageStatistics(database)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from portico.adapters.telemetry.logs import LogSink
 from portico.adapters.tools.builtin import BUILTIN_TOOLS
 from portico.adapters.tools.external_tool import ExternalToolFacts
-from portico.adapters.tools.http_api.http_tool import HttpTool, HttpToolConfig, http_client
 from portico.adapters.tools.mcp.server_config import McpServerConfig
 from portico.adapters.tools.programs.process import ProcessLimits
 from portico.adapters.tools.programs.program_tool import ProgramConfig, ProgramTool
@@ -30,6 +29,7 @@ from portico.settings.tables.tool_sources import (
 if TYPE_CHECKING:
     import httpx2
 
+    from portico.adapters.tools.http_api.http_tool import HttpTool
     from portico.adapters.tools.mcp.source import McpSource
 
 _PROBES_AT_ONCE = 32
@@ -119,13 +119,20 @@ def _program(name: str, table: ProgramSettings, settings: Settings) -> ProgramTo
         raise ConfigurationFailure(Code.CONFIG_INVALID, f"tools.cli.{name}.command: {error}") from None
 
 
-def _http_tools(tables: Mapping[str, HttpToolSettings]) -> list[HttpTool]:
-    client = http_client() if tables else None
-    return [] if client is None else [_http_tool(name, table, client) for name, table in tables.items()]
+def _http_tools(tables: Mapping[str, HttpToolSettings]) -> list["HttpTool"]:
+    """Return the HTTP APIs as tools; only then is the HTTP client loaded."""
+    if not tables:
+        return []
+    from portico.adapters.tools.http_api.http_tool import http_client  # noqa: PLC0415 - see above
+
+    client = http_client()
+    return [_http_tool(name, table, client) for name, table in tables.items()]
 
 
-def _http_tool(name: str, table: HttpToolSettings, client: "httpx2.AsyncClient") -> HttpTool:
+def _http_tool(name: str, table: HttpToolSettings, client: "httpx2.AsyncClient") -> "HttpTool":
     """Return an HTTP API as a tool. Raises: ConfigurationFailure (CONFIG_INVALID) if no call could fill its URL."""
+    from portico.adapters.tools.http_api.http_tool import HttpTool, HttpToolConfig  # noqa: PLC0415 - see above
+
     config = HttpToolConfig(
         facts=_facts(name, table),
         method=table.method,

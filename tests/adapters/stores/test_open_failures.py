@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from portico.adapters.stores.factory import check_database, open_database, open_read_only
-from portico.adapters.stores.open_failures import named_postgres
+from portico.adapters.stores.postgres_open_failures import named_postgres
 from portico.domain.failures import Code, ConfigurationFailure, Failure, StorageFailure
 from tests.support.entropy import SeededEntropy
 from tests.support.virtual_time import VirtualClock, VirtualTimeLoop

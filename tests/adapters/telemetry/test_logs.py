@@ -9,9 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from structlog.typing import FilteringBoundLogger
 
-from portico.adapters.telemetry.logs import MAX_LINE_BYTES, LogSink, open_logger, route_standard_logging
+from portico.adapters.telemetry.logs import (
+    MAX_LINE_BYTES,
+    LogSink,
+    StructuredLogger,
+    open_logger,
+    route_standard_logging,
+)
 from portico.domain.failures import Code, RequestFailure
 from portico.domain.journal.events import InheritedEvent, LifecycleTransition
 from portico.domain.lifecycle import State
@@ -326,7 +331,7 @@ def test_an_entry_of_the_standard_library_may_have_a_trace_and_nothing_else(stdl
     assert "sk-secret" not in str(line)
 
 
-def _console_lines(pipe: Pipe, log: Callable[[FilteringBoundLogger], None]) -> list[str]:
+def _console_lines(pipe: Pipe, log: Callable[[StructuredLogger], None]) -> list[str]:
     log(open_logger("info", FixedClock(), log_format="console", descriptor=pipe.outlet))
     return os.read(pipe.inlet, 65536).decode("ascii").splitlines()
 

@@ -5,16 +5,19 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from sqlalchemy import func, select
 
 from portico.adapters.stores.database import Database, Statement, execute
-from portico.adapters.stores.open_failures import named_postgres, named_sqlite
-from portico.adapters.stores.postgres import DEFAULT_TIMEOUTS, PostgresDatabase, PostgresTimeouts, open_postgres
+from portico.adapters.stores.open_failures import named_sqlite
 from portico.adapters.stores.schema import executions
 from portico.adapters.stores.sqlite import SqliteDatabase, open_sqlite, open_sqlite_beside, open_sqlite_read_only
 from portico.domain.failures import Code, ConfigurationFailure
 from portico.ports.runtime import Clock, Entropy
+
+if TYPE_CHECKING:
+    from portico.adapters.stores.postgres import PostgresDatabase
 
 _HAS_TABLES = Statement(lambda _: select(func.to_regclass("executions").is_not(None)))
 _ANY_EXECUTION = Statement(lambda _: select(executions.c.execution_id).limit(1))
@@ -33,8 +36,8 @@ def sqlite_path(url: str) -> str:
 
 @asynccontextmanager
 async def open_database(
-    url: str, clock: Clock, entropy: Entropy, *, statement_timeout: float = DEFAULT_TIMEOUTS.statement
-) -> AsyncIterator[SqliteDatabase | PostgresDatabase]:
+    url: str, clock: Clock, entropy: Entropy, *, statement_timeout: float = 5.0
+) -> AsyncIterator["SqliteDatabase | PostgresDatabase"]:
     """Open the database at `postgresql://…`, `sqlite:///relative/path`, `sqlite:////absolute/path` or `sqlite://`.
 
     The last is a temporary file, deleted when the context ends. `statement_timeout`, in seconds, applies to PostgreSQL.
@@ -42,6 +45,9 @@ async def open_database(
     """
     async with AsyncExitStack() as stack:
         if not is_sqlite_url(url):
+            from portico.adapters.stores.postgres import PostgresTimeouts, open_postgres  # noqa: PLC0415 - SQLite needs no driver
+            from portico.adapters.stores.postgres_open_failures import named_postgres  # noqa: PLC0415 - see above
+
             timeouts = PostgresTimeouts(statement=statement_timeout)
             with named_postgres(url):
                 shared = await stack.enter_async_context(open_postgres(url, clock, entropy, timeouts=timeouts))
@@ -61,6 +67,9 @@ async def open_beside(url: str, clock: Clock, entropy: Entropy) -> AsyncIterator
     """
     async with AsyncExitStack() as stack:
         if not is_sqlite_url(url):
+            from portico.adapters.stores.postgres import open_postgres  # noqa: PLC0415 - SQLite needs no driver
+            from portico.adapters.stores.postgres_open_failures import named_postgres  # noqa: PLC0415 - see above
+
             with named_postgres(url):
                 shared = await stack.enter_async_context(open_postgres(url, clock, entropy))
             yield shared
@@ -82,6 +91,9 @@ async def open_read_only(url: str, clock: Clock, entropy: Entropy) -> AsyncItera
     """
     async with AsyncExitStack() as stack:
         if not is_sqlite_url(url):
+            from portico.adapters.stores.postgres import open_postgres  # noqa: PLC0415 - SQLite needs no driver
+            from portico.adapters.stores.postgres_open_failures import named_postgres  # noqa: PLC0415 - see above
+
             with named_postgres(url):
                 shared = await stack.enter_async_context(open_postgres(url, clock, entropy, read_only=True))
                 await shared.read(lambda: execute(_ANY_EXECUTION, {}))
@@ -100,6 +112,9 @@ async def check_database(url: str, clock: Clock, entropy: Entropy) -> str:
     Raises: ConfigurationFailure (CONFIG_INVALID); StorageFailure.
     """
     if not is_sqlite_url(url):
+        from portico.adapters.stores.postgres import open_postgres  # noqa: PLC0415 - SQLite needs no driver
+        from portico.adapters.stores.postgres_open_failures import named_postgres  # noqa: PLC0415 - see above
+
         with named_postgres(url):
             async with open_postgres(url, clock, entropy, read_only=True) as shared:
                 found = await shared.read(lambda: execute(_HAS_TABLES, {}))

@@ -15,13 +15,10 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal
 
 import orjson
-import structlog
-from structlog.typing import FilteringBoundLogger
 
 from portico.domain.contract.response import SystemResponse
 from portico.domain.failures import Failure
@@ -63,23 +60,55 @@ _STDLIB_LEVELS: Mapping[str, int | None] = MappingProxyType(
 
 def open_logger(
     level: str, clock: Clock, *, log_format: LogFormat = "json", descriptor: int = STANDARD_ERROR
-) -> FilteringBoundLogger:
+) -> "StructuredLogger":
     """Return a logger that writes entries of that level (`debug`, `info`, `warning`, `error`) and above.
 
     The format `json` is for programs, `console` for people; a terminal shows the latter in colours.
     """
     write = _json if log_format == "json" else _Console(colors=os.isatty(descriptor))
-    logger = structlog.wrap_logger(
-        _Output(descriptor, write),
-        processors=[_add_timestamp(clock), _format_exception, partial(_encode, write)],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        context_class=dict,
-    )
-    bound: FilteringBoundLogger = logger.bind()
-    return bound
+    return StructuredLogger(logging.getLevelNamesMapping()[level.upper()], clock, _Output(descriptor, write))
 
 
-def route_standard_logging(logger: FilteringBoundLogger, level: str) -> None:
+class StructuredLogger:
+    """Logger of events with fields: each entry of its level or above is one line of the output.
+
+    structlog has this, too, but it loads a library for terminals, which only the format for people needs.
+    """
+
+    def __init__(self, level: int, clock: Clock, output: "_Output") -> None:
+        self._level = level
+        self._clock = clock
+        self._output = output
+
+    def is_enabled_for(self, level: int) -> bool:
+        """Return True if entries of that level, as `logging` numbers it, are written."""
+        return level >= self._level
+
+    def log(self, level: int, event: str, /, **fields: object) -> None:
+        """Write an entry of that level; `exc_info` is an exception, or what `sys.exc_info` returns."""
+        if self.is_enabled_for(level):
+            name = logging.getLevelName(level).lower()
+            stamp = {"timestamp": format_timestamp(self._clock.now()), "level": name, "event": event}
+            self._output.write(_format_exception(stamp | fields))
+
+    def debug(self, event: str, /, **fields: object) -> None:
+        """Write an entry for a developer."""
+        self.log(logging.DEBUG, event, **fields)
+
+    def info(self, event: str, /, **fields: object) -> None:
+        """Write an entry about what happens as expected."""
+        self.log(logging.INFO, event, **fields)
+
+    def warning(self, event: str, /, **fields: object) -> None:
+        """Write an entry about what somebody should look at."""
+        self.log(logging.WARNING, event, **fields)
+
+    def error(self, event: str, /, **fields: object) -> None:
+        """Write an entry about a fault."""
+        self.log(logging.ERROR, event, **fields)
+
+
+def route_standard_logging(logger: StructuredLogger, level: str) -> None:
     """Send entries of the standard library's loggers to this logger, for the whole process."""
     logging.getLogger().handlers = [_StandardHandler(logger)]
     for name, lowest in _STDLIB_LEVELS.items():
@@ -89,7 +118,7 @@ def route_standard_logging(logger: FilteringBoundLogger, level: str) -> None:
 class LogSink:
     """Implementation of the `EventSink` port that logs events; the methods after `publish` log everything else."""
 
-    def __init__(self, logger: FilteringBoundLogger) -> None:
+    def __init__(self, logger: StructuredLogger) -> None:
         self._logger = logger
         self._verbose = logger.is_enabled_for(logging.DEBUG)
         self._runs: dict[str, _Run] = {}
@@ -243,25 +272,23 @@ def _summary(response: SystemResponse, run: _Run, item: StoredEvent) -> dict[str
 
 
 class _Output:
-    """Non-blocking output of structlog to a file descriptor; `write` encodes the entry about dropped lines."""
+    """Non-blocking output of entries to a file descriptor; `encode` returns the text of one."""
 
-    def __init__(self, descriptor: int, write: "_Write") -> None:
+    def __init__(self, descriptor: int, encode: "_Encode") -> None:
         self._descriptor = descriptor
-        self._encode = write
+        self._encode = encode
         self._dropped = 0
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLOUT)
 
-    def info(self, line: bytes) -> None:
-        """Write the line, or count it as dropped if the pipe is full or closed."""
+    def write(self, entry: "_Entry") -> None:
+        """Write the entry as one line, or count it as dropped if the pipe is full or closed."""
         if self._dropped:
-            entry = {"level": "warning", "event": "log.dropped", "lines": self._dropped}
-            if self._write(self._encode(entry) + b"\n"):
+            report = {"level": "warning", "event": "log.dropped", "lines": self._dropped}
+            if self._write(self._encode(report) + b"\n"):
                 self._dropped = 0
-        if not self._write(line):
+        if not self._write(_line(self._encode, entry)):
             self._dropped += 1
-
-    debug = warning = error = critical = info
 
     def _write(self, line: bytes) -> bool:
         with suppress(OSError):
@@ -270,9 +297,9 @@ class _Output:
 
 
 class _StandardHandler(logging.Handler):
-    """Handler that passes entries of the standard library to structlog."""
+    """Handler that passes entries of the standard library to a logger of events."""
 
-    def __init__(self, logger: FilteringBoundLogger) -> None:
+    def __init__(self, logger: StructuredLogger) -> None:
         super().__init__()
         self._logger = logger
 
@@ -290,17 +317,10 @@ def _message(record: logging.LogRecord) -> str:
 
 
 _Entry = MutableMapping[str, Any]
-_Write = Callable[[_Entry], bytes]
+_Encode = Callable[[_Entry], bytes]
 
 
-def _add_timestamp(clock: Clock) -> Callable[[object, str, _Entry], _Entry]:
-    def stamp(_output: object, level: str, entry: _Entry) -> _Entry:
-        return {"timestamp": format_timestamp(clock.now()), "level": level, "event": entry.pop("event"), **entry}
-
-    return stamp
-
-
-def _format_exception(_output: object, _level: str, entry: _Entry) -> _Entry:
+def _format_exception(entry: _Entry) -> _Entry:
     """Replace `exc_info` by the types and stack frames of the exception and its causes, without their messages."""
     given = entry.pop("exc_info", None)
     error = given[1] if isinstance(given, tuple) else given
@@ -326,13 +346,13 @@ def _format_frames(error: BaseException) -> str:
     return f"{type(error).__qualname__}{inner} in {places}"
 
 
-def _encode(write: _Write, _output: object, _level: str, entry: _Entry) -> bytes:
-    """Encode the entry as one ASCII line of limited size; the longest values are replaced until it fits."""
-    line = write(entry)
+def _line(encode: _Encode, entry: _Entry) -> bytes:
+    """Return the entry as one ASCII line of limited size; the longest values are replaced until it fits."""
+    line = encode(entry)
     while len(line) >= MAX_LINE_BYTES:
         longest = max(entry, key=lambda name: len(_json(entry[name])))
         entry[longest] = "(too long)"
-        line = write(entry)
+        line = encode(entry)
     return line + b"\n"
 
 
@@ -343,7 +363,9 @@ class _Console:
     """
 
     def __init__(self, *, colors: bool) -> None:
-        self._render = structlog.dev.ConsoleRenderer(colors=colors, sort_keys=False, pad_event_to=20, pad_level=False)
+        from structlog.dev import ConsoleRenderer  # noqa: PLC0415 - only for this format
+
+        self._render = ConsoleRenderer(colors=colors, sort_keys=False, pad_event_to=20, pad_level=False)
 
     def __call__(self, entry: _Entry) -> bytes:
         # An exception is one of the fields here; the renderer would write it on lines of its own.
