@@ -28,8 +28,8 @@ $(RUNNABLE): requirements.lock requirements-build.lock pyproject.toml
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(READY): $(RUNNABLE) requirements-dev.lock
-	$(BIN)/pip install --quiet --require-hashes --requirement requirements-dev.lock
+$(READY): $(RUNNABLE) requirements-dev.lock requirements-otlp-grpc.lock
+	$(BIN)/pip install --quiet --require-hashes --requirement requirements-dev.lock --requirement requirements-otlp-grpc.lock
 	@touch $@
 
 run: $(RUNNABLE) ## Serve on http://127.0.0.1:8080
@@ -92,6 +92,7 @@ lock: setup ## Resolve the dependencies anew into the hashed locks
 	$(LOCK) pyproject.toml --extra dev --constraint requirements.lock --output-file requirements-dev.lock
 	$(LOCK) pyproject.toml --extra dev --extra llamacpp --extra llamacpp-dev --constraint requirements-dev.lock \
 		--output-file requirements-llamacpp.lock
+	$(LOCK) pyproject.toml --extra otlp-grpc --constraint requirements-dev.lock --output-file requirements-otlp-grpc.lock
 
 image: ## Build the container image
 	docker build --tag portico .

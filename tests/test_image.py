@@ -139,7 +139,9 @@ def test_without_authentication_it_listens_on_the_hosts_loopback_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lock", "extras"), [("requirements.lock", ()), ("requirements-dev.lock", ("dev",))], ids=["run", "develop"]
+    ("lock", "extras"),
+    [("requirements.lock", ()), ("requirements-dev.lock", ("dev",)), ("requirements-otlp-grpc.lock", ("otlp-grpc",))],
+    ids=["run", "develop", "traces over gRPC"],
 )
 def test_a_lock_contains_the_dependencies_of_pyproject_with_hashes(lock: str, extras: tuple[str, ...]) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

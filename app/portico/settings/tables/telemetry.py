@@ -1,11 +1,20 @@
 """Settings of logs, metrics, traces and costs."""
 
+from importlib.util import find_spec
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
 from portico.settings.tables.connection import HeadersFromFile
 from portico.settings.values import BaseUrl, Table
+
+OtlpProtocol = Literal["http", "grpc"]
+
+
+def _installed(protocol: OtlpProtocol) -> OtlpProtocol:
+    if protocol == "grpc" and find_spec("opentelemetry.exporter.otlp.proto.grpc") is None:
+        raise ValueError("install portico[otlp-grpc]")
+    return protocol
 
 
 class TelemetrySettings(Table):
@@ -24,8 +33,10 @@ class TelemetrySettings(Table):
     otlp_endpoint: BaseUrl | None = Field(
         None, description="Base URL of an OpenTelemetry collector to which traces are sent; none are made without it"
     )
-    otlp_protocol: Literal["http", "grpc"] = Field(
-        "http", description="`http` (protobuf, at `/v1/traces` below the endpoint) or `grpc`"
+    otlp_protocol: Annotated[OtlpProtocol, AfterValidator(_installed)] = Field(
+        "http",
+        description="`http` (protobuf, at `/v1/traces` below the endpoint), or `grpc`, which needs the optional "
+        "packages `portico[otlp-grpc]`",
     )
     otlp_headers_file: HeadersFromFile | None = Field(
         None,
