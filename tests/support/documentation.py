@@ -29,9 +29,11 @@ from portico.capabilities.prompting.registry import SYSTEM_PROMPTS, default_regi
 from portico.domain.diagrams import fallback_mermaid, lifecycle_mermaid
 from portico.domain.failures import TAXONOMY, FailureRow
 from portico.domain.journal.events import EVENT_FIELDS, EVENT_TYPES, WIRE_NAMES
-from portico.settings.schema import EngineSettings, RouteSettings, Settings, TenantSettings
+from portico.settings.schema import Settings
 from portico.settings.tables.agents import AgentSettings
+from portico.settings.tables.engines import EngineSettings, RouteSettings
 from portico.settings.tables.guards import GuardSettings
+from portico.settings.tables.limits import TenantSettings
 from portico.settings.tables.tool_sources import HttpToolSettings, McpServerSettings, ProgramSettings
 
 ROOT = Path(__file__).parents[2]

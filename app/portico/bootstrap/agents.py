@@ -15,7 +15,7 @@ from portico.domain.lifecycle import Mode
 from portico.domain.tools import ToolInfo, reference_of
 from portico.ports.tool import ToolSource
 from portico.settings import Settings
-from portico.settings.schema import closest_name
+from portico.settings.values import closest_name
 
 
 def configured_agents(settings: Settings, grammars: Mapping[str, str]) -> AgentCatalogue:

@@ -22,7 +22,7 @@ from portico.orchestration.flow.nodes import AgentNode, Node
 from portico.orchestration.flow.registration import FlowDefinition
 from portico.orchestration.flow.served_flow import ServedFlow
 from portico.ports.tool import Tool
-from portico.settings.schema import FlowSettings
+from portico.settings.tables.modules import FlowSettings
 
 OnNodeError: TypeAlias = Callable[[CorrelationContext, str, Exception], None]
 """Takes the error of a node, with the execution's request id and the node's key, to the log."""

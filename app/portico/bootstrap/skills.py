@@ -15,7 +15,7 @@ from portico.domain.context.skill import SkillError
 from portico.domain.failures import Code, ConfigurationFailure
 from portico.domain.value import value
 from portico.settings import Settings
-from portico.settings.schema import closest_name
+from portico.settings.values import closest_name
 
 
 @value

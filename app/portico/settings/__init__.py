@@ -2,21 +2,15 @@
 
 from portico.settings.known_models import known_model
 from portico.settings.loader import load_settings
-from portico.settings.schema import (
-    EngineSettings,
-    FailoverSettings,
-    LimitSettings,
-    Price,
-    QueueSettings,
-    RouteSettings,
-    ServerSettings,
-    Settings,
-    StorageSettings,
-)
+from portico.settings.schema import Settings
 from portico.settings.tables.auth import AuthSettings
 from portico.settings.tables.client_key import client_key
 from portico.settings.tables.connection import is_loopback
+from portico.settings.tables.engines import EngineSettings, FailoverSettings, Price, RouteSettings
+from portico.settings.tables.limits import LimitSettings, QueueSettings
 from portico.settings.tables.planner import PlannerSettings
+from portico.settings.tables.server import ServerSettings
+from portico.settings.tables.storage import StorageSettings
 from portico.settings.tables.telemetry import TelemetrySettings
 from portico.settings.values import ModelUrl, Secret
 

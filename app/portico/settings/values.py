@@ -1,19 +1,38 @@
-"""Types of single settings: credentials, model URLs and base URLs."""
+"""Types of single settings: names, numbers, credentials, model URLs and base URLs."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Final, Self
 from urllib.parse import parse_qs, urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, PlainSerializer, PlainValidator, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    StringConstraints,
+    ValidationInfo,
+)
 
 from portico.domain.access.limits import MILLIONTHS, Rate, format_rate, parse_rate
 from portico.domain.value import value
 
-NOT_IN_THIS_VERSION = "not supported by this version of Portico"
+Name = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+Positive = Annotated[int, Field(ge=1)]
+Natural = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, Field(gt=0)]
+Wait = Annotated[float, Field(ge=0)]
+
+
+def closest_name(name: str, known: Iterable[str]) -> str:
+    """Return the most similar of the known names."""
+    return get_close_matches(name, list(known), n=1, cutoff=0)[0]
 
 
 class Table(BaseModel):

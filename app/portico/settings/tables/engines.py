@@ -1,0 +1,192 @@
+"""Tables of engines, of the routes between them, and of the attempts of an inference."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
+
+from portico.capabilities.models.catalogue import DEFAULT_ROUTE
+from portico.ports.model import EngineCapabilities
+from portico.settings.known_models import known_model
+from portico.settings.tables.connection import HeaderSettings, ProxySetting, ReadableFile
+from portico.settings.values import (
+    SCHEMES,
+    BaseUrl,
+    ModelScheme,
+    ModelUrl,
+    ModelUrlText,
+    Natural,
+    Positive,
+    Seconds,
+    Secret,
+    SecretFromFile,
+    SecretFromVariable,
+    Table,
+    Wait,
+    closest_name,
+)
+
+
+def _known_capability(name: str) -> str:
+    known = [field.name for field in fields(EngineCapabilities)]
+    if name not in known:
+        raise ValueError(f"is not known; did you mean {closest_name(name, known)}?")
+    return name
+
+
+CapabilityName = Annotated[str, AfterValidator(_known_capability)]
+OptionName = Annotated[str, StringConstraints(min_length=1)]
+_CONNECTION_KEYS = ("base_url", "api_key_env", "api_key_file", "proxy", "ca_file", "headers")
+
+
+class Price(Table):
+    """Price of a million tokens, in the configured currency."""
+
+    input: Annotated[float, Field(ge=0)] = Field(description="Price of a million input tokens")
+    output: Annotated[float, Field(ge=0)] = Field(description="Price of a million output tokens")
+    cached: Annotated[float, Field(ge=0)] | None = Field(
+        None, description="Price of a million input tokens that were read from a cache"
+    )
+    cache_write: Annotated[float, Field(ge=0)] | None = Field(
+        None, description="Price of a million input tokens that were written to a cache"
+    )
+
+
+def _default_window(validated: Mapping[str, Any]) -> int:
+    """Return the context window of a known model, else the default of its scheme."""
+    model: ModelUrl | None = validated.get("model")
+    if model is None:
+        return ModelScheme().context_window
+    known = known_model(model.scheme, model.model)
+    return SCHEMES[model.scheme].context_window if known is None else known.context_window
+
+
+class EngineSettings(Table):
+    """Model endpoint.
+
+    `api` chooses between the two of OpenAI; by default the name of the model decides. `capabilities` corrects those
+    that the scheme implies. `proxy` replaces the proxy of the environment, `ca_file` the certificate authorities of the
+    system. `headers` are added to each request and replace those of the same name.
+    """
+
+    model: ModelUrlText = Field(description="Model URL, see above")
+    base_url: BaseUrl | None = Field(None, description="Base URL of the provider, as its SDK takes it")
+    api_key_env: SecretFromVariable | None = Field(None, description="Environment variable that holds the credential")
+    api_key_file: SecretFromFile | None = Field(
+        None, description="File that holds the credential; read again when it changes"
+    )
+    context_window: Positive = Field(
+        default_factory=_default_window,
+        description="Context window in tokens; by default that of a known model, 16384 for ollama and llamacpp",
+    )
+    response_reserve: Natural = Field(4096, description="Tokens of the window reserved for the answer")
+    options: Annotated[tuple[OptionName, ...], Field(strict=False)] = Field(
+        (), description="Keys of `hints.options` that are passed through"
+    )
+    price: Price | None = Field(
+        None,
+        description="`{ input, output, cached, cache_write }` for a million tokens, in `telemetry.currency`; "
+        "known models have one in USD",
+    )
+    api: Literal["chat_completions", "responses"] | None = Field(
+        None, description="`chat_completions` or `responses`, for `openai://`"
+    )
+    capabilities: Mapping[CapabilityName, bool] = Field(
+        default_factory=dict, description="Corrections to the assumed capabilities, as `{ schema = true }`"
+    )
+    proxy: ProxySetting | None = Field(None, description="Proxy URL, instead of the one that the environment names")
+    ca_file: ReadableFile | None = Field(
+        None, description="PEM file of trusted certificate authorities, instead of those of the system"
+    )
+    headers: HeaderSettings = Field(
+        default_factory=dict, description="Headers added to each request; values are treated as secrets"
+    )
+    max_connections: Positive = Field(
+        256, description="Attempts on this engine that run at the same time; executions that wait share the next ones"
+    )
+
+    @property
+    def api_key(self) -> Secret:
+        """Return the credential from either source; an empty one if the endpoint needs none."""
+        return self.api_key_env or self.api_key_file or Secret(None)
+
+
+class FailoverSettings(Table):
+    """Attempts of one inference. Times are in seconds."""
+
+    max_retries: Annotated[int, Field(ge=0, le=100)] = Field(
+        1, description="Retries on the same engine before the next one is tried"
+    )
+    connect_timeout: Seconds = Field(5, description="Limit for name resolution, connection and TLS")
+    attempt_timeout: Seconds = Field(120, description="Limit for a whole attempt")
+    first_token_timeout: Seconds = Field(60, description="Limit until the first token of a stream")
+    idle_timeout: Seconds = Field(30, description="Limit between two reads of a reply")
+    retry_after_cap: Wait = Field(30, description="Longest `Retry-After` of a provider that is waited for")
+    breaker_failures: Natural = Field(
+        5, description="Failures within the window that open the circuit breaker; 0 turns it off"
+    )
+    breaker_window: Seconds = Field(30, description="Window in which failures are counted")
+    breaker_cooldown: Seconds = Field(15, description="Time until an open breaker allows a probe")
+    retry_budget: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.2, description="Share of the attempts that may be retries"
+    )
+    retry_floor: Natural = Field(10, description="Retries that are always allowed within the window")
+
+
+class RouteSettings(Table):
+    """Engines in the order of failover; a list may stand for the whole table.
+
+    `on_content_failure` selects the engine that is asked again after a rejected answer: the same one or the next.
+    """
+
+    engines: Annotated[tuple[str, ...], Field(strict=False)] = Field(description="Engines in the order of failover")
+    on_content_failure: Literal["stay", "next"] = Field(
+        "stay", description="Engine that is asked after a rejected answer: `stay` asks the same, `next` the next"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand_list(cls, given: object) -> object:
+        match given:
+            case list() | tuple():
+                return {"engines": given}
+            case dict() | RouteSettings():
+                return given
+            case _:
+                raise ValueError("must be a list of engines, or a table that has one")
+
+
+def engine_errors(engines: Mapping[str, EngineSettings]) -> Iterator[tuple[str, str]]:
+    """Yield the errors within engines, each with its key."""
+    for name, engine in engines.items():
+        here = f"engines.{name}"
+        if engine.response_reserve >= engine.context_window:
+            yield f"{here}.response_reserve", f"must be less than {here}.context_window"
+        if engine.api_key_env and engine.api_key_file:
+            yield f"{here}.api_key_file", f"must not be set together with {here}.api_key_env"
+        if engine.api is not None and not SCHEMES[engine.model.scheme].has_apis:
+            yield f"{here}.api", f"has no meaning for {engine.model.scheme}://"
+        if len(set(engine.options)) < len(engine.options):
+            yield f"{here}.options", "must not name an option twice"
+        if engine.model.is_offline:
+            given = (key for key in _CONNECTION_KEYS if getattr(engine, key))
+            yield from ((f"{here}.{key}", f"has no meaning for {engine.model.scheme}://") for key in given)
+
+
+def route_errors(
+    routes: Mapping[str, RouteSettings], engines: Mapping[str, EngineSettings]
+) -> Iterator[tuple[str, str]]:
+    """Yield the errors of routes, each with its key."""
+    for name, route in routes.items():
+        here = f"routes.{name}"
+        if name in engines:
+            yield here, f"must not have the name of engines.{name}; a route {DEFAULT_ROUTE} always exists"
+        if not route.engines:
+            yield f"{here}.engines", "must name an engine"
+        if len(set(route.engines)) < len(route.engines):
+            yield f"{here}.engines", "must not name an engine twice"
+        for position, engine in enumerate(route.engines):
+            if engine not in engines:
+                closest = closest_name(engine, engines)
+                yield f"{here}.engines.{position}", f"must name an engine; did you mean {closest}?"
