@@ -7,7 +7,7 @@ declare them. No module of the service imports this one. `scripted_engine` plays
 from collections.abc import Mapping
 from typing import Any
 
-from portico.adapters.engines.scripted import CAPABILITIES, ScriptedEngine
+from portico.adapters.engines.scripted import ScriptedEngine
 from portico.adapters.system import SystemClock
 from portico.capabilities.output.rules.rule_set import rule
 from portico.capabilities.tools.definition import tool
@@ -26,6 +26,7 @@ from portico.orchestration.flow import (
     RunOut,
     flow,
 )
+from portico.ports.engine_schemes import SCHEMES
 from portico.ports.model import EngineProfile
 from portico.ports.tool import ToolContext, ToolError, ToolOutcomeUnknown
 
@@ -61,5 +62,6 @@ def scripted_engine(name: str, *replies: Mapping[str, Any]) -> ScriptedEngine:
 
     Raises: ConfigurationFailure (CONFIG_INVALID) for a reply of unknown form.
     """
-    profile = EngineProfile(name, "script", "scripted", 128_000, 4_096, frozenset(), capabilities=CAPABILITIES)
+    capabilities = SCHEMES["scripted"].capabilities
+    profile = EngineProfile(name, "script", "scripted", 128_000, 4_096, frozenset(), capabilities=capabilities)
     return ScriptedEngine(profile, replies, SystemClock())

@@ -1,20 +1,41 @@
-"""Table of engine schemes, and the facts about an engine that its configuration leaves out."""
+"""Builders of engines, and the facts about an engine that its configuration leaves out."""
 
 from typing import Any
 
 import pytest
 
-from portico.bootstrap.engines import ENGINES, engine_profile
+from portico.bootstrap.engines import BUILDERS, engine_profile, server_url
 from portico.domain.token_prices import TokenPrices
+from portico.ports.engine_schemes import SCHEMES
 from portico.ports.model import EngineProfile
 from portico.settings import Settings
-from portico.settings.values import SCHEMES
 
 MINI = "openai://gpt-4o-mini"
 
 
 def test_every_scheme_of_the_configuration_has_a_builder() -> None:
-    assert ENGINES.keys() == SCHEMES.keys()
+    assert BUILDERS.keys() == SCHEMES.keys()
+
+
+def test_an_engine_has_a_server_unless_it_runs_in_this_process() -> None:
+    assert all(bool(scheme.base_url) is not scheme.is_offline for scheme in SCHEMES.values())
+
+
+@pytest.mark.parametrize(
+    ("engine", "url"),
+    [
+        ({"model": MINI}, "https://api.openai.com/v1"),
+        ({"model": MINI, "base_url": "http://127.0.0.1:1/v1"}, "http://127.0.0.1:1/v1"),
+        ({"model": "ollama:///a"}, "http://127.0.0.1:11434"),
+        ({"model": "ollama://127.0.0.1:2/a"}, "http://127.0.0.1:2"),
+        ({"model": "rehearsal://"}, ""),
+    ],
+)
+def test_the_server_of_an_engine_is_the_configured_one_then_that_of_its_scheme(
+    engine: dict[str, Any], url: str
+) -> None:
+    settings = Settings.model_validate({"engines": {"a": engine}})
+    assert server_url(settings.engines["a"]) == url
 
 
 def profile_of(currency: str = "USD", **engine: Any) -> EngineProfile:

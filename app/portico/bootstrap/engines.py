@@ -1,21 +1,22 @@
-"""Table of engine schemes and the engines they build."""
+"""Builders of engines by their scheme, and the profiles of configured engines."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from ssl import SSLContext
 from types import MappingProxyType
 
 from portico.adapters.engines import scripted
-from portico.adapters.engines.anthropic import dialect as anthropic
+from portico.adapters.engines.anthropic.dialect import AnthropicDialect
 from portico.adapters.engines.dialect import Dialect
-from portico.adapters.engines.gemini import dialect as gemini
+from portico.adapters.engines.gemini.dialect import GeminiDialect
 from portico.adapters.engines.http.aiohttp_transport import AiohttpTransport, HttpSession, Route
 from portico.adapters.engines.http.engine import Endpoint, HttpEngine, ReplyLimits
 from portico.adapters.engines.http.tls import tls_context
 from portico.adapters.engines.llama_cpp import engine as llama_cpp
-from portico.adapters.engines.ollama import dialect as ollama
+from portico.adapters.engines.ollama.dialect import OllamaDialect
 from portico.adapters.engines.openai import models
 from portico.adapters.engines.openai.chat_completions import ChatCompletionsDialect
 from portico.adapters.engines.openai.responses import ResponsesDialect
@@ -25,9 +26,10 @@ from portico.adapters.telemetry.genai import ModelName
 from portico.domain.failures import Code, ConfigurationFailure
 from portico.domain.token_prices import TokenPrices
 from portico.domain.value import value
-from portico.ports.model import Engine, EngineCapabilities, EngineProfile
+from portico.ports.engine_schemes import SCHEMES
+from portico.ports.model import Engine, EngineProfile
 from portico.ports.runtime import Clock
-from portico.settings import EngineSettings, Price, Settings, known_model
+from portico.settings import EngineSettings, Price, Settings, known_model, missing_capabilities
 
 
 @value
@@ -66,7 +68,7 @@ class EngineBuild:
 
 
 def _http(spec: EngineBuild, dialect: Dialect) -> Engine:
-    base_url = server_url(spec.engine) or dialect.base_url
+    base_url = server_url(spec.engine)
     limits = ReplyLimits(spec.settings.limits.upstream_bytes, spec.settings.limits.upstream_line_bytes)
     headers = {name: value.read() or "" for name, value in spec.engine.headers.items()}
     endpoint = Endpoint(base_url, spec.engine.api_key.read, spec.timeouts, limits, headers)
@@ -98,18 +100,6 @@ def _openai(spec: EngineBuild) -> Engine:
     return _http(spec, ResponsesDialect() if api == "responses" else ChatCompletionsDialect())
 
 
-def _anthropic(spec: EngineBuild) -> Engine:
-    return _http(spec, anthropic.AnthropicDialect())
-
-
-def _gemini(spec: EngineBuild) -> Engine:
-    return _http(spec, gemini.GeminiDialect())
-
-
-def _ollama(spec: EngineBuild) -> Engine:
-    return _http(spec, ollama.OllamaDialect())
-
-
 def _llamacpp(spec: EngineBuild) -> Engine:
     engine = llama_cpp.LlamaCppEngine(spec.profile, spec.timeouts)
     spec.resources.stack.push_async_exit(engine)
@@ -124,52 +114,31 @@ def _rehearsal(spec: EngineBuild) -> Engine:
     return rehearsal.RehearsalEngine(spec.profile, spec.resources.clock)
 
 
-def _nothing_known(_model: str) -> Mapping[str, bool]:
-    return {}
-
-
-@value
-class EngineScheme:
-    """Builder of the engines of one scheme, their default capabilities, those known of a model by its name, and the URL
-    of their server if none is configured.
-
-    A local one runs in this process.
-    """
-
-    build: Callable[[EngineBuild], Engine]
-    capabilities: EngineCapabilities
-    known_capabilities: Callable[[str], Mapping[str, bool]] = _nothing_known
-    is_local: bool = False
-    base_url: str | None = None
-
-
-ENGINES: Mapping[str, EngineScheme] = MappingProxyType(
+BUILDERS: Mapping[str, Callable[[EngineBuild], Engine]] = MappingProxyType(
     {
-        "openai": EngineScheme(
-            _openai, models.CAPABILITIES, models.known_capabilities, base_url=ChatCompletionsDialect.base_url
-        ),
-        "anthropic": EngineScheme(_anthropic, anthropic.CAPABILITIES, base_url=anthropic.AnthropicDialect.base_url),
-        "gemini": EngineScheme(_gemini, gemini.CAPABILITIES, base_url=gemini.GeminiDialect.base_url),
-        "ollama": EngineScheme(_ollama, ollama.CAPABILITIES, base_url=ollama.OllamaDialect.base_url),
-        "llamacpp": EngineScheme(_llamacpp, llama_cpp.CAPABILITIES, is_local=True),
-        "scripted": EngineScheme(_scripted, scripted.CAPABILITIES, is_local=True),
-        "rehearsal": EngineScheme(_rehearsal, rehearsal.CAPABILITIES, is_local=True),
+        "openai": _openai,
+        "anthropic": partial(_http, dialect=AnthropicDialect()),
+        "gemini": partial(_http, dialect=GeminiDialect()),
+        "ollama": partial(_http, dialect=OllamaDialect()),
+        "llamacpp": _llamacpp,
+        "scripted": _scripted,
+        "rehearsal": _rehearsal,
     }
 )
-"""The engines by the scheme of a model URL."""
+"""The builder of the engines of each scheme; `SCHEMES` has the facts."""
 
 
 def build_engine(name: str, settings: Settings, resources: EngineResources) -> Engine:
     """Build a configured engine. Raises: ConfigurationFailure (CONFIG_INVALID)."""
-    return ENGINES[settings.engines[name].model.scheme].build(
+    return BUILDERS[settings.engines[name].model.scheme](
         EngineBuild(settings.engines[name], engine_profile(name, settings), settings, resources)
     )
 
 
-def server_url(engine: EngineSettings) -> str | None:
-    """Return the URL of the server that the engine asks; None if it asks none."""
+def server_url(engine: EngineSettings) -> str:
+    """Return the URL of the server that the engine asks; an empty one if it asks none."""
     address = engine.model.address
-    return engine.base_url or (f"http://{address}" if address else ENGINES[engine.model.scheme].base_url)
+    return engine.base_url or (f"http://{address}" if address else SCHEMES[engine.model.scheme].base_url)
 
 
 def model_names(settings: Settings) -> Mapping[str, ModelName]:
@@ -181,19 +150,15 @@ def model_names(settings: Settings) -> Mapping[str, ModelName]:
 def engine_profile(name: str, settings: Settings) -> EngineProfile:
     """Return the facts about an engine: what is configured, then what is known of the model, then defaults."""
     engine = settings.engines[name]
-    scheme, model = ENGINES[engine.model.scheme], engine.model.model
+    scheme, model = SCHEMES[engine.model.scheme], engine.model.model
     known_prices = _known_prices(engine, settings.telemetry.currency)
-    known_capabilities = {
-        capability: value
-        for capability, value in scheme.known_capabilities(model).items()
-        if capability not in engine.capabilities
-    }
+    missing = [name for name in missing_capabilities(engine.model.scheme, model) if name not in engine.capabilities]
     known = {
         "context_window": "context_window" not in engine.model_fields_set and known_model(engine.model.scheme, model),
         "price": engine.price is None and known_prices,
         "price.cached": engine.price is not None and engine.price.cached is None and known_prices,
         "price.cache_write": engine.price is not None and engine.price.cache_write is None and known_prices,
-        **{f"capabilities.{capability}": True for capability in known_capabilities},
+        **{f"capabilities.{capability}": True for capability in missing},
     }
     return EngineProfile(
         name=name,
@@ -203,10 +168,10 @@ def engine_profile(name: str, settings: Settings) -> EngineProfile:
         response_reserve=engine.response_reserve,
         options=frozenset(engine.options),
         price=_prices(engine.price, known_prices),
-        capabilities=replace(scheme.capabilities, **known_capabilities, **engine.capabilities),
+        capabilities=replace(scheme.capabilities, **dict.fromkeys(missing, False), **engine.capabilities),
         known=tuple(fact for fact, is_known in known.items() if is_known),
         max_connections=engine.max_connections,
-        propagates_trace=settings.telemetry.propagate and not scheme.is_local,
+        propagates_trace=settings.telemetry.propagate and not scheme.is_offline,
     )
 
 

@@ -68,7 +68,7 @@ def _engines(settings: Settings) -> "Mapping[str, EngineFacts]":
     found = {}
     for name, model in model_names(settings).items():
         address = server_url(settings.engines[name])
-        server = None if address is None else urlsplit(address)
+        server = urlsplit(address) if address else None
         found[name] = EngineFacts(
             model, None if server is None else server.hostname, None if server is None else server.port
         )

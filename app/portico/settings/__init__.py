@@ -1,6 +1,6 @@
 """Settings: environment and TOML file, read into one frozen `Settings`. Nothing else reads `os.environ`."""
 
-from portico.settings.known_models import known_model
+from portico.settings.known_models import known_model, missing_capabilities
 from portico.settings.loader import load_settings
 from portico.settings.schema import Settings
 from portico.settings.tables.auth import AuthSettings
@@ -33,4 +33,5 @@ __all__ = [
     "is_loopback",
     "known_model",
     "load_settings",
+    "missing_capabilities",
 ]

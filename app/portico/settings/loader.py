@@ -26,9 +26,10 @@ from pydantic_core import ErrorDetails
 
 from portico.domain.failures import Code, ConfigurationFailure
 from portico.domain.field_errors import UNKNOWN_FIELD, invalid_fields
+from portico.ports.engine_schemes import SCHEMES
 from portico.settings.ollama_probe import find_ollama_model
 from portico.settings.schema import Settings
-from portico.settings.values import SCHEMES, closest_name, has_password
+from portico.settings.values import closest_name, has_password
 
 _FILE, _CONFIG, _PREFIX = Path("portico.toml"), "PORTICO_CONFIG", "PORTICO__"
 

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Final, Self
 from urllib.parse import parse_qs, urlsplit
 
@@ -22,6 +21,7 @@ from pydantic import (
 
 from portico.domain.access.limits import MILLIONTHS, Rate, format_rate, parse_rate
 from portico.domain.value import value
+from portico.ports.engine_schemes import SCHEMES
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
 Positive = Annotated[int, Field(ge=1)]
@@ -124,41 +124,6 @@ def _from_file(given: object) -> Secret:
         raise ValueError(f"names a file that cannot be read: {error.strerror}") from None
     except ValueError:
         raise ValueError("names a file that must contain one word of visible ASCII") from None
-
-
-@value
-class ModelScheme:
-    """Facts about the scheme of a model URL.
-
-    After `scheme://` follows a model, or the path of a file (`names_file`), or the address of a server and a model
-    (`names_server`), or nothing (`names_nothing`). An offline engine has no connection. `api_key_env` is the variable
-    whose presence selects `default_model` if no engine is configured. `context_window` is the default, in tokens.
-    """
-
-    names_file: bool = False
-    names_server: bool = False
-    names_nothing: bool = False
-    is_offline: bool = False
-    has_apis: bool = False
-    context_window: int = 128_000
-    api_key_env: str | None = None
-    default_model: str = ""
-
-
-_LOCAL_CONTEXT_WINDOW: Final = 16_384
-"""A local server allocates memory for the whole window that it is asked for."""
-SCHEMES: Mapping[str, ModelScheme] = MappingProxyType(
-    {
-        "openai": ModelScheme(has_apis=True, api_key_env="OPENAI_API_KEY", default_model="gpt-4o-mini"),
-        "anthropic": ModelScheme(api_key_env="ANTHROPIC_API_KEY", default_model="claude-haiku-4-5"),
-        "gemini": ModelScheme(api_key_env="GEMINI_API_KEY", default_model="gemini-2.5-flash"),
-        "ollama": ModelScheme(names_server=True, context_window=_LOCAL_CONTEXT_WINDOW),
-        "llamacpp": ModelScheme(names_file=True, is_offline=True, context_window=_LOCAL_CONTEXT_WINDOW),
-        "rehearsal": ModelScheme(names_nothing=True, is_offline=True),
-        "scripted": ModelScheme(names_file=True, is_offline=True),
-    }
-)
-"""Every scheme; the composition root has a builder for each. The order is that of preference for a default engine."""
 
 
 @value

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from portico.adapters.engines.scripted import CAPABILITIES
 from portico.capabilities.prompting.prompts.assessment import InputJudgementOutput
 from portico.domain.context.guards import RequestedJudge
 from portico.domain.contract.messages import Message, ToolCall
@@ -20,6 +19,7 @@ from portico.domain.tools import SideEffects
 from portico.orchestration.execution.context import RunContext
 from portico.orchestration.patterns.agent_loop import agent_loop
 from portico.orchestration.patterns.specialized_loop import specialized_loop
+from portico.ports.engine_schemes import SCHEMES
 from portico.ports.journal import ExecutionHistory
 from portico.ports.model import EngineError, Progress
 from tests.support.harness import (
@@ -35,6 +35,7 @@ from tests.support.recovery import is_complete_log, open_starts
 from tests.support.tools import FakeTool
 from tests.support.virtual_time import VirtualClock
 
+CAPABILITIES = SCHEMES["scripted"].capabilities
 CANARY = "c4nary-2b"
 SCHEMA = InputJudgementOutput.model_json_schema()
 CAREFUL = RequestedJudge("careful", "refuse", "Ask for secrets.")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from portico.adapters.engines.scripted import CAPABILITIES, ScriptedEngine
+from portico.adapters.engines.scripted import ScriptedEngine
 from portico.adapters.system import SystemClock
 from portico.capabilities.tools.definition import tool
 from portico.domain.contract.response import SuspensionKind
@@ -24,10 +24,12 @@ from portico.orchestration.flow import (
     RunOut,
     ToolError,
 )
+from portico.ports.engine_schemes import SCHEMES
 from portico.ports.model import EngineCapabilities, EngineProfile
 from tests.support import example_flows as examples
 from tests.support.example_flows import Answer, Draft, Topic
 
+CAPABILITIES = SCHEMES["scripted"].capabilities
 CONTEXT = Context()
 
 

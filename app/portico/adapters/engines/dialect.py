@@ -36,11 +36,6 @@ class Dialect(Protocol):
     """
 
     @property
-    def base_url(self) -> str:
-        """The address unless configured otherwise."""
-        ...
-
-    @property
     def probe_path(self) -> str: ...
 
     @property

@@ -13,7 +13,7 @@ invalid request, so that no retry and no other engine hides that the script is t
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 import orjson
 from anyio.lowlevel import checkpoint
@@ -27,10 +27,9 @@ from portico.domain.contract.response import TokenUsage
 from portico.domain.failures import Code, ConfigurationFailure
 from portico.domain.field_errors import invalid_fields
 from portico.domain.model_call import AttemptFailureReason, EngineCall, Reply
-from portico.ports.model import EngineCapabilities, EngineError, EngineProfile, Progress
+from portico.ports.model import EngineError, EngineProfile, Progress
 from portico.ports.runtime import Clock
 
-CAPABILITIES: Final = EngineCapabilities(schema=True, schema_with_tools=True, grammar=True)
 CallText = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 
 

@@ -7,13 +7,12 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from portico.capabilities.models.catalogue import DEFAULT_ROUTE
+from portico.ports.engine_schemes import DEFAULT_CONTEXT_WINDOW, SCHEMES
 from portico.ports.model import EngineCapabilities
 from portico.settings.known_models import known_model
 from portico.settings.tables.connection import HeaderSettings, ProxySetting, ReadableFile
 from portico.settings.values import (
-    SCHEMES,
     BaseUrl,
-    ModelScheme,
     ModelUrl,
     ModelUrlText,
     Natural,
@@ -57,7 +56,7 @@ def _default_window(validated: Mapping[str, Any]) -> int:
     """Return the context window of a known model, else the default of its scheme."""
     model: ModelUrl | None = validated.get("model")
     if model is None:
-        return ModelScheme().context_window
+        return DEFAULT_CONTEXT_WINDOW
     known = known_model(model.scheme, model.model)
     return SCHEMES[model.scheme].context_window if known is None else known.context_window
 

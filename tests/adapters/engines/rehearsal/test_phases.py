@@ -2,12 +2,15 @@
 
 import pytest
 
-from portico.adapters.engines.rehearsal.engine import CAPABILITIES, RehearsalEngine
+from portico.adapters.engines.rehearsal.engine import RehearsalEngine
 from portico.adapters.tools.builtin import BUILTIN_TOOLS
 from portico.domain.lifecycle import State
+from portico.ports.engine_schemes import SCHEMES
 from tests.support.harness import make_harness, profile
 from tests.support.passes import pass_ends, reasoning, run_passes
 from tests.support.virtual_time import VirtualClock
+
+CAPABILITIES = SCHEMES["rehearsal"].capabilities
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,8 @@ from portico.adapters.engines.anthropic.request import PARAMETER_NAMES, build_re
 from portico.adapters.engines.dialect import EncodedRequest
 from portico.adapters.engines.unsupported import unsent_message_parts, unsent_options
 from portico.domain.model_call import AttemptFailureReason, EngineCall
-from portico.ports.model import EngineCapabilities, EngineProfile
+from portico.ports.model import EngineProfile
 
-CAPABILITIES: Final = EngineCapabilities(forced_calls=False)
-"""The API refuses a forced call beside extended thinking. A schema is kept as a contract [flow seed]; a model that
-keeps one natively is configured so.
-"""
 VERSION: Final = "2023-06-01"
 """The version after it, 2026-10-21, refuses temperature and top_p for every model."""
 
@@ -21,7 +17,6 @@ VERSION: Final = "2023-06-01"
 class AnthropicDialect:
     """Implements `Dialect`."""
 
-    base_url = "https://api.anthropic.com"
     probe_path = "/v1/models"
     finish_reasons = replies.FINISH_REASONS
 

@@ -1,7 +1,6 @@
 """The generateContent dialect of the Gemini API."""
 
 from collections.abc import Sequence
-from typing import Final
 from urllib.parse import quote
 
 from portico.adapters.engines.dialect import EncodedRequest
@@ -13,15 +12,12 @@ from portico.adapters.engines.wire.embeddings import token_count, vector_of
 from portico.adapters.engines.wire.json_fields import as_objects, detail, parse_object
 from portico.domain.model_call import AttemptFailureReason, EngineCall
 from portico.ports.memory import Embeddings
-from portico.ports.model import EngineCapabilities, EngineProfile
-
-CAPABILITIES: Final = EngineCapabilities(schema=True, embeddings=True)
+from portico.ports.model import EngineProfile
 
 
 class GeminiDialect:
     """Implements `Dialect`."""
 
-    base_url = "https://generativelanguage.googleapis.com"
     probe_path = "/v1beta/models?pageSize=1"
     finish_reasons = replies.FINISH_REASONS
 

@@ -33,9 +33,8 @@ from portico.adapters.engines.timeouts import Timeouts
 from portico.adapters.engines.unsupported import ALL_ROLES, DEFAULT_NAMES, unsent_message_parts, unsent_options
 from portico.domain.failures import Code, ConfigurationFailure
 from portico.domain.model_call import AttemptFailureReason, EngineCall, Reply
-from portico.ports.model import EngineCapabilities, EngineError, EngineProfile, Progress
+from portico.ports.model import EngineError, EngineProfile, Progress
 
-CAPABILITIES: Final = EngineCapabilities(schema=True, grammar=True, tools=False, forced_calls=False, images=False)
 MAGIC: Final = b"GGUF"
 T = TypeVar("T")
 

@@ -25,20 +25,18 @@ from portico.domain.contract.request import ExecutionHints
 from portico.domain.model_call import AttemptFailureReason, EngineCall
 from portico.domain.tools import ToolDefinition
 from portico.ports.memory import Embeddings
-from portico.ports.model import EngineCapabilities, EngineProfile
+from portico.ports.model import EngineProfile
 
 TOP_LEVEL_OPTIONS: Final = frozenset({"think", "keep_alive", "truncate", "shift"})
 """Parameters that Ollama does not count among its `options`."""
 PARAMETER_NAMES: Final[Mapping[str, str]] = MappingProxyType(
     {"max_tokens": "num_predict", "temperature": "temperature", "top_p": "top_p", "stop": "stop", "seed": "seed"}
 )
-CAPABILITIES: Final = EngineCapabilities(schema=True, forced_calls=False, embeddings=True)
 
 
 class OllamaDialect:
     """Implements `Dialect`."""
 
-    base_url = "http://127.0.0.1:11434"
     probe_path = "/api/tags"
     finish_reasons = replies.FINISH_REASONS
 

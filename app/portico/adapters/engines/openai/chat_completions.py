@@ -47,7 +47,6 @@ AUTHOR_NAME = re.compile(r"[^\s<|\\/>]{1,64}")
 class ChatCompletionsDialect:
     """Implements `Dialect`."""
 
-    base_url = "https://api.openai.com/v1"
     probe_path = "/models"
     finish_reasons = FINISH_REASONS
 

@@ -7,16 +7,6 @@ they reason they refuse temperature, top_p and stop. Some speak the Responses AP
 import re
 from typing import Any, Final
 
-from portico.ports.model import EngineCapabilities
-
-CAPABILITIES: Final = EngineCapabilities(schema=True, schema_with_tools=True, embeddings=True)
-_MISSING_CAPABILITIES: Final = (
-    (r"gpt-3\.5|gpt-4(?!o|\.)|gpt-4o-2024-05-13|chatgpt-4o|o1-(mini|preview)", ("schema", "schema_with_tools")),
-    (r"gpt-3\.5|gpt-4(?!o|\.|-turbo(?!-preview)|-.*vision)|o1-(mini|preview)|o3-mini", ("images",)),
-    (r"chatgpt-4o|o1-(mini|preview)", ("tools", "forced_calls", "parallel_tools")),
-    (r"o1-(mini|preview)", ("system_role",)),
-)
-"""Capabilities that models of a pattern lack: those from before structured outputs, images and reasoning with tools."""
 OPENAI_MODELS = re.compile(r"(ft:)?(gpt-(?!oss)|chatgpt-|o\d|codex-|computer-use-)")
 REASONING_MODELS = re.compile(r"(ft:)?(o\d|codex-|gpt-5(?!-chat)|gpt-[6-9]|gpt-\d\d)")
 REASONING_ON_REQUEST = re.compile(r"(ft:)?gpt-5\.[1-4](-mini|-nano|-\d|$)")
@@ -24,12 +14,6 @@ REASONING_ON_REQUEST = re.compile(r"(ft:)?gpt-5\.[1-4](-mini|-nano|-\d|$)")
 NO_EFFORT = "none"
 SAMPLING: Final = frozenset({"temperature", "top_p", "stop"})
 RESPONSES_MODELS = re.compile(r"(^|-)(pro|codex|cyber|rosalind|law|daybreak|deep-research|computer-use)(?![a-z])")
-
-
-def known_capabilities(model: str) -> dict[str, bool]:
-    """Return the capabilities in which one of OpenAI's models differs from `CAPABILITIES`."""
-    family = model.removeprefix("ft:")
-    return {name: False for pattern, names in _MISSING_CAPABILITIES if re.match(pattern, family) for name in names}
 
 
 def is_openai_model(model: str) -> bool:

@@ -46,7 +46,6 @@ FINISH_REASONS: Final[Mapping[str, str | AttemptFailureReason]] = {
 class ResponsesDialect:
     """Implements `Dialect`."""
 
-    base_url = "https://api.openai.com/v1"
     probe_path = "/models"
     finish_reasons = FINISH_REASONS
 

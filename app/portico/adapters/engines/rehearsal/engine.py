@@ -41,10 +41,9 @@ from portico.domain.memory import DEFAULT_DIMENSION
 from portico.domain.model_call import AttemptFailureReason, EngineCall, Reply
 from portico.domain.value import value
 from portico.ports.memory import Embeddings
-from portico.ports.model import EngineCapabilities, EngineError, EngineProfile, Progress
+from portico.ports.model import EngineError, EngineProfile, Progress
 from portico.ports.runtime import Clock
 
-CAPABILITIES: Final = EngineCapabilities(schema=True, schema_with_tools=True, grammar=True, embeddings=True)
 MODEL: Final = "rehearsal"
 NOTICE: Final = "This is the rehearsal engine, no model was asked."
 _ECHO_CHARACTERS: Final = 300

@@ -1,0 +1,82 @@
+"""Table of the schemes of engines: everything that is known of an engine by the scheme of its model URL."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from portico.domain.value import value
+from portico.ports.model import EngineCapabilities
+
+DEFAULT_CONTEXT_WINDOW: Final = 128_000
+_LOCAL_CONTEXT_WINDOW: Final = 16_384
+"""A local server allocates memory for the whole window that it is asked for."""
+
+
+@value
+class EngineScheme:
+    """Facts about a scheme, which hold for its engines unless the configuration or a known model differs.
+
+    After `scheme://` follows a model, or the path of a file (`names_file`), or the address of a server and a model
+    (`names_server`), or nothing (`names_nothing`). An offline engine runs in this process and has no connection; any
+    other has a `base_url`. `api_key_env` is the variable whose presence selects `default_model` if no engine is
+    configured. `context_window` is in tokens.
+    """
+
+    capabilities: EngineCapabilities
+    base_url: str = ""
+    names_file: bool = False
+    names_server: bool = False
+    names_nothing: bool = False
+    is_offline: bool = False
+    has_apis: bool = False
+    context_window: int = DEFAULT_CONTEXT_WINDOW
+    api_key_env: str | None = None
+    default_model: str = ""
+
+
+SCHEMES: Mapping[str, EngineScheme] = MappingProxyType(
+    {
+        "openai": EngineScheme(
+            EngineCapabilities(schema=True, schema_with_tools=True, embeddings=True),
+            "https://api.openai.com/v1",
+            has_apis=True,
+            api_key_env="OPENAI_API_KEY",
+            default_model="gpt-4o-mini",
+        ),
+        # The API refuses a forced call beside extended thinking. A schema is kept as a contract [flow seed]; a model
+        # that keeps one natively is configured so.
+        "anthropic": EngineScheme(
+            EngineCapabilities(forced_calls=False),
+            "https://api.anthropic.com",
+            api_key_env="ANTHROPIC_API_KEY",
+            default_model="claude-haiku-4-5",
+        ),
+        "gemini": EngineScheme(
+            EngineCapabilities(schema=True, embeddings=True),
+            "https://generativelanguage.googleapis.com",
+            api_key_env="GEMINI_API_KEY",
+            default_model="gemini-2.5-flash",
+        ),
+        "ollama": EngineScheme(
+            EngineCapabilities(schema=True, forced_calls=False, embeddings=True),
+            "http://127.0.0.1:11434",
+            names_server=True,
+            context_window=_LOCAL_CONTEXT_WINDOW,
+        ),
+        "llamacpp": EngineScheme(
+            EngineCapabilities(schema=True, grammar=True, tools=False, forced_calls=False, images=False),
+            names_file=True,
+            is_offline=True,
+            context_window=_LOCAL_CONTEXT_WINDOW,
+        ),
+        "rehearsal": EngineScheme(
+            EngineCapabilities(schema=True, schema_with_tools=True, grammar=True, embeddings=True),
+            names_nothing=True,
+            is_offline=True,
+        ),
+        "scripted": EngineScheme(
+            EngineCapabilities(schema=True, schema_with_tools=True, grammar=True), names_file=True, is_offline=True
+        ),
+    }
+)
+"""Every scheme; the composition root has a builder for each. The order is that of preference for a default engine."""
