@@ -194,7 +194,7 @@ class _Turn:
         self._called.set()
 
     async def wait(self, clock: Clock, *, is_first: bool) -> None:
-        """Wait to be woken; the first one looks again after a while, because other replicas free slots, too."""
+        """Wait until `wake` is called; the first in the queue at most `_TRUST_S`, as other replicas free slots, too."""
         cancel_timer = clock.call_later(_TRUST_S, self._called.set) if is_first else None
         try:
             await self._called.wait()

@@ -2,7 +2,7 @@
 
     system + history + skills + memory + message + tool definitions ≤ context window − response reserve
 
-Exactly the limit fits. PREPARE checks it for the request, the execution again before every inference.
+Both sides may be equal. PREPARE checks the budget for the request, and the execution again before every inference.
 """
 
 from collections.abc import Iterable, Sequence
