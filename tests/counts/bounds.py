@@ -9,7 +9,7 @@ BOUNDS: Final[Mapping[str, int]] = MappingProxyType(
         "chat": 551,
         "features that a chat does not name": 2,
         "one more tool round": 368,
-        "one more streamed chunk": 28,
+        "one more streamed chunk": 21,
         "journaled instead of in memory": 288,
         "one more pass, of 2 to 4": 1398,
         "the 20th pass, in percent of the 3rd": 105,

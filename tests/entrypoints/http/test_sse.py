@@ -12,10 +12,11 @@ from starlette.types import Message, Scope
 
 from portico.adapters.event_bus import EventBus
 from portico.domain.contract.request import SystemRequest
-from portico.domain.journal.events import ExecutionSuspended, LifecycleTransition
+from portico.domain.journal.events import CorrelationContext, ExecutionSuspended, LifecycleTransition, StoredEvent
 from portico.domain.lifecycle import State
 from portico.entrypoints.http import sse
 from portico.entrypoints.http.sse import EventStreamResponse
+from portico.orchestration.runtime.subscription import MAX_BATCH, CatchUpSubscription
 from tests.support.fake_service import SPAN, TRACE, FakeRunning, FakeService, fake_app, response
 from tests.support.http_server import ClientConnection, RunningServer, request_bytes, running_server
 from tests.support.server_state import first_execution, wait_for_disconnect
@@ -247,6 +248,26 @@ async def test_a_server_that_does_not_report_its_write_buffer_is_waited_for() ->
     assert [body.count(b"\n\n") for body in server.bodies] in ([1, 1, 2], [1, 3])
     assert b"execution.completed" in server.bodies[-1]
     assert not running.cancelled
+
+
+async def test_what_arrives_while_a_long_log_is_sent_follows_it() -> None:
+    server, running = OtherServer(), executing()
+    assert running.subscription is not None
+    ids = CorrelationContext("r-1", None, TRACE, SPAN, None)
+    log = [StoredEvent(number, 0.0, "", ids, FIRST) for number in range(1, 2 * MAX_BATCH + 1)]
+    running.subscription = CatchUpSubscription(log, 0, running.subscription)
+    server.may_take = anyio.Event()
+    async with anyio.create_task_group() as group:
+        group.start_soon(server.reads, running)
+        await anyio.wait_all_tasks_blocked()
+        running.emit_delta("a")
+        server.may_take.set()
+        await anyio.wait_all_tasks_blocked()
+        running.emit_delta("b")
+        await anyio.wait_all_tasks_blocked()
+        running.end_without_response()
+    assert [body.count(b"event: ") for body in server.bodies] == [MAX_BATCH, MAX_BATCH + 1, 1, 0]
+    assert server.bodies[-1] == sse.RETRY
 
 
 async def test_under_any_server_a_silent_stream_is_kept_alive_and_a_disconnect_cancels() -> None:

@@ -10,11 +10,11 @@ must do the rest.
 
 import socket
 from asyncio import BaseTransport, BufferedProtocol, TimerHandle
-from collections.abc import Callable
 from typing import Any, Final, cast
 
 import anyio
 from starlette.types import Receive, Scope
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 RECEIVE_SECONDS = 30.0
@@ -57,7 +57,7 @@ class BoundedProtocol(HttpToolsProtocol, BufferedProtocol):
             _EXTENSION: {
                 "abort": self.transport.abort,
                 "surplus": surplus,
-                "can_write": self._can_write,
+                "flow": self.flow,
                 "wake": self._wake,
             }
         }
@@ -108,9 +108,6 @@ class BoundedProtocol(HttpToolsProtocol, BufferedProtocol):
         self._framing_bytes = 0
         super().on_message_complete()
 
-    def _can_write(self) -> bool:
-        return not self.flow.write_paused
-
     def _wake(self) -> None:
         for cycle in self._unanswered:
             cycle.message_event.set()
@@ -136,10 +133,10 @@ def is_surplus(scope: Scope) -> bool:
     return bool(_connection(scope).get("surplus", False))
 
 
-def writability(scope: Scope) -> Callable[[], bool]:
-    """Return the check that the connection takes data without waiting; it fails under a server that does not tell."""
-    probe: Callable[[], bool] = _connection(scope).get("can_write", _is_unknown)
-    return probe
+def flow_control(scope: Scope) -> FlowControl | None:
+    """Return what tells whether sending on the request's connection would wait; None under another server."""
+    flow: FlowControl | None = _connection(scope).get("flow")
+    return flow
 
 
 async def abort_connection(scope: Scope, receive: Receive) -> None:
@@ -190,10 +187,6 @@ class DisconnectListener:
                     return True
         self._wait_scope, self._woken = None, False
         return False
-
-
-def _is_unknown() -> bool:
-    return False
 
 
 def _connection(scope: Scope) -> dict[str, Any]:

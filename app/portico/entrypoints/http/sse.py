@@ -4,8 +4,9 @@ Theory of operation
 
 1. A stored event is a frame of `id:`, `event:` and `data:`; a delta has no number and so no `id:`. Frames that are
    ready together are sent together, and the frame that ends the execution also ends the response.
-2. One task does everything. It waits for the client's disconnect, and is woken by new events and by the timer that
-   breaks `SILENCE_SECONDS` without a frame. Sending to a server that has room never waits.
+2. One task does everything. It sends what is queued already, batch by batch. From then on it waits for the client's
+   disconnect, and is woken by new events and by the timer that breaks `SILENCE_SECONDS` without a frame. Sending to a
+   server that has room never waits.
 3. To a server without room, or one that does not tell, sending waits for up to `SEND_SECONDS`. The connection of a
    client that takes nothing for as long is aborted.
 4. `on_disconnect` defines what a leaving client means. A reader that is dropped because its queue overflowed, or
@@ -48,7 +49,7 @@ from portico.domain.journal.events import (
     format_timestamp,
 )
 from portico.entrypoints.http.correlation import Header
-from portico.entrypoints.http.protocol import DisconnectListener, abort_connection, writability
+from portico.entrypoints.http.protocol import DisconnectListener, abort_connection, flow_control
 from portico.ports.events import Subscription
 
 SILENCE_SECONDS = 15.0
@@ -110,42 +111,38 @@ class EventStreamResponse(Response):
             self._subscription.close()
 
     async def _send_events(self, scope: Scope, listener: DisconnectListener, send: Send) -> None:
-        can_write, has_waited = writability(scope), True
+        flow, has_caught_up = flow_control(scope), False
         while not self._ended:
-            if self._permission is not None and await self._permission.has_ended():
-                await _is_sent_in_time(send, _body(b"", more=False))
+            if has_caught_up and await listener.wait():
+                self._leave()
                 return
-            message = self._next_message() or self._keep_alive()
-            if message is None:
-                if await listener.wait():
-                    self._leave()
-                    return
-                has_waited = True
+            if self._permission is not None and await self._permission.has_ended():
+                await _is_sent_in_time(send, {"type": "http.response.body", "body": b""})
+                return
+            data = self._next_data()
+            if not data:
+                has_caught_up = True
                 continue
-            if not has_waited:  # between the batches of a long log other tasks have their turn
-                await checkpoint()
-            if can_write():
+            message: Message = {"type": "http.response.body", "body": data, "more_body": not self._ended}
+            if flow is not None and not flow.write_paused:
                 await send(message)
             elif not await _is_sent_in_time(send, message):
                 await abort_connection(scope, listener.receive)
                 return
-            self._sent_at, has_waited = self._loop.time(), False
+            self._sent_at = self._loop.time()
+            if not has_caught_up:  # between the batches of a long log other tasks have their turn
+                await checkpoint()
 
-    def _next_message(self) -> Message | None:
+    def _next_data(self) -> bytes:
+        """Return the frames of the events that are queued, or a keep-alive that is due; empty if there is neither."""
         items = self._subscription.take()
         self._ended = self._subscription.ended
         if not items and not self._ended:
-            return None
+            return KEEP_ALIVE if self._loop.time() >= self._sent_at + SILENCE_SECONDS else b""
         data = self._encoder.encode(items)
         if self._ended and not (items and type(items[-1].event) in RESTING_EVENTS):
-            data += RETRY
-        elif self._ended and self._is_stopping():
-            data = RETRY + data
-        return _body(data, more=not self._ended)
-
-    def _keep_alive(self) -> Message | None:
-        silent = self._loop.time() >= self._sent_at + SILENCE_SECONDS
-        return _body(KEEP_ALIVE) if silent and not self._ended else None
+            return data + RETRY
+        return RETRY + data if self._ended and self._is_stopping() else data
 
     def _watch_silence(self, wake: Callable[[], None]) -> None:
         """Wake the task if nothing was sent for `SILENCE_SECONDS`, and look again when that may be so."""
@@ -202,18 +199,18 @@ class FrameEncoder:
 
     def encode(self, items: Sequence[StoredEvent | LiveDelta]) -> bytes:
         """Return the frames of these events, one after the other."""
-        return b"".join(map(self._frame, items))
-
-    def _frame(self, item: StoredEvent | LiveDelta) -> bytes:
-        if item.correlation is not self._correlation:
-            self._correlation = item.correlation
-            self._ids = orjson.dumps(item.correlation)[1:-1].removesuffix(_NO_STEP_NAME)
-        at = format_timestamp(item.at).encode()
-        if isinstance(item, LiveDelta):
-            name = item.event.type.encode()
-            return _LIVE % (name, name, self._ids, at, _live_fields(item.event))
-        name, number = item.event.type.encode(), item.sequence_number
-        return _EVENT % (number, name, number, name, self._ids, at, _event_fields(item.event))
+        frames = []
+        for item in items:
+            if item.correlation is not self._correlation:
+                self._correlation = item.correlation
+                self._ids = orjson.dumps(item.correlation)[1:-1].removesuffix(_NO_STEP_NAME)
+            name, at = item.event.type.encode(), format_timestamp(item.at).encode()
+            if isinstance(item, LiveDelta):
+                frames.append(_LIVE % (name, name, self._ids, at, _live_fields(item.event)))
+            else:
+                number, fields = item.sequence_number, _event_fields(item.event)
+                frames.append(_EVENT % (number, name, number, name, self._ids, at, fields))
+        return b"".join(frames)
 
 
 def _live_fields(delta: LiveEvent) -> bytes:
@@ -252,7 +249,3 @@ async def _is_sent_in_time(send: Send, message: Message) -> bool:
     with anyio.move_on_after(SEND_SECONDS) as patience:
         await send(message)
     return not patience.cancelled_caught
-
-
-def _body(data: bytes, *, more: bool = True) -> Message:
-    return {"type": "http.response.body", "body": data, "more_body": more}
