@@ -24,6 +24,7 @@ from bench.prompts import prompts
 from bench.report import missed_bounds, print_table, write_results
 from bench.scenarios import SCENARIOS, BenchEnvironment, Numbers, Scenario, Unmeasurable
 from bench.shared_storage import SHARED_STORAGE_SCENARIOS
+from bench.startup import startup
 from bench.tools import tools
 from bench.traces import TRACE_SCENARIOS
 from bench.upstream import open_upstream
@@ -45,6 +46,7 @@ def main(
         for scenario in (
             *SCENARIOS,
             framework,
+            startup,
             orchestration,
             context,
             prompts,

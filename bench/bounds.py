@@ -85,6 +85,9 @@ BOUNDS = (
     Bound("idle_shared_mb", "Idle on PostgreSQL: resident memory", "MB", 190),
     Bound("close_p50_ms", "Client close to upstream close, p50", "ms", None),
     Bound("close_p99_ms", "Client close to upstream close, p99", "ms", 50),
-    Bound("start_seconds", "Start to ready", "s", 1.5),
-    Bound("idle_mb", "Idle: resident memory", "MB", 120),
+    Bound("start_seconds", "Start to ready", "s", 1.0),
+    Bound("idle_mb", "Idle: resident memory", "MB", 112),
+    Bound("idle_ratio", "Idle: memory relative to a process that imports the same libraries only", "×", 1.75),
+    Bound("help_ratio", "portico --help: CPU relative to a Python that does nothing", "×", 15),
+    Bound("help_ms", "portico --help: CPU", "ms", 300),
 )

@@ -147,7 +147,7 @@ async def _open(
     with tempfile.TemporaryFile() as log:
         started = time.monotonic()
         process = await asyncio.create_subprocess_exec(
-            *command, stdout=log, stderr=log, cwd=directory, env={**_clean_environment(), **environment}
+            *command, stdout=log, stderr=log, cwd=directory, env={**clean_environment(), **environment}
         )
         if cores.measured:
             os.sched_setaffinity(process.pid, cores.measured)
@@ -163,7 +163,7 @@ async def _open(
             await _end(process)
 
 
-def _clean_environment() -> dict[str, str]:
+def clean_environment() -> dict[str, str]:
     """Return the environment without variables that configure the service or disable Python's bytecode cache."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("PORTICO", "PYTHON"))}
 

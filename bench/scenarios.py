@@ -23,7 +23,6 @@ SINGLE_REQUESTS = 100
 STREAMS = 100
 STREAM_WAVES = 7
 CLOSES = 150
-STARTS = 5
 IDLE_SECONDS = 1.0
 STEPS = 20
 PLANS = 50
@@ -205,23 +204,12 @@ async def client_close(bench: BenchEnvironment) -> Numbers:
     return {"close_p50_ms": statistics.median(seconds) * 1000, "close_p99_ms": _quantile(seconds, 0.99) * 1000}
 
 
-async def startup(bench: BenchEnvironment) -> Numbers:
-    """Measure the time from the start of the process to its first ready answer, and its idle memory."""
-    ready, resident = [], []
-    for _ in range(STARTS):
-        async with open_portico(bench.cores, bench.upstream.port) as portico:
-            await asyncio.sleep(IDLE_SECONDS)
-            ready.append(portico.ready_seconds)
-            resident.append(portico.resident_bytes())
-    return {"start_seconds": statistics.median(ready), "idle_mb": max(resident) / 1e6}
-
-
 async def answers(_bench: BenchEnvironment) -> Numbers:
     """Measure the computations on an answer, in this process."""
     return measure_decoding() | measure_constraints()
 
 
-SCENARIOS: tuple[Scenario, ...] = (chat, tool_round, redundant, plan, streams, answers, client_close, startup)
+SCENARIOS: tuple[Scenario, ...] = (chat, tool_round, redundant, plan, streams, answers, client_close)
 
 
 async def cpu_per_request(
