@@ -10,13 +10,16 @@ from dataclasses import dataclass
 from functools import cache
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 from sqlalchemy import Delete, Insert, Select, Update, make_url
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import Dialect
 
 from portico.domain.value import value
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects import postgresql
 
 T = TypeVar("T")
 Backend = Literal["sqlite", "postgresql"]
@@ -24,13 +27,7 @@ ResultRows: TypeAlias = "Sequence[ResultRow]"
 Parameters: TypeAlias = Mapping[str, Any]
 Insertion: TypeAlias = "Callable[..., postgresql.Insert] | Callable[..., sqlite.Insert]"
 """The `insert` of either dialect; both have ON CONFLICT."""
-_INSERTIONS: Mapping[Backend, Insertion] = MappingProxyType({"sqlite": sqlite.insert, "postgresql": postgresql.insert})
-DIALECTS: Mapping[Backend, Dialect] = MappingProxyType(
-    {
-        "sqlite": make_url("sqlite+pysqlite://").get_dialect()(),
-        "postgresql": make_url("postgresql+asyncpg://").get_dialect()(),
-    }
-)
+_URLS: Mapping[Backend, str] = MappingProxyType({"sqlite": "sqlite+pysqlite://", "postgresql": "postgresql+asyncpg://"})
 
 
 class ResultRow(Protocol):
@@ -134,9 +131,23 @@ class Database(Protocol):
 
 
 @cache
+def dialect_of(backend: Backend) -> Dialect:
+    """Return the dialect of a database; that of PostgreSQL is imported when it is first used."""
+    return make_url(_URLS[backend]).get_dialect()()
+
+
+def _insertion(backend: Backend) -> "Insertion":
+    if backend == "sqlite":
+        return sqlite.insert
+    from sqlalchemy.dialects import postgresql  # noqa: PLC0415 - see above
+
+    return postgresql.insert
+
+
+@cache
 def _compile(statement: Statement, backend: Backend) -> CompiledStatement:
-    core = statement.make(_INSERTIONS[backend])
-    compiled = core.compile(dialect=DIALECTS[backend])
+    core = statement.make(_insertion(backend))
+    compiled = core.compile(dialect=dialect_of(backend))
     names = tuple(compiled.positiontup or ())
     fixed = {name: bind.value for name, bind in compiled.binds.items() if not bind.required}
     sql, row = str(compiled), f"({', '.join('?' * len(names))})"

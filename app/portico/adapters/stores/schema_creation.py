@@ -8,11 +8,12 @@ gives the schema another id.
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import ClauseElement, Column, MetaData, PrimaryKeyConstraint, String, Table, insert, literal_column
+from sqlalchemy import Column, Index, MetaData, PrimaryKeyConstraint, String, Table, insert, literal_column
+from sqlalchemy.engine import Dialect
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from portico.adapters.stores.database import DIALECTS, Backend
-from portico.adapters.stores.schema import MEMORY_INDEX, metadata
+from portico.adapters.stores.database import Backend, dialect_of
+from portico.adapters.stores.schema import CONDITION, MEMORY_INDEX, metadata
 from portico.domain.failures import Code, ConfigurationFailure
 
 SCHEMA_ID: Final = "1"
@@ -35,8 +36,16 @@ def require_schema(found: str) -> None:
 
 def creation_sql(backend: Backend) -> Sequence[str]:
     """Return the statements that create the schema and store its id."""
-    tables = metadata.tables.values()
-    parts: list[ClauseElement] = [CreateTable(each) for each in (*tables, _VERSION)]
-    parts += [CreateIndex(index) for table in tables for index in table.indexes]
-    parts.append(insert(_VERSION).inline().values(version_num=literal_column(f"'{SCHEMA_ID}'")))
-    return [*(str(part.compile(dialect=DIALECTS[backend])) for part in parts), *MEMORY_INDEX[backend]]
+    tables, dialect = metadata.tables.values(), dialect_of(backend)
+    version = insert(_VERSION).inline().values(version_num=literal_column(f"'{SCHEMA_ID}'"))
+    return [
+        *(str(CreateTable(each).compile(dialect=dialect)) for each in (*tables, _VERSION)),
+        *(_index_sql(index, dialect) for table in tables for index in table.indexes),
+        str(version.compile(dialect=dialect)),
+        *MEMORY_INDEX[backend],
+    ]
+
+
+def _index_sql(index: Index, dialect: Dialect) -> str:
+    sql = str(CreateIndex(index).compile(dialect=dialect))
+    return f"{sql} WHERE {index.info[CONDITION]}" if CONDITION in index.info else sql

@@ -27,7 +27,6 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.dialects import sqlite
-from sqlalchemy.dialects.postgresql import TSQUERY, TSVECTOR
 
 from portico.adapters.stores.database import Insertion, Statement, Transaction, execute
 from portico.adapters.stores.schema import memory_chunks
@@ -77,8 +76,11 @@ def _is_sqlite(insert: Insertion) -> bool:
 
 
 def _add(insert: Insertion) -> Insert:
-    terms: Any = _TERMS if _is_sqlite(insert) else cast(_TERMS, TSVECTOR)
-    return insert(_INDEX).values(rowid=_ROW, terms=terms)
+    if _is_sqlite(insert):
+        return insert(_INDEX).values(rowid=_ROW, terms=_TERMS)
+    from sqlalchemy.dialects.postgresql import TSVECTOR  # noqa: PLC0415 - SQLite needs nothing of PostgreSQL
+
+    return insert(_INDEX).values(rowid=_ROW, terms=cast(_TERMS, TSVECTOR))
 
 
 def _remove(insert: Insertion) -> Insert | Delete:
@@ -91,6 +93,8 @@ def _remove(insert: Insertion) -> Insert | Delete:
 def _matching(insert: Insertion) -> ColumnElement[bool]:
     if _is_sqlite(insert):
         return literal_column("memory_index").op("MATCH", is_comparison=True)(_QUERY)
+    from sqlalchemy.dialects.postgresql import TSQUERY  # noqa: PLC0415 - SQLite needs nothing of PostgreSQL
+
     query = func.replace(func.replace(_QUERY, " OR ", " | "), '"', "'")
     return _INDEX.c.terms.op("@@", is_comparison=True)(cast(query, TSQUERY))
 
