@@ -1,6 +1,6 @@
 """Admission and quotes ask the pattern of a mode and never the mode itself."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from portico.domain.failures import Code, ConfigurationFailure, RequestFailure
 from portico.domain.lifecycle import Mode
 from portico.domain.limits import CAPS, ConfiguredLimits
 from portico.orchestration.admission import Admission
+from portico.orchestration.admission_checks import CHECKS, PLAIN, PLAIN_CHECKS, Check, CheckInputs, is_plain
 from portico.orchestration.execution.pattern import BoundInputs, FieldError, Pattern, UpperBound
 from portico.orchestration.quote import QuoteCalculator
 from tests.support.harness import Harness, chat_request, make_harness, scripted_engine
@@ -179,3 +180,70 @@ def test_a_pattern_that_requires_an_output_format_refuses_a_request_without_one(
         admission(here, WITH_FLOW).admit(chat_request(mode=mode))
     assert (refused.value.code, refused.value.details) == (Code.CONFIG_SCHEMA_REQUIRED, {"field": field})
     assert refused.value.message == message
+
+
+PLAIN_REQUESTS: list[tuple[dict[str, Any], list[str]]] = [
+    ({}, []),
+    ({"messages": []}, ["messages"]),
+    ({"messages": MESSAGE["messages"] * 11}, ["messages"]),
+    ({"messages": MESSAGE["messages"] * 11, "model": "nowhere"}, ["model"]),
+    ({"model": "nowhere"}, ["model"]),
+    ({"session_id": "s", "request_id": "q", "metadata": {"a": "b"}}, []),
+    ({"mode": "chat", "store": True, "tools": None, "hints": {}, "output": {}, "limits": {"cost": None}}, []),
+]
+
+
+@pytest.mark.parametrize(("given", "fields"), PLAIN_REQUESTS)
+def test_a_plain_request_is_answered_by_its_few_checks_as_by_all_of_them(
+    here: Harness, given: dict[str, Any], fields: list[str]
+) -> None:
+    request = SystemRequest.model_validate(MESSAGE | given)
+    assert is_plain(request)
+    assert [check.name for group in PLAIN_CHECKS for check in group] == [
+        "messages above a cap",
+        "no messages",
+        "unknown model",
+    ]
+    for checks in (CHECKS, PLAIN_CHECKS):
+        inputs = CheckInputs(request, PATTERNS[Mode.CHAT], here.limits, LIMITS, here.environment)
+        assert fields_at_fault(inputs, checks) == fields
+
+
+def fields_at_fault(inputs: CheckInputs, checks: Sequence[Sequence[Check]]) -> list[str]:
+    try:
+        return [error.field for group in checks for check in group for error in check.errors(inputs)]
+    except RequestFailure as failure:
+        return [error["field"] for error in errors_of(failure)]
+
+
+UNUSUAL: dict[str, Any] = {
+    "after": "q",
+    "mode": "plan",
+    "agent": "a",
+    "hints": {"seed": 1},
+    "output": {"semantic": True},
+    "input": {},
+    "tools": [],
+    "context": {"skills": []},
+    "plan": {},
+    "redundancy": {},
+    "flow": {"name": "f", "input": 1},
+    "limits": {"cost": 1.0},
+    "store": False,
+    "background": True,
+    "on_disconnect": "cancel",
+    "if_session_busy": "enqueue",
+    "on_limit": "salvage",
+}
+
+
+def test_a_request_that_gives_another_field_is_not_plain() -> None:
+    assert UNUSUAL.keys() == SystemRequest.model_fields.keys() - PLAIN
+    requests = {field: SystemRequest.model_validate({**MESSAGE, field: given}) for field, given in UNUSUAL.items()}
+    assert [field for field, request in requests.items() if is_plain(request)] == []
+
+
+def test_every_check_names_fields_of_requests_and_has_a_name_of_its_own() -> None:
+    checks = [check for group in CHECKS for check in group]
+    assert len({check.name for check in checks}) == len(checks)
+    assert all(check.fields and check.fields <= SystemRequest.model_fields.keys() for check in checks)

@@ -17,18 +17,16 @@ _NARROWED_HINTS = ("max_tokens", "timeout")
 
 
 def with_agent(
-    request: SystemRequest, agents: AgentCatalogue, permissions: Permissions
-) -> tuple[SystemRequest, RequestedAgent | None]:
-    """Return the request with what its agent gives it, and the agent; the request itself if it names none.
+    request: SystemRequest, name: str, agents: AgentCatalogue, permissions: Permissions
+) -> tuple[SystemRequest, RequestedAgent]:
+    """Return the request with what the agent of that name gives it, and the agent.
 
     The prompt and the tools stay apart: a request's messages are the client's, and its tools are a limit at any depth.
 
     Raises: RequestFailure (REQUEST_INVALID) naming every field that would widen the agent, and for an unknown one;
     AccessFailure (ACCESS_DENIED).
     """
-    if request.agent is None:
-        return request, None
-    agent = agents.get(request.agent)
+    agent = agents.get(name)
     if agent is None:
         raise invalid_request(("agent", "must be a name from GET /v1/agents"))
     if not permissions.allows_agent(agent.name):

@@ -9,7 +9,7 @@ from portico.capabilities.answer_contract import AnswerContract
 from portico.capabilities.context.assembly import assemble
 from portico.capabilities.context.history import inherited_history
 from portico.capabilities.limits.quotas import PolicyStatus
-from portico.domain.access.principal import Permissions, Principal
+from portico.domain.access.principal import ALL, Permissions, Principal
 from portico.domain.access.tool_policy import ToolCaller
 from portico.domain.agents import RequestedAgent
 from portico.domain.contract.quote import Quote
@@ -28,6 +28,7 @@ from portico.orchestration.agents import with_agent
 from portico.orchestration.direct_calls import DirectCalls
 from portico.orchestration.erasure import Erasure
 from portico.orchestration.execution.environment import Environment
+from portico.orchestration.execution.pattern import Pattern
 from portico.orchestration.execution.session_turn import history_window
 from portico.orchestration.executions import (
     AnswerAccepted,
@@ -350,32 +351,42 @@ class Facade:
         Without a `transcript` it is that of the execution that the request comes `after`, if any. Raises: Failure for a
         request that is refused before there is an execution.
         """
-        session = None
+        environment, permissions = self._environment, principal.permissions
+        session = agent = instructions = None
         if request.session_id is not None:
-            session = await self._environment.conversations.session_of_turn(principal.own, request.session_id)
+            session = await environment.conversations.session_of_turn(principal.own, request.session_id)
         if transcript is None:
             transcript = NO_TRANSCRIPT
             if request.after is not None:
                 _, transcript = await self.records.transcript(principal, request.after)
-        request, agent = with_agent(request, self._environment.agents, principal.permissions)
-        request, instructions = with_session(request, session)
-        patterns, catalogue = self._launcher.patterns, self._environment.catalogue
-        require_models_and_tools(request, principal.permissions, catalogue, patterns.get(request.mode))
+        if request.agent is not None:
+            request, agent = with_agent(request, request.agent, environment.agents, permissions)
+        if session is not None:
+            request, instructions = with_session(request, session)
+        if permissions != ALL:
+            require_models_and_tools(
+                request, permissions, environment.catalogue, self._launcher.patterns.get(request.mode)
+            )
         caller = ToolCaller(principal.tenant, principal.user, principal.key_id, request.agent)
         limits = self._admission.admit(request, agent, caller)
-        request = _with_grammar(request, self._config.grammars)
-        pattern = patterns[request.mode]
-        if _needs_contract(request.output):
-            await self._check_contract(AnswerContract(request.output))
+        pattern = self._launcher.patterns[request.mode]
+        if "output" in request.model_fields_set:
+            request = await self._with_contract(request)
         guards = NOTHING_GUARDED
-        if request.input is not None or self._environment.guards:
-            await self._check_input_contract(request)
-            guards = await check_request(self._environment, pattern, request, instructions)
+        if request.input is not None or environment.guards:
+            guards = await self._check_input(request, pattern, instructions)
         admitted = _Admitted(request, limits, transcript, agent, instructions, guards)
         is_refused_early = pattern.starts_with_request and request.on_limit == "fail"
         if is_refused_early and (limits.tokens is not None or limits.cost is not None):
             await self._check_budget(admitted, principal)
         return admitted
+
+    async def _with_contract(self, request: SystemRequest) -> SystemRequest:
+        """Return the request with the text of its named grammar. Raises: as `_check_contract`."""
+        request = _with_grammar(request, self._config.grammars)
+        if _needs_contract(request.output):
+            await self._check_contract(AnswerContract(request.output))
+        return request
 
     async def _check_contract(self, contract: AnswerContract) -> None:
         """Raise ConfigurationFailure or RequestFailure for a contract that cannot be kept, or is too costly."""
@@ -386,14 +397,18 @@ class Facade:
         else:
             await self._environment.answer_validator.check_contract(contract.output)
 
-    async def _check_input_contract(self, request: SystemRequest) -> None:
-        """Raise RequestFailure for rules of the input that cannot be checked, or are too costly."""
+    async def _check_input(self, request: SystemRequest, pattern: Pattern, instructions: str | None) -> GuardResult:
+        """Return what the rules of the request and the guards found in it.
+
+        Raises: as `check_request`; RequestFailure for rules that cannot be checked, or are too costly.
+        """
         contract = input_contract(request)
         if contract is not None:
             try:
                 await self._check_contract(contract)
             except RequestFailure as refusal:
                 raise of_input(refusal) from None
+        return await check_request(self._environment, pattern, request, instructions)
 
     async def _check_budget(self, admitted: "_Admitted", principal: Principal) -> None:
         """Raise OrchestrationFailure if the budget cannot pay for the first inference and the history before it."""

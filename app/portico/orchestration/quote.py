@@ -20,7 +20,7 @@ from portico.domain.lifecycle import Mode
 from portico.domain.plan.steps import StepType
 from portico.domain.token_prices import FREE
 from portico.domain.value import value
-from portico.orchestration.admission import tools_of_steps
+from portico.orchestration.admission_checks import tools_of_steps
 from portico.orchestration.execution.pattern import (
     TOOL_ATTEMPTS,
     BoundInputs,

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from portico.capabilities.models.catalogue import EngineCatalogue
-from portico.domain.access.principal import ALL, Permission, Permissions, tool_permission
+from portico.domain.access.principal import Permission, Permissions, tool_permission
 from portico.domain.contract.request import NamedTool, SystemRequest
 from portico.domain.failures import AccessFailure, Code
-from portico.orchestration.admission import tools_of_steps
+from portico.orchestration.admission_checks import tools_of_steps
 from portico.orchestration.execution.pattern import Pattern
 
 
@@ -23,8 +23,6 @@ def require_models_and_tools(
 
     A name is refused before it is looked up, so that a refusal does not show whether it exists.
     """
-    if permissions == ALL:
-        return
     for model in dict.fromkeys(_models(request, pattern)):
         if not catalogue.is_permitted(model, permissions):
             raise denied(f"model:{catalogue.name_of(model)}", "use this model")

@@ -139,10 +139,8 @@ class Sessions:
         return session
 
 
-def with_session(request: SystemRequest, session: StoredSession | None) -> tuple[SystemRequest, str | None]:
+def with_session(request: SystemRequest, session: StoredSession) -> tuple[SystemRequest, str | None]:
     """Return the request with its session's model and hints where it has none, and the session's instructions."""
-    if session is None:
-        return request, None
     model = request.model or model_of(session)
     stored = session.details.get("preferences")
     preferences = SessionPreferences.model_validate(stored) if isinstance(stored, dict) else _NO_PREFERENCES
