@@ -61,15 +61,15 @@ async def test_long_texts_are_searched_on_a_thread(clock: VirtualClock, length: 
 async def test_a_chunk_with_an_injection_is_dropped_under_either_action(clock: VirtualClock, action: str) -> None:
     environment, threads = environment_of(clock, replace(ORDERS, action=action), SECRETS)
     chunks = ["Cats purr.", f"Dogs bark. {ATTACK}", "password: x", "a" * 100]
-    assert await dropped_chunks(environment, CHAT, request_of("Hello"), chunks) == {1: "no_orders"}
+    assert await dropped_chunks(CHAT, request_of("Hello"), environment, chunks) == {1: "no_orders"}
     assert threads.runs == 0
     long = [*chunks, "b" * LONG_TEXT]
-    assert await dropped_chunks(environment, CHAT, request_of("Hello"), long) == {1: "no_orders"}
+    assert await dropped_chunks(CHAT, request_of("Hello"), environment, long) == {1: "no_orders"}
     assert threads.runs == 1
 
 
 async def test_chunks_for_another_route_are_not_searched(clock: VirtualClock) -> None:
     environment, _ = environment_of(clock, replace(ORDERS, routes=("elsewhere",)))
-    assert await dropped_chunks(environment, CHAT, request_of("Hello"), [ATTACK]) == {}
+    assert await dropped_chunks(CHAT, request_of("Hello"), environment, [ATTACK]) == {}
     environment, _ = environment_of(clock, replace(ORDERS, routes=("default",)))
-    assert await dropped_chunks(environment, CHAT, request_of("Hello"), [ATTACK, "\ud800"]) == {0: "no_orders"}
+    assert await dropped_chunks(CHAT, request_of("Hello"), environment, [ATTACK, "\ud800"]) == {0: "no_orders"}

@@ -85,7 +85,7 @@ from portico.domain.plan.parsed_plan import parse_plan
 from portico.domain.value import value
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.pattern import Pattern
-from portico.orchestration.facade import Facade, FacadeConfig, FacadeStores, never_sampled
+from portico.orchestration.facade import Facade, FacadeConfig, FacadeStores
 from portico.orchestration.flow.flow_loop import flow_pattern
 from portico.orchestration.flow.served_flow import ServedFlow
 from portico.orchestration.patterns import agent_loop, redundant_loop, specialized_loop
@@ -434,7 +434,7 @@ class Foundation:
             flows,
             self_approval=settings.policy.self_approval,
             embedder=settings.memory.embedder,
-            sampler=never_sampled if tracing is None else tracing.is_sampled,
+            sampler=None if tracing is None else tracing.is_sampled,
         )
 
     def limit_reports(self) -> LimitReports:

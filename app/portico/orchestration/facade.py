@@ -157,11 +157,6 @@ class CallOptions:
 DEFAULT_OPTIONS = CallOptions()
 
 
-def never_sampled(_: TraceId) -> bool:
-    """Return False: no trace is recorded."""
-    return False
-
-
 @value
 class FacadeConfig:
     """Configuration besides engines and tools: caps, the currency of prices, and grammars and flows by name."""
@@ -174,8 +169,8 @@ class FacadeConfig:
     """True if the user who asked for a call that waits for an approval may give it."""
     embedder: str | None = None
     """The engine that embeds documents and queries; None if no engine does."""
-    sampler: Callable[[TraceId], bool] = never_sampled
-    """Decides about the traces of which no caller has decided; without an export of spans none is recorded."""
+    sampler: Callable[[TraceId], bool] | None = None
+    """Decides about the traces of which no caller has decided; None without an export of spans: none is recorded."""
 
 
 @value
@@ -255,7 +250,8 @@ class Facade:
         if isinstance(slot, IdempotencyHit):
             return await self._earlier_execution(principal, slot)
         history = ExecutionHistory(header, {}, ())
-        return self._shown(self._launcher.start(history, subscribe=options.subscribe, slot=slot), principal)
+        handle = self._launcher.start(history, subscribe=options.subscribe, slot=slot)
+        return handle if sees_all(principal) else redact_handle(handle)
 
     async def fork(
         self, request_id: RequestId, fork: ForkRequest, principal: Principal, options: CallOptions = DEFAULT_OPTIONS
@@ -275,7 +271,8 @@ class Facade:
         slot = await open_within_limits(self._environment, header, steps=steps)
         assert not isinstance(slot, IdempotencyHit)  # noqa: S101 - a fork claims no key
         history = ExecutionHistory(header, {step.key: step for step in steps}, ())
-        return self._shown(self._launcher.start(history, subscribe=options.subscribe, slot=slot), principal)
+        handle = self._launcher.start(history, subscribe=options.subscribe, slot=slot)
+        return handle if sees_all(principal) else redact_handle(handle)
 
     async def quote(self, request: SystemRequest, principal: Principal) -> Quote:
         """Return the most that the request can take. Raises: Failure for a request that `execute` would refuse."""
@@ -302,11 +299,6 @@ class Facade:
     def new_id(self) -> str:
         """Return a new UUIDv7."""
         return self._environment.entropy.uuid7()
-
-    @staticmethod
-    def _shown(handle: ExecutionHandle, principal: Principal) -> ExecutionHandle:
-        """Return the handle as the principal sees it."""
-        return handle if sees_all(principal) else redact_handle(handle)
 
     async def _authenticated(self, principal: Principal, options: CallOptions) -> tuple[Principal, CallOptions]:
         """Return the principal that may send messages, and the options with the time that AuthResolve took in all.
@@ -373,7 +365,7 @@ class Facade:
         if "output" in request.model_fields_set:
             request = await self._with_contract(request)
         guards = NOTHING_GUARDED
-        if request.input is not None or environment.guards:
+        if request.input is not None or not environment.guards.is_empty:
             guards = await self._check_input(request, pattern, instructions)
         admitted = _Admitted(request, limits, transcript, agent, instructions, guards)
         is_refused_early = pattern.starts_with_request and request.on_limit == "fail"
@@ -488,6 +480,8 @@ class Facade:
         own_trace = request.trace_id is not None and request.trace_id != options.trace_id
         trace_id = request.trace_id or options.trace_id or TraceId(self._environment.entropy.token(16))
         sampled = None if own_trace else options.sampled
+        if sampled is None:
+            sampled = self._config.sampler is not None and self._config.sampler(trace_id)
         caller = _caller_span(options) if own_trace else None
         return ExecutionHeader(
             execution_id=execution_id,
@@ -513,7 +507,7 @@ class Facade:
             permissions=principal.permissions,
             instructions=instructions,
             key_limits=principal.limits,
-            sampled=self._config.sampler(trace_id) if sampled is None else sampled,
+            sampled=sampled,
             links=tuple(link for link in (transcript.root_span, caller) if link is not None),
             guards=guards.verdicts,
             judges=guards.judges,

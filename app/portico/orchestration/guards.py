@@ -54,7 +54,7 @@ async def check_request(
     Raises: ValidationFailure (VALIDATION_INPUT_REFUSED); RequestFailure for rules that cannot be used.
     """
     verdicts = await _check_input_rules(environment, request)
-    if not environment.guards:
+    if environment.guards.is_empty:
         return GuardResult(verdicts)
     guards = _watching(environment, pattern, request)
     texts = list(texts_of_request(request, instructions))
@@ -70,13 +70,13 @@ async def check_answer(
 
     Raises: ValidationFailure (VALIDATION_INPUT_REFUSED).
     """
-    if not environment.guards:
+    if environment.guards.is_empty:
         return ()
     return await _check(environment, _watching(environment, pattern, request), list(texts_of_value(payload)))
 
 
 async def dropped_chunks(
-    environment: Environment, pattern: Pattern, request: SystemRequest, chunks: Sequence[str]
+    pattern: Pattern, request: SystemRequest, environment: Environment, chunks: Sequence[str]
 ) -> Mapping[int, str]:
     """Return the chunks in which an injection guard of the request found an injection, by index, with its name.
 

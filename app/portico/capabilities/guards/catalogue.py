@@ -23,11 +23,9 @@ class GuardCatalogue:
     """
 
     def __init__(self, guards: Sequence[ConfiguredGuard] = ()) -> None:
+        self.is_empty = not guards
         self._guards = tuple(guards)
         self._checks = {guard.name: _compiled(guard) for guard in guards if guard.type in _COMPILERS}
-
-    def __bool__(self) -> bool:
-        return bool(self._guards)
 
     def watching(self, routes: Collection[str], agents: Collection[str]) -> list[ConfiguredGuard]:
         """Return the guards of a request that may use these routes and agents."""

@@ -6,7 +6,7 @@ before them; the record lists the stages in the order of the seed, which is the 
 that follow, Execute and FailoverDecide, are sums over the whole execution and are reported by the driver.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, Generic, NamedTuple, TypeVar
@@ -188,10 +188,12 @@ async def _context_guard(preparation: Preparation) -> Preparation:
 
     Raises: InferenceFailure (INFERENCE_CONTEXT_EXCEEDED) with every term of the equation.
     """
-    preparation = with_skills(preparation)
+    if preparation.request.context.skills is not None or preparation.agent is not None:
+        preparation = with_skills(preparation)
     if preparation.found:
         preparation = preparation._replace(retrieved=_fitting_chunks(preparation))
-    preparation = _narrowed(preparation)
+    if preparation.skills.tools is not None:
+        preparation = _narrowed(preparation, preparation.skills.tools)
     messages, skills = assemble(preparation.whole_pieces), preparation.skills
     window = preparation.window
     terms = measure(messages, preparation.offered, window.counter, window.limit)
@@ -220,11 +222,8 @@ def with_skills(preparation: Preparation) -> Preparation:
     return preparation._replace(skills=selected)
 
 
-def _narrowed(preparation: Preparation) -> Preparation:
-    """Return the preparation with only those tools that the chosen skills require, if they require any."""
-    required = preparation.skills.tools
-    if required is None:
-        return preparation
+def _narrowed(preparation: Preparation, required: Collection[str]) -> Preparation:
+    """Return the preparation with only those tools that the chosen skills require."""
     left_out = tuple([name for name in preparation.tools if name not in required])
     return preparation._replace(
         tools=tuple([name for name in preparation.tools if name in required]),
@@ -275,10 +274,23 @@ def build_conversation(preparation: Preparation) -> SanitizedHistory:
 
     The prompt of the agent comes before every other.
     """
-    own, session = _with_instructions(preparation), preparation.session
-    agents_own = () if preparation.agent is None else preparation.agent.messages
-    if session.message_count == 0:
-        return SanitizedHistory(_with_prompt(agents_own, without_history(own).pieces))
+    own, agents_own = preparation.request.messages, tuple[Message, ...]()
+    if preparation.instructions is not None:
+        own = _with_instructions(preparation, preparation.instructions)
+    if preparation.agent is not None:
+        agents_own = preparation.agent.messages
+    if preparation.session.message_count == 0:
+        history = without_history(own)
+    else:
+        history = _with_session(preparation, own, agents_own)
+    if agents_own:
+        pieces = replace(history.pieces, system=(*agents_own, *history.pieces.system))
+        history = replace(history, pieces=pieces)
+    return history
+
+
+def _with_session(preparation: Preparation, own: Sequence[Message], agents_own: Sequence[Message]) -> SanitizedHistory:
+    """Return the request's `own` messages after those of the session that fit, beside the prompt of the agent."""
     limits, window = preparation.limits, preparation.window
     counter = window.counter
     tokens = window.limit - counter.tools(preparation.offered)
@@ -287,10 +299,10 @@ def build_conversation(preparation: Preparation) -> SanitizedHistory:
     history_limits = HistoryLimits(
         limits.history_messages, limits.history_tokens, tokens, redacts, leaves_room=bool(preparation.offered)
     )
-    history = sanitize_history(own, session, history_limits, counter)
+    history = sanitize_history(own, preparation.session, history_limits, counter)
     if preparation.summary is not None and history.cut.messages:
         history = _with_summary(preparation, preparation.summary, history, own, history_limits)
-    return replace(history, pieces=_with_prompt(agents_own, history.pieces))
+    return history
 
 
 def _with_summary(
@@ -313,16 +325,9 @@ def _with_summary(
     return replace(cut_again, pieces=replace(cut_again.pieces, summary=message), cut=cut)
 
 
-def _with_prompt(agents_own: Sequence[Message], pieces: ContextPieces) -> ContextPieces:
-    """Return the pieces with the prompt of the agent before the others."""
-    return replace(pieces, system=(*agents_own, *pieces.system)) if agents_own else pieces
-
-
-def _with_instructions(preparation: Preparation) -> Sequence[Message]:
+def _with_instructions(preparation: Preparation, instructions: str) -> list[Message]:
     """Return the messages of the request with the session's instructions behind the system prompt."""
     own = preparation.request.messages
-    if preparation.instructions is None:
-        return own
     own_prompt = system_prompt(own)
     prompt = own_prompt or tuple(preparation.session.system_messages)
-    return (*prompt, Message(role="system", content=preparation.instructions), *own[len(own_prompt) :])
+    return [*prompt, Message(role="system", content=instructions), *own[len(own_prompt) :]]

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import anyio
 
+from portico.domain.contract.messages import Message
 from portico.domain.contract.response import StepStatus
 from portico.domain.failures import Cancellation, Code, Failure, OrchestrationFailure, StorageFailure
 from portico.domain.failures import failure as domain_failure
@@ -24,7 +25,6 @@ from portico.orchestration.execution.branch_span import in_span, with_correlatio
 from portico.orchestration.execution.branches import has_diverged
 from portico.orchestration.execution.context import RunContext, prepared_context, start_context
 from portico.orchestration.execution.effect import BranchStopped, BranchSuspended
-from portico.orchestration.execution.environment import ChunkCheck, Environment
 from portico.orchestration.execution.execution import Execution
 from portico.orchestration.execution.input_judges import run_judged
 from portico.orchestration.execution.pattern import BoundInputs, Pattern, UpperBound
@@ -96,8 +96,11 @@ async def run_to_end(
     """Run everything from INIT until the pattern returns. Raises: anyio's cancellation if it is stopped meanwhile."""
     try:
         _record_init(execution)
-        messages = () if preparer is None else await preparer.acquire_turn()
-        context = start_context(execution, progress, messages, AGENT_PATTERNS, _chunk_check(execution, pattern))
+        messages: Sequence[Message] = ()
+        if preparer is not None and (preparer.turn is not None or pattern.plan is not None):
+            messages = await preparer.acquire_turn()
+        chunk_check = partial(dropped_chunks, pattern, execution.header.request)
+        context = start_context(execution, progress, messages, AGENT_PATTERNS, chunk_check)
         if execution.header.salvages:
             withhold_time(execution)
         try:
@@ -121,16 +124,6 @@ async def run_to_end(
     except BranchStopped:
         return _interrupted(execution)
     return Termination(result, conversation=progress.conversation.new_messages)
-
-
-def _chunk_check(execution: Execution, pattern: Pattern) -> ChunkCheck:
-    """Return the check of what searches of the execution find."""
-    request = execution.header.request
-
-    async def check(environment: Environment, texts: Sequence[str]) -> Mapping[int, str]:
-        return await dropped_chunks(environment, pattern, request, texts)
-
-    return check
 
 
 def _record_init(execution: Execution) -> None:
@@ -165,8 +158,10 @@ async def _prepare(
     execution: Execution, progress: RunProgress, context: RunContext, preparer: Preparer | None
 ) -> RunContext:
     """Perform PREPARE and return the context behind it. Raises: the failure of the stage that refused the request."""
-    await compact_history(execution, context, preparer)
-    if execution.header.request.context.retrieve:
+    request = execution.header.request
+    if request.session_id is not None or execution.recorder.has_history:
+        await compact_history(execution, context, preparer)
+    if request.context.retrieve:
         await retrieve_context(execution, preparer, context.settings.chunk_check)
     step = await execution.perform(PrepareEffect(execution.correlation, preparer))
     assert isinstance(step.outcome, Prepared | Refused)  # noqa: S101 - the only outcomes of PREPARE
