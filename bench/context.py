@@ -1,4 +1,4 @@
-"""The cost of what a model gets to see: the stages from AuthResolve to ContextGuard over a session of 50 messages
+"""The cost of what a model gets to see: the stages of PREPARE over a session of 50 messages
 with 20 skills to choose from.
 
 The scenario runs `python -m bench.context`, which prints its numbers, in a process of its own on the measured core. The
@@ -26,7 +26,7 @@ from portico.domain.contract.request import SystemRequest
 from portico.domain.journal.header import EffectiveLimits
 from portico.domain.lifecycle import Mode
 from portico.orchestration.execution.environment import Environment
-from portico.orchestration.pipeline.stages import AUTH_RESOLVE, PREPARE_STAGES, Preparation
+from portico.orchestration.pipeline.stages import PREPARE_STAGES, Preparation
 from portico.ports.storage import SessionHistory
 from portico.settings import load_settings
 
@@ -89,18 +89,17 @@ async def _cost(environment: Environment, principal: Principal) -> float:
         principal.tenant,
         permissions=principal.permissions,
     )
-    await _run(begun, principal, WARM_UP)
+    await _run(begun, WARM_UP)
     costs = []
     for _ in range(ROUNDS):
         began = time.thread_time()
-        await _run(begun, principal, RUNS)
+        await _run(begun, RUNS)
         costs.append((time.thread_time() - began) / RUNS)
     return statistics.median(costs)
 
 
-async def _run(begun: Preparation, principal: Principal, count: int) -> None:
+async def _run(begun: Preparation, count: int) -> None:
     for _ in range(count):
-        await AUTH_RESOLVE.apply(principal)
         preparation = begun
         for stage in PREPARE_STAGES:
             preparation = await stage.apply(preparation)

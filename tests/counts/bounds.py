@@ -6,7 +6,7 @@ from typing import Final
 
 BOUNDS: Final[Mapping[str, int]] = MappingProxyType(
     {
-        "chat": 521,
+        "chat": 520,
         "features that a chat does not name": 0,
         "one more tool round": 368,
         "one more streamed chunk": 21,
@@ -32,10 +32,10 @@ CHAT_BOUNDS: Final[Mapping[str, int]] = MappingProxyType(
         "domain/context": 4,
         "domain/contract": 4,
         "domain/journal": 21,
-        "orchestration": 11,
+        "orchestration": 12,
         "orchestration/execution": 157,
         "orchestration/patterns": 3,
-        "orchestration/pipeline": 21,
+        "orchestration/pipeline": 19,
         "orchestration/runtime": 28,
         "ports": 12,
     }

@@ -9,7 +9,7 @@ from portico.capabilities.answer_contract import AnswerContract
 from portico.capabilities.context.assembly import assemble
 from portico.capabilities.context.history import inherited_history
 from portico.capabilities.limits.quotas import PolicyStatus
-from portico.domain.access.principal import ALL, Permissions, Principal
+from portico.domain.access.principal import ALL, Permission, Permissions, Principal
 from portico.domain.access.tool_policy import ToolCaller
 from portico.domain.agents import RequestedAgent
 from portico.domain.contract.quote import Quote
@@ -64,9 +64,7 @@ from portico.orchestration.memory import (
 )
 from portico.orchestration.pipeline.skills import requested_skills
 from portico.orchestration.pipeline.stages import (
-    AUTH_RESOLVE,
     Preparation,
-    StageTimer,
     allowed_tools,
     build_conversation,
     with_skills,
@@ -74,7 +72,7 @@ from portico.orchestration.pipeline.stages import (
 from portico.orchestration.quote import QuoteCalculator
 from portico.orchestration.records import Records, SuspensionView
 from portico.orchestration.redaction import redact_handle, sees_all
-from portico.orchestration.rights import require_models_and_tools
+from portico.orchestration.rights import require, require_models_and_tools
 from portico.orchestration.runtime.agent_trace import AgentTrace
 from portico.orchestration.runtime.fork import ForkRequest, continuation, fork_execution, merge_overrides
 from portico.orchestration.runtime.handle import ExecutionHandle
@@ -234,7 +232,7 @@ class Facade:
         the same body returns the first execution. Raises: Failure for a request that is refused before there is an
         execution.
         """
-        principal, options = await self._authenticated(principal, options)
+        options = self._authorised(principal, options)
         claim = None
         if options.idempotency_key is not None:
             claim = IdempotencyClaim(options.idempotency_key, digest(request))
@@ -261,7 +259,7 @@ class Facade:
         From the `end` it has all messages of one that completed, and no steps. Raises: Failure for an unknown or
         running origin, and for a request that `execute` would refuse.
         """
-        principal, options = await self._authenticated(principal, options)
+        options = self._authorised(principal, options)
         if fork.session_id is not None:
             await self._environment.conversations.session_of_turn(principal.own, fork.session_id)
         if fork.from_step == "end":
@@ -276,7 +274,7 @@ class Facade:
 
     async def quote(self, request: SystemRequest, principal: Principal) -> Quote:
         """Return the most that the request can take. Raises: Failure for a request that `execute` would refuse."""
-        principal, _ = await self._authenticated(principal, DEFAULT_OPTIONS)
+        require(principal.permissions, Permission.SEND_MESSAGES, "send messages")
         request, limits, _, agent, _, guards = await self._admit(request, principal)
         environment = self._environment
         quotes = QuoteCalculator(
@@ -300,15 +298,13 @@ class Facade:
         """Return a new UUIDv7."""
         return self._environment.entropy.uuid7()
 
-    async def _authenticated(self, principal: Principal, options: CallOptions) -> tuple[Principal, CallOptions]:
-        """Return the principal that may send messages, and the options with the time that AuthResolve took in all.
-
-        Raises: AccessFailure.
-        """
-        timer = StageTimer(self._environment.clock)
-        principal = await timer.run(AUTH_RESOLVE, principal)
-        duration_ms = options.authentication_ms + timer.traces[0].duration_ms
-        return principal, replace(options, authentication_ms=duration_ms)
+    def _authorised(self, principal: Principal, options: CallOptions) -> CallOptions:
+        """Return the options with the time that AuthResolve took in all. Raises: AccessFailure."""
+        clock = self._environment.clock
+        began_at = clock.monotonic()
+        require(principal.permissions, Permission.SEND_MESSAGES, "send messages")
+        duration_ms = options.authentication_ms + (clock.monotonic() - began_at) * 1000
+        return replace(options, authentication_ms=duration_ms)
 
     async def _forked(
         self, request_id: RequestId, from_step: int, fork: ForkRequest, principal: Principal, options: CallOptions

@@ -10,15 +10,14 @@ from hypothesis import strategies as st
 from portico.bootstrap.service import PATTERNS
 from portico.capabilities.context.history import HistoryLimits, SanitizedHistory, sanitize_history
 from portico.capabilities.models.tokens import UNCORRECTED
-from portico.domain.access.principal import LOCAL, Permissions
+from portico.domain.access.principal import LOCAL
 from portico.domain.contract.messages import Message, ToolCall, conversation_errors
 from portico.domain.contract.request import SystemRequest
-from portico.domain.failures import AccessFailure, Code, InferenceFailure
+from portico.domain.failures import Code, InferenceFailure
 from portico.domain.journal.outcomes import StageTrace
 from portico.domain.lifecycle import Mode
 from portico.orchestration.execution.session_turn import history_window
 from portico.orchestration.pipeline.stages import (
-    AUTH_RESOLVE,
     CONTEXT_GUARD,
     HISTORY_SANITIZE,
     PREPARE_STAGES,
@@ -200,8 +199,3 @@ async def test_a_stage_that_refuses_the_request_leaves_its_trace(clock: VirtualC
     assert [(trace.stage, trace.outcome) for trace in timer.traces] == [
         *(("HistorySanitize", "ok"), ("ContextGuard", "failed"))
     ]
-
-
-async def test_a_caller_that_may_not_send_messages_is_refused(clock: VirtualClock) -> None:
-    with pytest.raises(AccessFailure):
-        await StageTimer(clock).run(AUTH_RESOLVE, replace(LOCAL, permissions=Permissions(("tool:*",))))

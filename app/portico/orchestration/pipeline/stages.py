@@ -1,9 +1,10 @@
-"""Stages of the pipeline seed that run before the pattern: AuthResolve, HistorySanitize, ContextGuard, ToolSplit.
+"""Stages of the pipeline seed that PREPARE runs: HistorySanitize, ContextGuard, ToolSplit.
 
 A stage takes a value and returns it changed, or raises the Failure that refuses the request. Each runs once and is
 timed where it runs. HistorySanitize and ContextGuard count the tokens of the tools that are offered, so ToolSplit runs
-before them; the record lists the stages in the order of the seed, which is the order that clients know. The two stages
-that follow, Execute and FailoverDecide, are sums over the whole execution and are reported by the driver.
+before them; the record lists the stages in the order of the seed, which is the order that clients know. AuthResolve
+comes before them: the facade asks for the right to send messages, and INIT records how long it took to find the caller.
+Execute and FailoverDecide follow: they are sums over the whole execution and are reported by the driver.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -23,7 +24,7 @@ from portico.capabilities.models.context_window import (
     measure,
 )
 from portico.capabilities.tools.registry import ToolRegistry
-from portico.domain.access.principal import ALL, Permission, Permissions, Principal
+from portico.domain.access.principal import ALL, Permission, Permissions
 from portico.domain.access.tool_policy import ToolCaller
 from portico.domain.agents import RequestedAgent
 from portico.domain.context.report import NOTHING_CUT, ContextReport, HistoryCut
@@ -31,7 +32,6 @@ from portico.domain.context.selection import NO_SKILLS, NOTHING_RETRIEVED, Retri
 from portico.domain.context.summary import SessionSummary
 from portico.domain.contract.messages import Message, system_prompt
 from portico.domain.contract.request import SystemRequest
-from portico.domain.failures import AccessFailure, Code
 from portico.domain.fingerprints import fence_mark
 from portico.domain.ids import ExecutionId, TenantId
 from portico.domain.journal.header import EffectiveLimits
@@ -151,15 +151,6 @@ class Preparation(NamedTuple):
         return replace(self.pieces, skills=self.skills.messages, retrieved=self.retrieved.message)
 
 
-async def _auth_resolve(principal: Principal) -> Principal:
-    """Return the principal that the execution runs for. Raises: AccessFailure (ACCESS_DENIED)."""
-    if not principal.permissions.allows(Permission.SEND_MESSAGES):
-        raise AccessFailure(
-            Code.ACCESS_DENIED, "the caller may not send messages", {"permission": Permission.SEND_MESSAGES}
-        )
-    return principal
-
-
 async def _tool_split(preparation: Preparation) -> Preparation:
     """Select the tools that the execution may offer; their availability is checked again before every inference."""
     request, pattern, registry = preparation.request, preparation.pattern, preparation.environment.tool_registry
@@ -238,8 +229,8 @@ def _fitting_chunks(preparation: Preparation) -> RetrievedContext:
     return retrieved_context(preparation.found, preparation.room, prompts, counter, preparation.fence_mark)
 
 
-AUTH_RESOLVE: Final = Stage("AuthResolve", _auth_resolve)
-"""Runs in the facade, before INIT, so that a refused caller leaves no execution behind; INIT records its time."""
+AUTH_RESOLVE: Final = "AuthResolve"
+"""Name of the stage before INIT, in which a refused caller leaves no execution behind."""
 HISTORY_SANITIZE: Final = Stage("HistorySanitize", _history_sanitize)
 CONTEXT_GUARD: Final = Stage("ContextGuard", _context_guard)
 TOOL_SPLIT: Final = Stage("ToolSplit", _tool_split)

@@ -129,7 +129,7 @@ async def run_to_end(
 def _record_init(execution: Execution) -> None:
     """Record the first transition, and behind it the stage and the guards that came before the execution."""
     accepted = LifecycleTransition(None, State.INIT, execution.lifecycle.attempt, "accepted")
-    stage = StageEnd(AUTH_RESOLVE.name, execution.header.auth_resolve_ms, "ok")
+    stage = StageEnd(AUTH_RESOLVE, execution.header.auth_resolve_ms, "ok")
     found = execution.header.guards
     guards = [GuardEnd(each.guard, each.action, each.tripped) for each in found] if found else ()
     execution.recorder.record(INIT_ANCHOR, execution.correlation, accepted, stage, *guards)
