@@ -55,11 +55,10 @@ class Commits:
 class Look(Effect):
     """An effect that counts how often it was accounted for."""
 
-    def __init__(self, start: Event | None = START, *, again: Sequence[Event] = (), is_instant: bool = False) -> None:
+    def __init__(self, start: Event | None = START, *, again: Sequence[Event] = ()) -> None:
         self.key, self.fingerprint, self.correlation = KEY, "f", CORRELATION
         self.start_event = start
         self.again = again
-        self.is_instant = is_instant
         self.accounted: list[RecordedStep] = []
 
     async def run(self, environment: Environment) -> Outcome:
@@ -130,7 +129,7 @@ async def test_the_outcome_of_an_instant_effect_is_committed_with_the_start_of_w
 ) -> None:
     found, commits = recorder(clock)
     found.emit(KEY, CORRELATION, ENTERED)
-    step = found.complete(Look(None, is_instant=True), TimerFired())
+    step = found.add(Look(None), TimerFired())
     assert commits.commits == []
     found.begin(Look())
     assert commits.commits == [([step], [ENTERED, END, START])]
@@ -138,7 +137,7 @@ async def test_the_outcome_of_an_instant_effect_is_committed_with_the_start_of_w
 
 async def test_a_decision_is_committed_at_once_behind_the_instant_outcomes_before_it(clock: VirtualClock) -> None:
     found, commits = recorder(clock)
-    step = found.complete(Look(None, is_instant=True), TimerFired())
+    step = found.add(Look(None), TimerFired())
     decision = found.record_step(StepKey("1"), "f", TimerFired())
     assert commits.commits == [([step, decision], [END])]
 

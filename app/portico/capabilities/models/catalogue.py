@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 
-from portico.capabilities.models.connections import ConnectionLimit
+from portico.capabilities.models.lane import Lane
 from portico.domain.access.principal import Permissions
 from portico.domain.contract.request import SystemRequest
 from portico.domain.failures import invalid_request
@@ -22,8 +22,8 @@ class EngineCatalogue:
         self, engines: Mapping[str, Engine], routes: Mapping[str, Sequence[str]], *, rerouting: Collection[str] = ()
     ) -> None:
         self.engines = engines
-        self.connections = {name: ConnectionLimit(each.profile.max_connections) for name, each in engines.items()}
-        """The limit of the attempts on each engine that run at the same time."""
+        self.lanes = {name: Lane(each.profile.max_connections) for name, each in engines.items()}
+        """The lane of the attempts on each engine."""
         self._moving = frozenset(rerouting)
         self.routes = {name: tuple(engines[each] for each in members) for name, members in routes.items()}
 

@@ -5,7 +5,8 @@ that the time of one has passed; then the effects that run in the others are can
 replay ends them at the same steps.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType, TracebackType
@@ -179,14 +180,18 @@ class Branches:
         """The questions that branches wait for, by key."""
         return sorted((question for question, _ in self._suspended), key=lambda question: question.key)
 
-    async def run_effect(self, key: StepKey, run: Callable[[], Awaitable[T]]) -> T:
-        """Run an effect until it ends or its branch is cancelled. Raises: BranchStopped in that case."""
+    def scope(self, key: StepKey) -> AbstractContextManager[object, bool | None]:
+        """Return the scope of an effect, which is left early if its branch is stopped."""
+        may_stop = self.cancellable_depth > 0 or self.model_call_slots is not None
+        return self._cancellable(key) if may_stop else nullcontext()
+
+    @contextmanager
+    def _cancellable(self, key: StepKey) -> Iterator[None]:
         with anyio.CancelScope() as self._scopes[key]:
             try:
-                return await run()
+                yield
             finally:
                 del self._scopes[key]
-        raise BranchStopped
 
     async def run_for(self, seconds: float, run: Callable[[], Awaitable[T]]) -> T | None:
         """Return the result of an effect, or None if it has not ended after so many seconds."""

@@ -22,7 +22,7 @@ from portico.domain.contract.request import ExecutionHints, SystemRequest
 from portico.domain.contract.response import StepStatus, SuspensionKind
 from portico.domain.contract.rules import AnswerContent
 from portico.domain.failures import Code, Failure
-from portico.domain.fingerprints import digest, span_id
+from portico.domain.fingerprints import digest
 from portico.domain.ids import SpanId
 from portico.domain.journal.events import INIT_ANCHOR, CorrelationContext, Event, StepStart
 from portico.domain.journal.header import EffectiveLimits
@@ -36,23 +36,22 @@ from portico.domain.journal.outcomes import (
 )
 from portico.domain.journal.step_key import PREPARE_KEY, ROOT, StepKey
 from portico.domain.lifecycle import Mode, State
-from portico.domain.model_call import Reply, ResponseFormat
+from portico.domain.model_call import NO_RESPONSE_FORMAT, EngineCall, Reply, ResponseFormat
 from portico.domain.pattern_result import PatternResult
 from portico.domain.tools import STEP_PREFIX, OfferedTool
 from portico.domain.value import value
 from portico.orchestration.execution.branch_settings import DEFAULT_REDUNDANCY, AgentPattern, BranchSettings
 from portico.orchestration.execution.branches import EarlyStop, TimeLimit, Waiting
-from portico.orchestration.execution.effect import BranchSuspended, Effect, SuspensionRequest
+from portico.orchestration.execution.effect import BranchSuspended, Effect, RecordedValue, SuspensionRequest
 from portico.orchestration.execution.environment import ChunkCheck, Environment
 from portico.orchestration.execution.execution import Execution
-from portico.orchestration.execution.inferences.attempt import InferenceRequest
-from portico.orchestration.execution.inferences.inference import Inference
+from portico.orchestration.execution.inference import Inference
 from portico.orchestration.execution.ledger import ToolCallState
 from portico.orchestration.execution.position import PatternMisuse, Position
 from portico.orchestration.execution.progress import Conversation, RunProgress, StepProgress
 from portico.orchestration.execution.reserve import use_budget_reserve
 from portico.orchestration.execution.tool_calls.agent_call import AgentCall
-from portico.orchestration.execution.tool_calls.call_permission import CallPermissions, caller_of
+from portico.orchestration.execution.tool_calls.call_permission import CallPermissions
 from portico.orchestration.execution.tool_calls.tool_round import ToolRound
 
 T = TypeVar("T")
@@ -99,42 +98,31 @@ class RunContext:
         The text has the response format as far as the provider enforces it. Raises: InferenceFailure.
         """
         position = self._position
-        key, settings, conversation = position.next_key(), self.settings, position.conversation
-        hints = _hints(settings.hints, is_first=not conversation.messages)
-        messages = asked.messages(position.execution.prompts) if isinstance(asked, Prompt) else asked
-        if not conversation.messages and position.overrides:
+        execution, key = position.execution, position.next_key()
+        settings, conversation = self.settings, position.conversation
+        is_first = not conversation.messages
+        hints = _hints(settings.hints, is_first=is_first)
+        messages = asked.messages(execution.prompts) if isinstance(asked, Prompt) else asked
+        if is_first and position.overrides:
             conversation.inherit(messages, position.progress.prepared_messages)
         added = conversation.extend(messages)
-        request = InferenceRequest(
-            conversation=conversation.messages,
+        asked_format = response_format or NO_RESPONSE_FORMAT
+        inference = Inference(
+            execution,
+            key,
+            self._fingerprint(key, asked, messages, added, hints, response_format),
+            settings=settings if tools else replace(settings, tools=(), submit=None),
+            conversation=conversation,
             added=added,
-            turn_start=conversation.turn_start,
-            hints=hints,
-            last_provider=conversation.last_provider,
-            fingerprint=self._fingerprint(key, asked, messages, added, hints, response_format),
-            correlation=settings.correlation,
-            tools=settings.tools if tools else (),
-            submit=settings.submit if tools else None,
-            response_format=response_format,
-            model=settings.model,
-            replica=settings.replica,
-            is_side_question=settings.is_side_question,
-            previous_rejected=conversation.was_rejected,
-            caused_by=conversation.round_span,
-            redacted=conversation.inherited if position.execution.header.redacts_inherited else 0,
-            caller=caller_of(position.execution.header, settings.correlation),
+            call=EngineCall(conversation.messages, (), hints, asked_format.schema, asked_format.grammar),
         )
-        conversation.was_rejected, conversation.round_span = False, None
-        inference = Inference(position.execution, key, request)
         try:
-            result = await inference.run()
+            reply = await inference.run()
         finally:
             position.now = max(position.now, inference.ended_at)
-        position.anchor = result.attempt_key
-        calls = position.execution.ledger.tool_calls.of(result.attempt_key)
-        conversation.answer(result.reply, result.candidate.provider, result.setup, calls)
-        conversation.reply_span = span_id(position.execution.header.execution_id, position.anchor) if calls else None
-        return result.reply
+            conversation.was_rejected, conversation.round_span = False, None
+        position.anchor = inference.anchor
+        return reply
 
     async def call_tools(self, calls: Sequence[ToolCall], answered: Sequence[str] = ()) -> list[ToolResult]:
         """Run all calls of the last reply and return their results in call order. A failed call is a result, too.
@@ -523,29 +511,6 @@ def start_context(
     )
     position = Position(execution, progress, branch=ROOT, anchor=INIT_ANCHOR, now=header.created_at)
     return RunContext(position, settings)
-
-
-class RecordedValue(Effect):
-    """The effect of looking something up in the environment."""
-
-    def __init__(
-        self,
-        key: StepKey,
-        fingerprint: str,
-        correlation: CorrelationContext,
-        *,
-        find: Callable[[Environment], Awaitable[Outcome]],
-        is_instant: bool,
-    ) -> None:
-        self.key = key
-        self.fingerprint = fingerprint
-        self.correlation = correlation
-        self.is_instant = is_instant
-        self._find = find
-
-    async def run(self, environment: Environment) -> Outcome:
-        """Look it up."""
-        return await self._find(environment)
 
 
 def _hints(hints: ExecutionHints, *, is_first: bool) -> ExecutionHints:

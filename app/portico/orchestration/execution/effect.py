@@ -6,12 +6,11 @@ before it acts, so that an answer is used once.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 
 from pydantic import JsonValue
 
-from portico.capabilities.limits.quotas import Quota
 from portico.domain.contract.response import SuspensionKind
 from portico.domain.fingerprints import question_digest
 from portico.domain.journal.events import CorrelationContext, Event, LiveDelta
@@ -33,9 +32,8 @@ class Effect(ABC):
     """One thing to do, and how it is recorded.
 
     `fingerprint` identifies the effect when it is replayed. The start event is recorded before the effect runs. An
-    effect that `is_instant` never waits and uses nothing: buffered events need not be committed before it, and it is
-    not accounted for. One with a `provider` is a model call, and waits for its turn if many run at the same time. One
-    that `acts` runs a tool or other people's code, and waits until the judges of the input have passed it.
+    effect that `is_instant` never waits and uses nothing: nothing need be committed before it, and it is not accounted
+    for. One that `acts` runs a tool or other people's code, and waits until the judges of the input have passed it.
     """
 
     key: StepKey
@@ -45,20 +43,9 @@ class Effect(ABC):
     is_instant = False
     acts = False
 
-    @property
-    def provider(self) -> str | None:
-        """The engine that a model call asks; None for every other effect."""
-        return None
-
     @abstractmethod
     async def run(self, environment: Environment) -> Outcome:
         """Run once and return the outcome."""
-
-    async def reserve(self, environment: Environment, quota: Quota) -> None:  # noqa: B027 - only model calls take of it
-        """Reserve from the limits of the caller what a run may take; a refusal becomes the outcome of the run."""
-
-    def settle(self) -> None:  # noqa: B027 - only model calls take of it
-        """Give back what is left of the reservation."""
 
     def asked(self) -> JsonValue:
         """Return what the effect asks, as a list of the steps shows it; None if there is nothing to ask."""
@@ -82,6 +69,35 @@ class Effect(ABC):
     def streamed_deltas(self) -> Sequence[LiveDelta]:
         """Return what was published so far, for a subscriber that joins while the effect runs."""
         return ()
+
+
+class RecordedValue(Effect):
+    """The effect of looking something up in the environment; `asked` returns what is looked up."""
+
+    def __init__(
+        self,
+        key: StepKey,
+        fingerprint: str,
+        correlation: CorrelationContext,
+        *,
+        find: Callable[[Environment], Awaitable[Outcome]],
+        is_instant: bool,
+        asked: Callable[[], JsonValue] | None = None,
+    ) -> None:
+        self.key = key
+        self.fingerprint = fingerprint
+        self.correlation = correlation
+        self.is_instant = is_instant
+        self._find = find
+        self._asked = asked
+
+    def asked(self) -> JsonValue:
+        """Return what is looked up; None if nothing is shown of it."""
+        return None if self._asked is None else self._asked()
+
+    async def run(self, environment: Environment) -> Outcome:
+        """Look it up."""
+        return await self._find(environment)
 
 
 class NonIdempotentEffect(Effect):

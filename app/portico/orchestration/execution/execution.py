@@ -21,14 +21,15 @@ BranchStopped never cross a task group: `gather` turns them into values and rais
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from typing import NoReturn, TypeVar
 
 import anyio
 
-from portico.capabilities.models.connections import ConnectionLimit
-from portico.capabilities.prompting.registry import PromptRegistry, default_registry
+from portico.capabilities.prompting.registry import default_registry
+from portico.domain.access.tool_policy import ToolCaller
 from portico.domain.contract.messages import Message
 from portico.domain.contract.response import SystemResponse
 from portico.domain.failures import Code, Failure
@@ -95,6 +96,12 @@ class Execution:
             parent_span_id=header.parent_span_id,
             caused_by=origin,
         )
+        self.quota = None if environment is None else quota_of(header, environment)
+        """The limits of the caller; None without, and in an offline replay."""
+        self.caller = ToolCaller(header.tenant, header.user, header.key_id, header.request.agent)
+        """The caller for whom the execution calls tools, outside of the agents that it calls."""
+        self.prompts = default_registry() if environment is None else environment.prompts
+        """The prompts in force: the shipped ones in a replay."""
         self._environment = environment
         self._scope: anyio.CancelScope | None = None
         self._running: dict[StepKey, Effect] = {}
@@ -107,9 +114,9 @@ class Execution:
         return self._environment
 
     @property
-    def prompts(self) -> PromptRegistry:
-        """The prompts in force: the shipped ones in a replay."""
-        return default_registry() if self._environment is None else self._environment.prompts
+    def reserves(self) -> bool:
+        """True if its inferences take of limits of the caller."""
+        return self.quota is not None and self.quota.needs_reservation
 
     @property
     def seconds_left(self) -> float:
@@ -126,33 +133,71 @@ class Execution:
 
         Raises: BranchStopped, BranchSuspended; OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED).
         """
-        recorder = self.recorder
-        step = recorder.step(effect.key, effect.fingerprint) if recorder.has_history else None
-        if recorder.has_history and isinstance(effect, NonIdempotentEffect) and recorder.cursor.has_started(effect.key):
-            self.ledger.tool_calls.has_run_unsafe = True
+        step = self.find(effect)
         if step is not None:
-            return self._replay(effect, step)
-        if recorder.has_stopped and recorder.is_closed(effect.key):
-            self._refuse(effect)
-        environment = self._environment
-        if environment is None:
-            self._end_replay(effect)
+            return step
+        environment = self.environment
         if effect.acts and self.branches.is_withheld:
             await self._pass_gate(effect)
         if effect.is_instant:
-            return recorder.complete(effect, await effect.run(environment))
+            return self.recorder.add(effect, await effect.run(environment))
         if isinstance(effect, NonIdempotentEffect):
-            if recorder.cursor.has_started(effect.key):
-                return await self._resume(effect, environment)
-            recorder.begin(effect)
-            return await self._run_once(effect, environment, 0)
-        if effect.provider is None:
-            run = partial(self._run, effect, environment)
-            may_stop_early = self.branches.cancellable_depth > 0
-        else:
-            run = partial(self._run_in_turn, effect, environment, environment.catalogue.connections[effect.provider])
-            may_stop_early = self.branches.cancellable_depth > 0 or self.branches.model_call_slots is not None
-        return await (self.branches.run_effect(effect.key, run) if may_stop_early else run())
+            return await self._run_unless_uncertain(effect, environment)
+        with self.branches.scope(effect.key):
+            with self.running(effect):
+                outcome = await effect.run(environment)
+            return self.recorder.complete(effect, outcome)
+        raise BranchStopped
+
+    def find(self, effect: Effect) -> RecordedStep | None:
+        """Return the recorded step of the effect, matched and accounted for; None if the effect has to run.
+
+        Raises: BranchStopped, BranchSuspended; OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED).
+        """
+        recorder = self.recorder
+        if recorder.has_history:
+            step = recorder.step(effect.key, effect.fingerprint)
+            if isinstance(effect, NonIdempotentEffect) and recorder.cursor.has_started(effect.key):
+                self.ledger.tool_calls.has_run_unsafe = True
+            if step is not None:
+                return self._replay(effect, step)
+        if recorder.has_stopped and recorder.is_closed(effect.key):
+            self._refuse(effect)
+        if self._environment is None:
+            self._end_replay(effect)
+        return None
+
+    @contextmanager
+    def running(self, effect: Effect) -> Iterator[float]:
+        """Start an effect that runs within; the time that is returned is the clock's.
+
+        One that is cancelled is recorded if a decision stopped it. Raises: BranchStopped if it may not begin.
+        """
+        recorder, clock = self.recorder, self.environment.clock
+        if recorder.has_stopped and recorder.is_closed(effect.key):
+            self._refuse(effect)
+        recorder.begin(effect)
+        started_at = clock.monotonic()
+        self._running[effect.key] = effect
+        try:
+            yield started_at
+        except anyio.get_cancelled_exc_class():
+            if recorder.is_closed(effect.key):
+                recorder.complete(effect, effect.cancelled((clock.monotonic() - started_at) * 1000))
+            raise
+        finally:
+            del self._running[effect.key]
+
+    @contextmanager
+    def waiting(self, effect: Effect) -> Iterator[None]:
+        """Commit what was decided, and wait within for the turn of an effect that has not started in this run."""
+        self.recorder.commit()
+        try:
+            yield
+        except anyio.get_cancelled_exc_class():
+            if self.recorder.is_closed(effect.key):
+                self._cancel_unfinished(effect)
+            raise
 
     def answer_to(self, question: SuspensionRequest, step_name: str | None) -> RecordedStep:
         """Return the recorded answer to a question of that plan step or node, if it is of one.
@@ -269,64 +314,11 @@ class Execution:
             self.branches.suspend(resolve(effect, cursor.step).question, effect)
         raise diverged(effect.key, recorded=None, replayed=effect.fingerprint)
 
-    async def _run_in_turn(
-        self, effect: Effect, environment: Environment, connections: ConnectionLimit
-    ) -> RecordedStep:
-        """Start and run the model call once the execution has a slot for it and the engine a connection."""
-        slots = self.branches.model_call_slots
-        if slots is None:
-            return await self._run_on_connection(effect, environment, connections)
-        await self._wait(effect, slots.acquire())
-        try:
-            return await self._run_on_connection(effect, environment, connections)
-        finally:
-            slots.release()
-
-    async def _run_on_connection(
-        self, effect: Effect, environment: Environment, connections: ConnectionLimit
-    ) -> RecordedStep:
-        """Reserve from the limits of the caller, so that a wait for them holds no connection, then run."""
-        quota = quota_of(self.header, environment)
-        needs_reservation = quota is not None and quota.needs_reservation
-        try:
-            if quota is not None and needs_reservation:
-                await self._wait(effect, effect.reserve(environment, quota))
-            await self._wait(effect, connections.acquire(self.header.execution_id))
-            try:
-                if self.recorder.is_closed(effect.key):
-                    self._refuse(effect)
-                return await self._run(effect, environment)
-            finally:
-                connections.release()
-        finally:
-            if needs_reservation:
-                effect.settle()
-
-    async def _wait(self, effect: Effect, turn: Awaitable[None]) -> None:
-        """Wait for the turn of an effect that has not started in this run."""
-        self.recorder.commit()
-        try:
-            await turn
-        except anyio.get_cancelled_exc_class():
-            if self.recorder.is_closed(effect.key):
-                self._cancel_unfinished(effect)
-            raise
-
-    async def _run(self, effect: Effect, environment: Environment) -> RecordedStep:
-        """Start the effect and run it to its end; one that is cancelled is recorded if a decision stopped it."""
+    async def _run_unless_uncertain(self, effect: NonIdempotentEffect, environment: Environment) -> RecordedStep:
+        if self.recorder.cursor.has_started(effect.key):
+            return await self._resume(effect, environment)
         self.recorder.begin(effect)
-        clock = environment.clock
-        started_at = clock.monotonic()
-        self._running[effect.key] = effect
-        try:
-            outcome = await effect.run(environment)
-        except anyio.get_cancelled_exc_class():
-            if self.recorder.is_closed(effect.key):
-                self.recorder.complete(effect, effect.cancelled((clock.monotonic() - started_at) * 1000))
-            raise
-        finally:
-            del self._running[effect.key]
-        return self.recorder.complete(effect, outcome)
+        return await self._run_once(effect, environment, 0)
 
     async def _run_once(self, effect: NonIdempotentEffect, environment: Environment, number: int) -> RecordedStep:
         """Run for the time of that number, counted from 0, once its start is durable; nothing interrupts it."""

@@ -3,9 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import NamedTuple
 
 from pydantic import JsonValue
 
+from portico.capabilities.models.context_window import Window
+from portico.domain.context.report import ContextTerms
 from portico.domain.contract.final_answer import PhaseEInput
 from portico.domain.contract.messages import Message
 from portico.domain.contract.response import StepStatus
@@ -15,6 +18,7 @@ from portico.domain.journal.events import CorrelationContext, StepEnd
 from portico.domain.journal.outcomes import InferenceSetup, Prepared
 from portico.domain.model_call import Reply
 from portico.domain.pattern_result import PatternResult
+from portico.domain.tools import OfferedTool, ToolDefinition
 from portico.orchestration.execution.ledger import ToolCallState
 from portico.orchestration.execution.tool_calls.agent_call import AgentCall
 
@@ -38,6 +42,8 @@ class Conversation:
         self.pending: Sequence[Message] = ()
         self.open_calls: Sequence[ToolCallState] = ()
         self.setup = NO_SETUP
+        self.first_setup: FirstSetup | None = None
+        """What PREPARE has found for the first inference of the conversation."""
         self.reply_span: SpanId | None = None
         """Span of the attempt that gave the last reply."""
         self.round_span: SpanId | None = None
@@ -125,6 +131,23 @@ class StepProgress:
         """Return the end of the latest attempt."""
         duration_ms = max(0.0, at - self.started_at) * 1000
         return StepEnd(self.step_type, self.attempt, status, duration_ms, code, self.pass_number)
+
+
+class FirstSetup(NamedTuple):
+    """What PREPARE has found for the first inference: what it is offered, and its size in the largest window.
+
+    It holds for an inference of these `messages`, `models` and `names` of tools, as long as nothing was committed since
+    `commit_count`: then nothing was waited for either, so that nothing can have changed.
+    """
+
+    commit_count: int
+    messages: list[Message]
+    models: Sequence[str | None]
+    names: Sequence[str]
+    tools: tuple[OfferedTool, ...]
+    definitions: list[ToolDefinition]
+    window: Window
+    terms: ContextTerms
 
 
 class RunProgress:

@@ -75,6 +75,8 @@ class Recorder:
         self._timeline = None if clock is None else Timeline(clock)
         self._events: list[UnnumberedEvent] = []
         self._steps: list[RecordedStep] = []
+        self.commit_count = 0
+        """Number of the commits in this run; as long as it does not change, nothing is waited for."""
         self._cancelled: tuple[StepKey, ...] = ()
         self._spared: tuple[StepKey, ...] = ()
         self.has_stopped = self.stop_decision is not None
@@ -128,9 +130,13 @@ class Recorder:
     def emit(self, anchor: str, correlation: CorrelationContext, *events: Event) -> None:
         """Record events behind that step. Raises: BranchStopped if any is new and no effect may begin there."""
         new = self.cursor.match(anchor, events) if self.has_history else events
-        if new and self.has_stopped and self.is_closed(anchor):
+        if not new:
+            return
+        if self.has_stopped and self.is_closed(anchor):
             raise BranchStopped
-        self._append(anchor, correlation, new)
+        if self._journal is None:
+            raise diverged(anchor, recorded=None, replayed=new[0])
+        self._events += [(anchor, correlation, event) for event in new]
 
     def record(self, anchor: str, correlation: CorrelationContext, *events: Event) -> None:
         """Record events behind that step, stopped or not."""
@@ -147,23 +153,25 @@ class Recorder:
         self.commit()
 
     def complete(self, effect: Effect, outcome: Outcome) -> RecordedStep:
-        """Record the outcome with its events; commit and account for it unless the effect is instant."""
+        """Record the outcome with its events in one commit, and account for it."""
+        step = self.add(effect, outcome)
+        self.commit()
+        effect.account(step)
+        return step
+
+    def add(self, effect: Effect, outcome: Outcome) -> RecordedStep:
+        """Record the outcome of an instant effect, with its events, for the next commit."""
         events = effect.end_events(outcome)
         if events:
             self._append(effect.key, effect.correlation, events)
-        if effect.is_instant:
-            return self._add_step(effect.key, effect.fingerprint, outcome)
-        step = self.record_step(effect.key, effect.fingerprint, outcome)
-        effect.account(step)
-        return step
+        return self._add_step(effect.key, effect.fingerprint, outcome)
 
     def replay(self, effect: Effect, step: RecordedStep) -> None:
         """Match the events of a recorded effect, from its last start, and account for it."""
         self.cursor.rewind_to_last_start(effect.key)
         start = () if effect.start_event is None else (effect.start_event,)
         self.record(effect.key, effect.correlation, *start, *effect.end_events(step.outcome))
-        if not effect.is_instant:
-            effect.account(step)
+        effect.account(step)
 
     def record_step(self, key: StepKey, fingerprint: str, outcome: Outcome) -> RecordedStep:
         """Commit the step. Raises: OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED) in an offline replay."""
@@ -176,6 +184,7 @@ class Recorder:
         if self._journal is not None and (self._events or self._steps):
             steps, events = self._steps, self._events
             self._steps, self._events = [], []
+            self.commit_count += 1
             self._journal.put(self._execution_id, steps, events, new_messages)
 
     def _add_step(self, key: StepKey, fingerprint: str, outcome: Outcome) -> RecordedStep:
@@ -188,8 +197,7 @@ class Recorder:
     def _append(self, anchor: str, correlation: CorrelationContext, events: Sequence[Event]) -> None:
         if events and self._journal is None:
             raise diverged(anchor, recorded=None, replayed=events[0])
-        for event in events:
-            self._events.append((anchor, correlation, event))
+        self._events += [(anchor, correlation, event) for event in events]
 
 
 class ReplayCursor:

@@ -23,7 +23,6 @@ from portico.orchestration.execution.execution import Execution
 from portico.orchestration.execution.pattern import Pattern
 from portico.orchestration.execution.retrieval.search import Retrieval, RetrievalQuery
 from portico.orchestration.execution.session_turn import SessionTurn
-from portico.orchestration.execution.tool_calls.call_permission import caller_of
 from portico.orchestration.pipeline.stages import (
     PREPARE_STAGES,
     STAGES_BEFORE_RETRIEVAL,
@@ -105,7 +104,7 @@ class Preparer:
             agent=header.agent,
             permissions=header.permissions,
             instructions=header.instructions,
-            caller=caller_of(header),
+            caller=self._execution.caller,
             summary=self.summary,
             found=self.found,
             execution_id=header.execution_id,

@@ -9,7 +9,7 @@ from portico.capabilities.limits.quotas import RunSlot
 from portico.domain.failures import Code, Failure, RequestFailure
 from portico.domain.journal.outcomes import StopDecision
 from portico.domain.lifecycle import Mode
-from portico.orchestration.execution.environment import Environment, quota_of
+from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.execution import Execution
 from portico.orchestration.execution.pattern import Pattern
 from portico.orchestration.execution.progress import RunProgress
@@ -117,9 +117,8 @@ class Launcher:
 
         async def take_slot() -> None:
             nonlocal slot
-            quota = quota_of(execution.header, self._environment) if slot is None else None
-            if quota is not None:
-                slot = await quota.wait_for_slot()
+            if slot is None and execution.quota is not None:
+                slot = await execution.quota.wait_for_slot()
             usage.begin(execution.header, partial(is_journaled, execution), slot)
 
         try:

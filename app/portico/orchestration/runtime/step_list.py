@@ -100,9 +100,9 @@ class _Observed(Execution):
         super().__init__(history.header, environment=None, journal=None, history=history)
         self.requests: dict[StepKey, JsonValue] = {}
 
-    async def perform(self, effect: Effect) -> RecordedStep:
+    def find(self, effect: Effect) -> RecordedStep | None:
         self.requests[effect.key] = effect.asked()
-        return await super().perform(effect)
+        return super().find(effect)
 
     def answer_to(self, question: SuspensionRequest, step_name: str | None) -> RecordedStep:
         self.requests[question.key] = {"kind": question.kind, "tool_id": question.tool_id, "value": question.value}

@@ -69,7 +69,7 @@ class SessionTurnEnd:
 
 @value
 class ExecutionAdvance:
-    """What was put at once of an execution: rows of `commits`, the changed columns of `executions`, and related rows."""
+    """What was put at once of an execution: rows of `commits`, changed columns of `executions`, and related rows."""
 
     execution_id: ExecutionId
     commits: Sequence[Values]

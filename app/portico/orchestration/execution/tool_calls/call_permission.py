@@ -7,6 +7,7 @@ question of its own, so an approval belongs to one call, its arguments, and one 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from pydantic import JsonValue
 
@@ -16,7 +17,6 @@ from portico.domain.contract.response import SuspensionKind
 from portico.domain.failures import Code
 from portico.domain.fingerprints import digest
 from portico.domain.journal.events import CorrelationContext
-from portico.domain.journal.header import ExecutionHeader
 from portico.domain.journal.outcomes import CallDecided, Outcome, SuspensionAnswer
 from portico.domain.journal.step_key import StepKey
 from portico.domain.journal.suspensions import APPROVAL_DECISIONS, Approve, Deny, denial_text
@@ -99,13 +99,13 @@ class CallPermissions:
     def _decide(self, environment: Environment, state: ToolCallState, offered: OfferedTool) -> CallDecided:
         """Return what policy says now. Arguments that do not fit the tool are refused without a question."""
         registry, call, ledger = environment.tool_registry, state.call, self.execution.ledger
-        header = self.execution.header
+        header, caller = self.execution.header, caller_in(self.execution.caller, self.settings.correlation)
         about = CallCircumstances(
             is_untrusted=self._is_untrusted or header.fork is not None or ledger.has_untrusted_text,
             is_repeated=ledger.tool_calls.has_granted(state),
             is_replica=self.settings.replica is not None,
         )
-        verdict = registry.policy.decide(offered, call.arguments, caller_of(header, self.settings.correlation), about)
+        verdict = registry.policy.decide(offered, call.arguments, caller, about)
         if verdict is CallVerdict.ASK and registry.violations(call.name, call.arguments):
             verdict = CallVerdict.RUN
         current = registry.offer_of(call.name)
@@ -165,11 +165,12 @@ def question_about(kind: SuspensionKind, state: ToolCallState, key: StepKey) -> 
     return SuspensionRequest(key, kind, state.tool_id, value, tool_call_id=call.id, arguments_digest=arguments)
 
 
-def caller_of(header: ExecutionHeader, correlation: CorrelationContext | None = None) -> ToolCaller:
-    """Return the caller for whom the execution calls tools, in a nested run its agent."""
-    step = "" if correlation is None else correlation.step_name or ""
-    agent = step.removeprefix(AGENT_PREFIX) if step.startswith(AGENT_PREFIX) else header.request.agent
-    return ToolCaller(header.tenant, header.user, header.key_id, agent)
+def caller_in(caller: ToolCaller, correlation: CorrelationContext) -> ToolCaller:
+    """Return the caller for whom a branch calls tools: in a nested run it is its agent."""
+    step = correlation.step_name
+    if step is None or not step.startswith(AGENT_PREFIX):
+        return caller
+    return replace(caller, agent=step.removeprefix(AGENT_PREFIX))
 
 
 def _question_key(key: StepKey, number: int) -> StepKey:

@@ -36,7 +36,7 @@ from portico.orchestration.execution.effect import BranchSuspended, Effect, NonI
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.execution import NON_IDEMPOTENT_GRACE_S, Execution
 from portico.orchestration.execution.ledger import ToolCallState, call_key
-from portico.orchestration.execution.tool_calls.call_permission import CallPermissions, caller_of, question_about
+from portico.orchestration.execution.tool_calls.call_permission import CallPermissions, caller_in, question_about
 from portico.orchestration.execution.tool_calls.content_stream import ContentStream
 from portico.ports.tool import ToolContinuation
 
@@ -270,7 +270,7 @@ class ToolAttempt(Effect):
             return (_UNAVAILABLE, Code.TOOL_UNAVAILABLE) if self._is_allowed else (_UNKNOWN_TOOL, Code.TOOL_NOT_FOUND)
         policy = environment.tool_registry.policy
         if not policy.is_empty and policy.denies(
-            call.name, call.arguments, caller_of(execution.header, self.correlation)
+            call.name, call.arguments, caller_in(execution.caller, self.correlation)
         ):
             return NOT_PERMITTED, Code.TOOL_EXECUTION_FAILED
         budget = execution.ledger.budget

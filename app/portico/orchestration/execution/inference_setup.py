@@ -1,0 +1,151 @@
+"""Setup of an inference: the tools and the candidates that there are now, and what is cut to fit them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from portico.capabilities.limits.quotas import unpriced_failure
+from portico.capabilities.models.breaker import ProviderHealth
+from portico.capabilities.models.catalogue import EngineCatalogue
+from portico.capabilities.models.context_window import (
+    Window,
+    capacity,
+    context_exceeded,
+    largest_window,
+    measure,
+    results_to_cut,
+    with_results_cut,
+)
+from portico.capabilities.models.format_enforcement import candidate_for, choose_enforcement, submit_description
+from portico.domain.context.report import ContextTerms
+from portico.domain.journal.outcomes import Candidate, InferenceSetup, Refused
+from portico.domain.model_call import EngineCall
+from portico.domain.tools import OfferedTool, ToolDefinition
+from portico.orchestration.execution.branch_settings import BranchSettings
+from portico.orchestration.execution.execution import Execution
+from portico.orchestration.execution.progress import Conversation, FirstSetup
+from portico.orchestration.execution.tool_calls.call_permission import caller_in
+from portico.ports.model import Engine
+
+FoundSetup: TypeAlias = tuple[InferenceSetup, EngineCall, float]
+"""The setup, the call with the tools that are offered, and its estimated tokens without correction."""
+
+
+def find_setup(
+    execution: Execution,
+    settings: BranchSettings,
+    conversation: Conversation,
+    call: EngineCall,
+) -> FoundSetup | Refused:
+    """Return the setup as it is now. That of the first inference has been found by PREPARE, unless something changed.
+
+    It is a refusal if the conversation exceeds every context window, or if no engine has a price and the caller has a
+    cost limit.
+    """
+    environment = execution.environment
+    cut: tuple[int, ...] = ()
+    engines, first = _engines(environment.catalogue, settings.model, conversation), conversation.first_setup
+    if execution.quota is not None and execution.quota.has_cost_limit:
+        engines, first = [engine for engine in engines if engine.profile.price is not None], None
+        if not engines:
+            return Refused.by(unpriced_failure())
+    if first is not None and _is_of(first, execution, settings, conversation):
+        tools, definitions, window, terms = first.tools, first.definitions, first.window, first.terms
+    else:
+        tools, definitions = offer_tools(execution, settings, settings.tools)
+        window = largest_window(engines, execution.header.tenant, environment.token_estimator)
+        terms, cut = _measured(conversation, definitions, window)
+        if terms.used > terms.limit:
+            return Refused.by(context_exceeded(terms))
+    if definitions:
+        call = replace(call, tools=definitions)
+    if len(engines) > 1:
+        engines = [engine for engine in engines if _fits(engine, window, terms.used, execution)]
+    candidates, left_out, closed_for = _candidates(call, environment.health, engines)
+    setup = InferenceSetup(tools, candidates, left_out, closed_for, cut, terms)
+    return setup, call, terms.used / window.counter.ratio
+
+
+def offer_tools(
+    execution: Execution, settings: BranchSettings, names: Sequence[str]
+) -> tuple[tuple[OfferedTool, ...], list[ToolDefinition]]:
+    """Return those of the tools that are available now, and the tool with which the model hands in its answer.
+
+    Policy is asked anew. A replica is offered no tool that acts or waits for a person.
+    """
+    environment = execution.environment
+    registry = environment.tool_registry
+    if names and not registry.policy.is_empty:
+        caller = caller_in(execution.caller, settings.correlation)
+        names = [name for name in names if registry.policy.offers(name, caller)]
+    if settings.replica is not None:
+        names = [name for name in names if registry.may_replicate(name)]
+    tools, definitions = registry.offer(names) if names else ((), [])
+    if settings.submit is None:
+        return tools, definitions
+    description, submit = submit_description(environment.prompts), settings.submit
+    if description != submit.description:
+        submit = replace(submit, description=description)
+    return (*tools, OfferedTool(submit.name, unsafe=False)), [*definitions, submit]
+
+
+def _is_of(first: FirstSetup, execution: Execution, settings: BranchSettings, conversation: Conversation) -> bool:
+    """Return True if PREPARE has found the setup of this inference, and nothing was waited for since."""
+    return (
+        first.commit_count == execution.recorder.commit_count
+        and first.models == (settings.model,)
+        and first.names == settings.tools
+        and settings.submit is None
+        and settings.replica is None
+        and first.messages == conversation.messages
+    )
+
+
+def _measured(
+    conversation: Conversation, definitions: Sequence[ToolDefinition], window: Window
+) -> tuple[ContextTerms, tuple[int, ...]]:
+    """Return the terms of the conversation, and what is cut of it to fit; it may still be too much."""
+    messages, counter = conversation.messages, window.counter
+    terms = measure(messages, definitions, counter, window.limit)
+    if terms.used <= terms.limit:
+        return terms, ()
+    over = terms.used - terms.limit
+    cut = results_to_cut(messages, turn_starts=conversation.turn_start, over=over, counter=counter)
+    return measure(with_results_cut(messages, cut), definitions, counter, terms.limit), cut
+
+
+def _fits(engine: Engine, widest: Window, used: int, execution: Execution) -> bool:
+    """Return True if what uses so much of the widest window fits that of the engine, in the tokens of its model."""
+    counter = execution.environment.token_estimator.counter(execution.header.tenant, engine.profile.model)
+    if counter.ratio == widest.counter.ratio:
+        return used <= capacity(engine)
+    return used / widest.counter.ratio * counter.ratio <= capacity(engine)
+
+
+def _engines(catalogue: EngineCatalogue, model: str | None, conversation: Conversation) -> Sequence[Engine]:
+    """Return the engines in the order in which they are asked.
+
+    The one that answered last comes first; after a rejected answer, on a rerouting route, it comes last.
+    """
+    engines, last = catalogue.resolve(model), conversation.last_provider
+    if len(engines) == 1 or not last:
+        return engines
+    if not (conversation.was_rejected and catalogue.reroutes_rejected_answers(model)):
+        return sorted(engines, key=lambda engine: engine.profile.name != last)
+    after = next((index + 1 for index, engine in enumerate(engines) if engine.profile.name == last), 0)
+    return [*engines[after:], *engines[:after]]
+
+
+def _candidates(
+    call: EngineCall, health: ProviderHealth, engines: Sequence[Engine]
+) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...], float]:
+    """Return the engines whose breaker allows an attempt, the others, and in how many seconds one of these does."""
+    candidates, left_out, seconds_until_probe = [], [], []
+    for engine in engines:
+        breaker = health.breakers[engine.profile.name]
+        if breaker.allows_attempt:
+            candidates.append(candidate_for(call, engine.profile, choose_enforcement(call, engine.profile)))
+        else:
+            left_out.append(candidate_for(call, engine.profile, None))
+            seconds_until_probe.append(breaker.seconds_until_probe)
+    return tuple(candidates), tuple(left_out), min(seconds_until_probe, default=0.0)

@@ -1,1 +1,0 @@
-"""Inferences of an execution and their attempts on providers."""
