@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -385,12 +384,6 @@ class TestUnknownKeys:
     )
     def test_a_wrong_setting_of_traces_is_refused_by_name(self, setting: str, error: str) -> None:
         assert f"telemetry.{error}" in refusal(f"[telemetry]\n{setting}")
-
-    def test_traces_over_grpc_need_the_packages_for_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        assert load('[telemetry]\notlp_protocol = "grpc"').telemetry.otlp_protocol == "grpc"
-        monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.grpc", None)  # as if it were not installed
-        assert refusal('[telemetry]\notlp_protocol = "grpc"') == "telemetry.otlp_protocol: install portico[otlp-grpc]"
-        assert load('[telemetry]\notlp_protocol = "http"').telemetry.otlp_protocol == "http"
 
     def test_a_whole_number_is_a_ratio_of_samples(self) -> None:
         assert load("[telemetry]\nsample_ratio = 1").telemetry.sample_ratio == 1

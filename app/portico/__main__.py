@@ -4,7 +4,7 @@ import gc
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from portico.entrypoints.cli.wiring import Wiring
+    from portico.entrypoints.cli.service_parts import Wiring
 
 _IMPORTING = (5_000, 1_000, 1_000)
 """Thresholds of the garbage collection with which only new objects are searched."""
@@ -23,7 +23,7 @@ def _load_wiring() -> "Wiring":
     """Return the parts of the service, which take most of the start-up time."""
     from portico.bootstrap.keys import open_keys  # noqa: PLC0415 - see above
     from portico.bootstrap.service import check_storage, open_history_reader, open_service  # noqa: PLC0415 - see above
-    from portico.entrypoints.cli.wiring import Wiring  # noqa: PLC0415 - see above
+    from portico.entrypoints.cli.service_parts import Wiring  # noqa: PLC0415 - see above
     from portico.entrypoints.http.app import create_app  # noqa: PLC0415 - see above
     from portico.entrypoints.http.protocol import BoundedProtocol  # noqa: PLC0415 - see above
 

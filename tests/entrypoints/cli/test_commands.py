@@ -29,7 +29,7 @@ from portico.domain.lifecycle import Mode, State
 from portico.entrypoints.cli.commands import command_line
 from portico.entrypoints.cli.display.suspension_prompt import describe_suspension
 from portico.entrypoints.cli.exit_codes import EXIT_CODES
-from portico.entrypoints.cli.wiring import Wiring
+from portico.entrypoints.cli.service_parts import Wiring
 from portico.orchestration.facade import CallOptions
 from portico.settings import Settings
 from tests.support.examples import EVENTS, SUSPENSION

@@ -15,7 +15,7 @@ from portico.bootstrap.service import check_storage, open_history_reader, open_s
 from portico.domain.lifecycle import State
 from portico.entrypoints.cli.commands import command_line
 from portico.entrypoints.cli.execution import OutputOptions, parse_request, run_once
-from portico.entrypoints.cli.wiring import Wiring
+from portico.entrypoints.cli.service_parts import Wiring
 from portico.settings import Settings
 from tests.entrypoints.cli.test_suspension_prompt import answering
 from tests.support.portico import portico

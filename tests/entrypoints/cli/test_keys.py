@@ -16,7 +16,7 @@ from portico.bootstrap.keys import open_keys
 from portico.bootstrap.service import check_storage, open_history_reader, open_service
 from portico.domain.access.api_key import ApiKey
 from portico.entrypoints.cli.commands import command_line
-from portico.entrypoints.cli.wiring import Wiring
+from portico.entrypoints.cli.service_parts import Wiring
 from tests.support.cli_process import Process
 from tests.support.stores import set_schema_id
 

@@ -15,7 +15,7 @@ from portico.capabilities.prompting.registry import default_registry
 from portico.domain.failures import Category
 from portico.entrypoints.cli.commands import command_line
 from portico.entrypoints.cli.exit_codes import EXIT_CODES
-from portico.entrypoints.cli.wiring import Wiring
+from portico.entrypoints.cli.service_parts import Wiring
 
 SYSTEM = PromptId.SUPERVISOR_REPAIR_SYSTEM
 

@@ -25,7 +25,7 @@ from portico.domain.contract.messages import Message
 from portico.domain.contract.request import SystemRequest
 from portico.domain.lifecycle import Mode
 from portico.entrypoints.cli.commands import command_line
-from portico.entrypoints.cli.wiring import OpenHistoryReader, Wiring
+from portico.entrypoints.cli.service_parts import OpenHistoryReader, Wiring
 from portico.orchestration.execution.context import RunContext
 from portico.orchestration.execution.pattern import Pattern
 from portico.orchestration.patterns.agent_loop import agent_loop

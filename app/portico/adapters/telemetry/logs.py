@@ -100,7 +100,7 @@ class StructuredLogger:
         self.log(logging.INFO, event, **fields)
 
     def warning(self, event: str, /, **fields: object) -> None:
-        """Write an entry about what somebody should look at."""
+        """Write an entry that needs attention."""
         self.log(logging.WARNING, event, **fields)
 
     def error(self, event: str, /, **fields: object) -> None:

@@ -10,7 +10,7 @@ from portico.domain.failures import Category, Failure
 from portico.domain.value import value
 from portico.entrypoints.cli.display.terminal import printable
 from portico.entrypoints.cli.execution import settings_of_command
-from portico.entrypoints.cli.wiring import CheckStorage, OpenService
+from portico.entrypoints.cli.service_parts import CheckStorage, OpenService
 from portico.settings import Settings
 
 

@@ -22,7 +22,7 @@ from portico.entrypoints.cli.options import DEFAULT_SERVER, ConfigOption, UrlOpt
 from portico.entrypoints.cli.tool_commands import tool_commands
 
 if TYPE_CHECKING:
-    from portico.entrypoints.cli.wiring import Wiring
+    from portico.entrypoints.cli.service_parts import Wiring
 
 
 def main(load_wiring: "Callable[[], Wiring]") -> None:

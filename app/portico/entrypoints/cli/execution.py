@@ -27,7 +27,7 @@ from portico.entrypoints.cli.display.plan_tree import PlanTreeView
 from portico.entrypoints.cli.display.suspension_prompt import Ask, ask_person, describe_suspension
 from portico.entrypoints.cli.display.terminal import print_degradation, print_failure
 from portico.entrypoints.cli.exit_codes import EXIT_CODES, SUSPENDED
-from portico.entrypoints.cli.wiring import OpenService
+from portico.entrypoints.cli.service_parts import OpenService
 from portico.orchestration.facade import (
     Accepted,
     AnswerAccepted,

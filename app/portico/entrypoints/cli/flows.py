@@ -12,7 +12,7 @@ from portico.domain.ids import TenantId
 from portico.domain.lifecycle import Mode
 from portico.entrypoints.cli.display.terminal import printable
 from portico.entrypoints.cli.execution import parse_request, read_json, settings_of_command
-from portico.entrypoints.cli.wiring import OpenHistoryReader, OpenService
+from portico.entrypoints.cli.service_parts import OpenHistoryReader, OpenService
 from portico.settings import Settings
 
 

@@ -19,7 +19,7 @@ from portico.entrypoints.cli.exit_codes import EPILOG, EXIT_CODES, failures_as_e
 from portico.entrypoints.cli.options import ConfigOption
 
 if TYPE_CHECKING:
-    from portico.entrypoints.cli.wiring import Wiring
+    from portico.entrypoints.cli.service_parts import Wiring
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._@|:-]{1,128}")
 _KEY_ID: Final = re.compile(r"[A-Za-z0-9]{8}")

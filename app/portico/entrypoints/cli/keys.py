@@ -11,7 +11,7 @@ from portico.bootstrap.keys import KeyGrant
 from portico.domain.access.principal import KEY_DEFAULT
 from portico.domain.ids import KeyId, TenantId
 from portico.entrypoints.cli.display.table import write_table
-from portico.entrypoints.cli.wiring import OpenKeys
+from portico.entrypoints.cli.service_parts import OpenKeys
 from portico.ports.access import StoredKey
 from portico.settings import Settings
 

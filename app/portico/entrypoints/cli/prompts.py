@@ -2,7 +2,7 @@
 
 from portico.domain.failures import Code, ConfigurationFailure
 from portico.entrypoints.cli.execution import settings_of_command
-from portico.entrypoints.cli.wiring import OpenService
+from portico.entrypoints.cli.service_parts import OpenService
 from portico.settings import Settings
 
 

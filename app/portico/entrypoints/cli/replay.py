@@ -18,7 +18,7 @@ from portico.domain.ids import RequestId, TenantId
 from portico.domain.value import value
 from portico.entrypoints.cli.display.terminal import printable
 from portico.entrypoints.cli.exit_codes import EXIT_CODES
-from portico.entrypoints.cli.wiring import OpenHistoryReader
+from portico.entrypoints.cli.service_parts import OpenHistoryReader
 from portico.orchestration.facade import HistoryReader, ReplayReport
 from portico.settings import Settings
 

@@ -31,7 +31,7 @@ from anyio.abc import TaskStatus
 from starlette.applications import Starlette
 
 from portico.domain.failures import Code, ConfigurationFailure
-from portico.entrypoints.cli.wiring import Wiring
+from portico.entrypoints.cli.service_parts import Wiring
 from portico.settings import ServerSettings, Settings
 
 KEEP_ALIVE_SECONDS = 75

@@ -12,7 +12,7 @@ from portico.entrypoints.cli.exit_codes import EPILOG, failures_as_exits
 from portico.entrypoints.cli.options import ConfigOption
 
 if TYPE_CHECKING:
-    from portico.entrypoints.cli.wiring import Wiring
+    from portico.entrypoints.cli.service_parts import Wiring
 
 
 def tool_commands() -> typer.Typer:

@@ -17,7 +17,7 @@ from portico.entrypoints.cli.display.table import write_table
 from portico.entrypoints.cli.display.terminal import print_failure
 from portico.entrypoints.cli.execution import settings_of_command
 from portico.entrypoints.cli.exit_codes import EXIT_CODES, SUSPENDED
-from portico.entrypoints.cli.wiring import OpenService
+from portico.entrypoints.cli.service_parts import OpenService
 from portico.orchestration.facade import ToolView
 from portico.settings import Settings
 

@@ -1,4 +1,4 @@
-"""What the commands use of the service."""
+"""Parts of the service that the commands use."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
