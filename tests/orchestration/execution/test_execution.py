@@ -192,10 +192,11 @@ async def test_a_stop_is_recorded_before_what_runs_is_cancelled(clock: VirtualCl
     execution = here.execution(chat_request())
 
     async def run() -> None:
-        await execution.perform(Act(execution, [], seconds=100))
+        with execution.until_stopped(), execution.start_deadline():
+            await execution.perform(Act(execution, [], seconds=100))
 
     async with anyio.create_task_group() as group:
-        group.start_soon(execution.run_with_deadline, run)
+        group.start_soon(run)
         await clock.sleep(1)
         execution.stop(Code.CANCELLED_SIGNAL, "cancelled")
     steps = here.record(execution).steps
@@ -217,10 +218,11 @@ async def test_a_handed_over_execution_records_nothing_of_what_it_cancels(clock:
     execution = here.execution(chat_request())
 
     async def run() -> None:
-        await execution.perform(Act(execution, [], seconds=100))
+        with execution.until_stopped(), execution.start_deadline():
+            await execution.perform(Act(execution, [], seconds=100))
 
     async with anyio.create_task_group() as group:
-        group.start_soon(execution.run_with_deadline, run)
+        group.start_soon(run)
         await clock.sleep(1)
         execution.abandon()
     assert execution.is_handed_over

@@ -20,7 +20,7 @@ Task groups, scopes and timeouts of the orchestration occur in this file and in 
 BranchStopped never cross a task group: `gather` turns them into values and raises them again once all branches ended.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
@@ -244,22 +244,18 @@ class Execution:
             self.recorder.commit(new_messages=new_messages)
         self.lifecycle = lifecycle
 
-    async def run_with_deadline(
-        self, run: Callable[[], Awaitable[T]], wait: Callable[[], Awaitable[None]] | None = None
-    ) -> T | None:
-        """Return the result, or None if it was stopped: by `stop`, or by the deadline.
-
-        An execution that is not stopped already waits first, while no running time passes.
-        """
-        clock, expire = self.environment.clock, partial(self.stop, Code.CANCELLED_TIMEOUT, "the deadline passed")
-        seconds = self.recorder.cursor.remaining_seconds(self.header.bounds.timeout)
-        self.deadline = Deadline(clock, seconds, expire)
+    @contextmanager
+    def until_stopped(self) -> Iterator[None]:
+        """Run what is within to its end, unless it is left because of `stop`, of the deadline, or of `abandon`."""
         with anyio.CancelScope() as self._scope:
-            if wait is not None and self.recorder.stop_decision is None:
-                await wait()
-            with self.deadline:
-                return await run()
-        return None
+            yield
+
+    def start_deadline(self) -> Deadline:
+        """Return the deadline of the running time that is left; it runs while it is entered."""
+        expire = partial(self.stop, Code.CANCELLED_TIMEOUT, "the deadline passed")
+        seconds = self.recorder.cursor.remaining_seconds(self.header.bounds.timeout)
+        self.deadline = Deadline(self.environment.clock, seconds, expire)
+        return self.deadline
 
     async def compute(self, work: Callable[[], T]) -> T:
         """Do long work on a thread, in an offline replay right here, and return what it returns."""

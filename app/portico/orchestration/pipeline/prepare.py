@@ -21,6 +21,7 @@ from portico.orchestration.execution.effect import Effect
 from portico.orchestration.execution.environment import ChunkCheck, Environment
 from portico.orchestration.execution.execution import Execution
 from portico.orchestration.execution.pattern import Pattern
+from portico.orchestration.execution.progress import FirstSetup
 from portico.orchestration.execution.retrieval.search import Retrieval, RetrievalQuery
 from portico.orchestration.execution.session_turn import SessionTurn
 from portico.orchestration.pipeline.stages import (
@@ -48,6 +49,8 @@ class Preparer:
         """The summary of the session's turns that do not fit."""
         self.found: tuple[FoundChunk, ...] = ()
         """The chunks of documents that were found for the request, best first."""
+        self.first_setup: FirstSetup | None = None
+        """What the stages have found for the first inference."""
 
     async def acquire_turn(self) -> Sequence[Message]:
         """Wait for the session's turn and return the conversation that a planner reads, which runs before PREPARE."""
@@ -65,6 +68,7 @@ class Preparer:
                 preparation = await self._timer.run(stage, preparation)
         except Failure as refusal:
             return Refused.by(refusal, self._timer.in_seed_order())
+        self._keep_setup(preparation)
         return Prepared(
             messages=preparation.messages,
             tools=preparation.tools,
@@ -91,6 +95,21 @@ class Preparer:
             # PREPARE will meet the same failure, and reports it.
             return False
         return with_skills(preparation).room > 0
+
+    def _keep_setup(self, preparation: Preparation) -> None:
+        """Keep what the first inference is offered, if it reads what was prepared."""
+        pattern, window, report = self._pattern, preparation.known_window, preparation.context
+        if pattern.starts_with_request and window is not None and report is not None:
+            self.first_setup = FirstSetup(
+                self._execution.recorder.commit_count,
+                [*preparation.messages],
+                tuple(pattern.models(preparation.request)),
+                preparation.tools,
+                preparation.offered_tools,
+                preparation.offered,
+                window,
+                report.terms,
+            )
 
     def _preparation(self, environment: Environment) -> Preparation:
         header = self._execution.header

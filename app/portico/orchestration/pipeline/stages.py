@@ -37,7 +37,7 @@ from portico.domain.ids import ExecutionId, TenantId
 from portico.domain.journal.header import EffectiveLimits
 from portico.domain.journal.outcomes import StageTrace
 from portico.domain.memory import FoundChunk
-from portico.domain.tools import ToolDefinition
+from portico.domain.tools import OfferedTool, ToolDefinition
 from portico.domain.value import value
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.pattern import Pattern
@@ -92,8 +92,10 @@ class Preparation(NamedTuple):
     agent: RequestedAgent | None = None
     tools: tuple[str, ...] = ()
     """Names of the tools that the execution may offer."""
-    offered: Sequence[ToolDefinition] = ()
-    """Definitions that count towards the context of the first inference."""
+    offered_tools: tuple[OfferedTool, ...] = ()
+    """Tools that are available to the first inference."""
+    offered: list[ToolDefinition] = []  # noqa: RUF012 - a default that no stage changes
+    """Their definitions, which count towards its context."""
     pieces: ContextPieces = ContextPieces()
     """The conversation that the context is assembled from."""
     cut: HistoryCut = NOTHING_CUT
@@ -154,16 +156,21 @@ class Preparation(NamedTuple):
 async def _tool_split(preparation: Preparation) -> Preparation:
     """Select the tools that the execution may offer; their availability is checked again before every inference."""
     request, pattern, registry = preparation.request, preparation.pattern, preparation.environment.tool_registry
+    window = preparation.window
+    if preparation.session.message_count:
+        window = Window(window.limit, RememberingCounter(window.counter))
     tools = allowed_tools(request, pattern, registry, preparation.agent, preparation.permissions)
+    if not tools:
+        return preparation._replace(known_window=window)
     caller, policy = preparation.caller, registry.policy
     if caller is not None and not policy.is_empty:
         tools = tuple([name for name in tools if policy.offers(name, caller)])
     tools, left_out = tools[: preparation.limits.tools], tools[preparation.limits.tools :]
-    offered = registry.definitions(tools) if pattern.starts_with_request else ()
-    window = preparation.window
-    if preparation.session.message_count:
-        window = Window(window.limit, RememberingCounter(window.counter))
-    return preparation._replace(tools=tools, left_out=left_out, offered=offered, known_window=window)
+    preparation = preparation._replace(tools=tools, left_out=left_out, known_window=window)
+    if not pattern.starts_with_request:
+        return preparation
+    offered_tools, offered = registry.offer(tools)
+    return preparation._replace(offered_tools=offered_tools, offered=offered)
 
 
 async def _history_sanitize(preparation: Preparation) -> Preparation:
@@ -186,7 +193,7 @@ async def _context_guard(preparation: Preparation) -> Preparation:
     if preparation.skills.tools is not None:
         preparation = _narrowed(preparation, preparation.skills.tools)
     messages, skills = assemble(preparation.whole_pieces), preparation.skills
-    window = preparation.window
+    window = preparation.known_window or preparation.window
     terms = measure(messages, preparation.offered, window.counter, window.limit)
     if terms.used > terms.limit:
         raise context_exceeded(terms)
@@ -218,6 +225,7 @@ def _narrowed(preparation: Preparation, required: Collection[str]) -> Preparatio
     left_out = tuple([name for name in preparation.tools if name not in required])
     return preparation._replace(
         tools=tuple([name for name in preparation.tools if name in required]),
+        offered_tools=tuple([tool for tool in preparation.offered_tools if tool.name in required]),
         offered=[definition for definition in preparation.offered if definition.name in required],
         left_out=(*preparation.left_out, *left_out),
     )

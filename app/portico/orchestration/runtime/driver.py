@@ -49,31 +49,22 @@ async def drive(execution: Execution, pattern: Pattern, timer: StageTimer, wait:
     `timer` has the traces of the stages that have run already, and `wait` returns when it may run. A cancellation
     without a recorded stop decision is a hand-over: nothing is recorded, and the next owner continues.
     """
-    progress, preparer = RunProgress(), Preparer(execution, pattern, timer)
+    progress, preparer, termination = RunProgress(), Preparer(execution, pattern, timer), None
     try:
-        await _run_and_finish(execution, progress, pattern, preparer, wait)
-    finally:
-        try:
-            if execution.response is not None:
-                await _make_durable(execution, progress)
-        finally:
-            if preparer.turn is not None:
-                preparer.turn.release()
-
-
-async def _run_and_finish(
-    execution: Execution, progress: RunProgress, pattern: Pattern, preparer: Preparer, wait: Wait | None
-) -> None:
-    termination: Termination | None = None
-    run = partial(run_to_end, execution, progress, pattern, preparer)
-    try:
-        termination = await execution.run_with_deadline(run, wait)
+        with execution.until_stopped():
+            if wait is not None and execution.recorder.stop_decision is None:
+                await wait()
+            with execution.start_deadline():
+                termination = await run_pattern(execution, progress, pattern, preparer)
     except anyio.get_cancelled_exc_class():
         execution.abandon()
         raise
     finally:
-        if termination is not None or not execution.is_handed_over:
-            _finish_or_fail(execution, progress, termination or _interrupted(execution), preparer.turn)
+        try:
+            if termination is not None or not execution.is_handed_over:
+                _finish_or_fail(execution, progress, termination or _interrupted(execution), preparer.turn)
+        finally:
+            await _release(execution, progress, preparer.turn)
 
 
 def replay(execution: Execution, pattern: Pattern) -> int:
@@ -90,7 +81,7 @@ def replay(execution: Execution, pattern: Pattern) -> int:
     raise RuntimeError("a pattern may await only its context; this one waits for something else")
 
 
-async def run_to_end(
+async def run_pattern(
     execution: Execution, progress: RunProgress, pattern: Pattern, preparer: Preparer | None
 ) -> Termination:
     """Run everything from INIT until the pattern returns. Raises: anyio's cancellation if it is stopped meanwhile."""
@@ -105,10 +96,10 @@ async def run_to_end(
             withhold_time(execution)
         try:
             if execution.header.judges:
-                run = partial(_run_pattern, execution, progress, pattern, preparer, context)
+                run = partial(_result, execution, progress, pattern, preparer, context)
                 result = await run_judged(execution, progress, context, run)
             else:
-                result = await _run_pattern(execution, progress, pattern, preparer, context)
+                result = await _result(execution, progress, pattern, preparer, context)
         except (Failure, BranchStopped) as end:
             limit = reached_limit(execution, end)
             if limit is None:
@@ -135,7 +126,7 @@ def _record_init(execution: Execution) -> None:
     execution.recorder.record(INIT_ANCHOR, execution.correlation, accepted, stage, *guards)
 
 
-async def _run_pattern(
+async def _result(
     execution: Execution, progress: RunProgress, pattern: Pattern, preparer: Preparer | None, context: RunContext
 ) -> PatternResult:
     """Run the pattern from PLAN or PREPARE to its result."""
@@ -168,6 +159,8 @@ async def _prepare(
     if isinstance(step.outcome, Refused):
         raise step.outcome.failure()
     progress.prepared, progress.prepared_at = step.outcome, step.at
+    if preparer is not None:
+        progress.conversation.first_setup = preparer.first_setup
     return prepared_context(context, step.outcome, step.at)
 
 
@@ -223,12 +216,16 @@ def _finish_or_fail(
         raise
 
 
-async def _make_durable(execution: Execution, progress: RunProgress) -> None:
-    """Wait until the end is durable; if it cannot be, the response says so."""
+async def _release(execution: Execution, progress: RunProgress, turn: SessionTurn | None) -> None:
+    """Wait until the end, if it has ended, is durable; if it cannot be, the response says so. Then give up its turn."""
     try:
-        await execution.environment.journal.durable(execution.header.execution_id)
+        if execution.response is not None:
+            await execution.environment.journal.durable(execution.header.execution_id)
     except Failure as lost:
         execution.end(execution.lifecycle, build_response(execution, progress, Termination(failure=lost)))
+    finally:
+        if turn is not None:
+            turn.release()
 
 
 def _end_steps(execution: Execution, progress: RunProgress, termination: Termination) -> None:
@@ -243,7 +240,7 @@ def _end_steps(execution: Execution, progress: RunProgress, termination: Termina
 
 async def _replay(execution: Execution, pattern: Pattern) -> None:
     progress = RunProgress()
-    termination = await run_to_end(execution, progress, pattern, None)
+    termination = await run_pattern(execution, progress, pattern, None)
     if termination.failure is not None and has_diverged(termination.failure):
         raise termination.failure
     if termination.state is not State.SUSPENDED:
