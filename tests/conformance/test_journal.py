@@ -17,6 +17,7 @@ from portico.ports.runtime import Clock
 from tests.support.examples import (
     COMPLETED,
     DELTA,
+    ENDED,
     EVENTS,
     MOVED,
     OUTCOMES,
@@ -104,6 +105,42 @@ async def test_a_durable_history_is_loaded_as_it_was_put(journal: Journal, level
     assert list(record.steps) == ["prepare", "0"]
     assert [(each.event, each.anchor) for each in record.events] == [(MOVED, "0"), (STARTED, "0")]
     assert [each.at for each in record.events] == pytest.approx(put_at, abs=0.05, rel=0)
+
+
+async def test_steps_that_are_put_together_are_commits_of_their_own_and_the_events_go_with_the_last(
+    replica: StoreReplica, level: Level
+) -> None:
+    journal = replica.journal
+    await journal.open(level("a"))
+    journal.put("a", [recorded_step("prepare"), recorded_step("0")], unnumbered(MOVED, STARTED))
+    journal.put("a", [recorded_step("0/0")], unnumbered(ENDED))
+    await journal.durable("a")
+    record = await journal.load("a")
+    assert record is not None
+    assert list(record.steps) == ["prepare", "0", "0/0"]
+    assert [item.event for item in record.events] == [MOVED, STARTED, ENDED]
+    assert replica.sink.sequence_numbers("a") == [1, 2, 3]
+
+
+async def test_a_journaled_step_has_its_own_number(replica: StoreReplica) -> None:
+    await replica.journal.open(journaled("a"))
+    replica.journal.put("a", [recorded_step("prepare"), recorded_step("0")], unnumbered(MOVED, STARTED))
+    replica.journal.put("a", (), unnumbered(ENDED))
+    await replica.journal.durable("a")
+    record = await replica.journal.load("a")
+    assert record is not None
+    assert record.commit_count == 3
+
+
+async def test_a_step_that_is_put_twice_at_once_changes_nothing(
+    journal: Journal, level: Level, sink: RecordingSink
+) -> None:
+    await journal.open(level("a"))
+    with pytest.raises(RuntimeError, match="step 0 of a is recorded already"):
+        journal.put("a", [recorded_step("0"), recorded_step("0")], unnumbered(MOVED))
+    journal.put("a", [recorded_step("0")], unnumbered(STARTED))
+    await journal.durable("a")
+    assert sink.sequence_numbers("a") == [1]
 
 
 async def test_a_loaded_history_does_not_change_afterwards(journal: Journal, level: Level) -> None:

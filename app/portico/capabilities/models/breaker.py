@@ -76,7 +76,7 @@ class CircuitBreaker:
 
     def try_begin(self) -> BreakerPeriod | None:
         """Begin an attempt, the one probe if half open, and return its period; None if none may begin."""
-        if not self.allows_attempt:
+        if self._opened_at is not None and not self.allows_attempt:
             return None
         self._probing = self._opened_at is not None
         return self._period

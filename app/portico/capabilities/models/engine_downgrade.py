@@ -45,7 +45,7 @@ def downgrade(call: EngineCall, profile: EngineProfile) -> EngineCall:
     if not supported.system_role:
         messages = _without_system(messages)
     hints = call.hints
-    if not _supports_forced_calls(profile) and hints.demands_call:
+    if hints.tool_choice is not None and hints.demands_call and not _supports_forced_calls(profile):
         hints = hints.model_copy(update={"tool_choice": None})
     tools = call.tools if supported.tools else ()
     if messages is call.messages and tools is call.tools and hints is call.hints:
@@ -59,8 +59,9 @@ def unsupported_parts(call: EngineCall, profile: EngineProfile) -> tuple[str, ..
     The reply names what its dialect could not send besides.
     """
     supported, others = profile.capabilities, _other_providers(call.messages, profile)
+    demands_call = call.hints.tool_choice is not None and call.hints.demands_call
     return (
-        *(["hints.tool_choice"] if not _supports_forced_calls(profile) and call.hints.demands_call else ()),
+        *(["hints.tool_choice"] if demands_call and not _supports_forced_calls(profile) else ()),
         *(["messages.images"] if not supported.images and any(message.images for message in call.messages) else ()),
         *[f"messages.kept.{provider}" for provider in others],
         *(["tools"] if call.tools and not supported.tools else ()),

@@ -70,7 +70,7 @@ def prepare_call(
     call: EngineCall, profile: EngineProfile, enforcement: FormatEnforcement | None, prompts: PromptRegistry
 ) -> EngineCall:
     """Return the call as this engine is sent it with that enforcement."""
-    return downgrade(apply_enforcement(call, enforcement, prompts), profile)
+    return downgrade(call if enforcement is None else apply_enforcement(call, enforcement, prompts), profile)
 
 
 def submitted_reply(reply: Reply, enforcement: FormatEnforcement | None) -> Reply:

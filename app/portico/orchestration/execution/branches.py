@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from types import MappingProxyType, TracebackType
 from typing import Generic, NoReturn, TypeAlias, TypeVar
 
@@ -16,6 +17,7 @@ import anyio
 
 from portico.domain.failures import Cancellation, Code, Failure
 from portico.domain.fingerprints import digest
+from portico.domain.journal.events import LiveDelta
 from portico.domain.journal.header import RESERVED_SHARE
 from portico.domain.journal.outcomes import RaceDecided, RecordedStep
 from portico.domain.journal.step_key import ROOT, StepKey
@@ -23,11 +25,12 @@ from portico.domain.value import value
 from portico.orchestration.execution.effect import (
     BranchStopped,
     BranchSuspended,
+    Effect,
     NonIdempotentEffect,
     SuspensionRequest,
 )
 from portico.orchestration.execution.ledger import Ledger
-from portico.orchestration.execution.recorder import Recorder
+from portico.orchestration.execution.recorder import Recorder, cancel_unfinished, refuse
 from portico.ports.runtime import Clock
 
 T = TypeVar("T")
@@ -168,6 +171,7 @@ class Branches:
         self.cancellable_depth = 0
         """How many gathers and timeouts that may stop a branch early are running."""
         self._scopes: dict[StepKey, anyio.CancelScope] = {}
+        self._running: dict[StepKey, Effect] = {}
         self._suspended: list[tuple[SuspensionRequest, NonIdempotentEffect | None]] = []
 
     @property
@@ -179,6 +183,11 @@ class Branches:
     def open_questions(self) -> list[SuspensionRequest]:
         """The questions that branches wait for, by key."""
         return sorted((question for question, _ in self._suspended), key=lambda question: question.key)
+
+    @property
+    def streamed_deltas(self) -> list[LiveDelta]:
+        """Everything published so far by the effects that run."""
+        return list(chain.from_iterable(effect.streamed_deltas() for effect in self._running.values()))
 
     def scope(self, key: StepKey) -> AbstractContextManager[object, bool | None]:
         """Return the scope of an effect, which is left early if its branch is stopped."""
@@ -192,6 +201,39 @@ class Branches:
                 yield
             finally:
                 del self._scopes[key]
+
+    @contextmanager
+    def running(self, effect: Effect) -> Iterator[float]:
+        """Start an effect that runs within; the time that is returned is the clock's.
+
+        One that is cancelled is recorded if a decision stopped it. Raises: BranchStopped if it may not begin.
+        """
+        recorder, clock = self._recorder, self._clock
+        assert clock is not None  # noqa: S101 - nothing runs in an offline replay
+        if recorder.has_stopped and recorder.is_closed(effect.key):
+            refuse(recorder, effect)
+        recorder.begin(effect)
+        started_at = clock.monotonic()
+        self._running[effect.key] = effect
+        try:
+            yield started_at
+        except anyio.get_cancelled_exc_class():
+            if recorder.is_closed(effect.key):
+                recorder.complete(effect, effect.cancelled((clock.monotonic() - started_at) * 1000))
+            raise
+        finally:
+            del self._running[effect.key]
+
+    @contextmanager
+    def waiting(self, effect: Effect) -> Iterator[None]:
+        """Commit what was decided, and wait within for the turn of an effect that has not started in this run."""
+        self._recorder.commit()
+        try:
+            yield
+        except anyio.get_cancelled_exc_class():
+            if self._recorder.is_closed(effect.key):
+                cancel_unfinished(self._recorder, effect)
+            raise
 
     async def run_for(self, seconds: float, run: Callable[[], Awaitable[T]]) -> T | None:
         """Return the result of an effect, or None if it has not ended after so many seconds."""

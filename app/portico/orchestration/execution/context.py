@@ -64,19 +64,14 @@ class RunContext:
     The branch owns its conversation: `infer` takes only what is new, and adds the answer itself.
     """
 
-    __slots__ = ("_position", "_settings")
+    __slots__ = ("_forks", "_position", "settings")
 
     def __init__(self, position: Position, settings: BranchSettings) -> None:
         self._position = position
-        self._settings = settings
-
-    @property
-    def settings(self) -> BranchSettings:
-        """The settings in force."""
-        settings = self._settings
-        for fork in self._position.overrides:
-            settings = settings.with_fork(fork)
-        return settings
+        self.settings = settings
+        """The settings in force; a fork whose first own step is reached replaces them."""
+        self._forks = 0
+        """The number of forks that the settings have taken over."""
 
     @property
     def request(self) -> SystemRequest:
@@ -86,11 +81,13 @@ class RunContext:
     @property
     def limits(self) -> EffectiveLimits:
         """The limits in force."""
-        return self._settings.agent_limits or self._position.execution.header.bounds
+        return self.settings.agent_limits or self._position.execution.header.bounds
 
     def with_settings(self, settings: BranchSettings) -> "RunContext":
         """Return a context at the same position with other settings."""
-        return RunContext(self._position, settings)
+        context = RunContext(self._position, settings)
+        context._forks = self._forks
+        return context
 
     async def infer(self, asked: Asked, response_format: ResponseFormat | None = None, *, tools: bool = True) -> Reply:
         """Ask a model about the conversation with this added; without `tools` it is offered none.
@@ -98,11 +95,11 @@ class RunContext:
         The text has the response format as far as the provider enforces it. Raises: InferenceFailure.
         """
         position = self._position
-        execution, key = position.execution, position.next_key()
+        execution, key = position.execution, self._next_key()
         settings, conversation = self.settings, position.conversation
         is_first = not conversation.messages
-        hints = _hints(settings.hints, is_first=is_first)
-        messages = asked.messages(execution.prompts) if isinstance(asked, Prompt) else asked
+        hints = settings.hints if is_first else _hints_of_later(settings.hints)
+        messages = asked.messages(execution.facts.prompts) if isinstance(asked, Prompt) else asked
         if is_first and position.overrides:
             conversation.inherit(messages, position.progress.prepared_messages)
         added = conversation.extend(messages)
@@ -132,7 +129,7 @@ class RunContext:
         conversation = self._position.conversation
         if [state.call for state in conversation.open_calls] != list(calls):
             raise PatternMisuse("all calls of one reply belong in one call_tools")
-        key = self._position.next_key()
+        key = self._next_key()
         states = conversation.take_open_calls()
         return await self._run_calls(key, states, conversation.setup, answered, asked_by=conversation.round_span)
 
@@ -141,7 +138,7 @@ class RunContext:
         return await self._call(name, arguments, is_allowed=self.settings.allows_tool(name))
 
     async def _call(self, name: str, arguments: Mapping[str, JsonValue], *, is_allowed: bool) -> ToolResult:
-        key = self._position.next_key()
+        key = self._next_key()
 
         async def offer(environment: Environment) -> Outcome:
             return InferenceSetup(environment.tool_registry.offer_of(name) if is_allowed else (), ())
@@ -160,8 +157,8 @@ class RunContext:
         An unusable answer is repaired, at most twice and within `attempts`. Raises: InferenceFailure;
         ConstraintFailure, or the failure of the question's check, of the last answer.
         """
-        position, settings = self._position, self.settings
-        branch = position.next_key().child(0)
+        position, branch = self._position, self._next_key().child(0)
+        settings = self.settings
         position.execution.ledger.exclude((branch,))
         aside = position.child(branch, Conversation())
         aside.anchor = position.anchor
@@ -188,7 +185,7 @@ class RunContext:
         The time is in Unix seconds and not before that of an earlier step. What is `known` beforehand is part of the
         fingerprint. A function that `is_instant` never waits.
         """
-        key = self._position.next_key() if key is None else key
+        key = self._next_key() if key is None else key
         step = await self._record(key, digest("found", key, *known), find, is_instant=is_instant)
         return step.outcome, self._position.now
 
@@ -252,7 +249,7 @@ class RunContext:
     ) -> JsonValue:
         """Ask a question outside of the service and return the answer; without one the branch ends here."""
         position = self._position
-        question = SuspensionRequest(position.next_key(), kind, tool_id, value)
+        question = SuspensionRequest(self._next_key(), kind, tool_id, value)
         step = position.execution.answer_to(question, self.settings.correlation.step_name)
         assert isinstance(step.outcome, SuspensionAnswer)  # noqa: S101 - the only outcome of a question
         position.now = max(position.now, step.at)
@@ -261,7 +258,7 @@ class RunContext:
     async def with_timeout(self, seconds: float, branch: Callable[["RunContext"], Awaitable[T]]) -> T:
         """Run a branch. Raises: Cancellation (CANCELLED_TIMEOUT) after so many seconds of running time."""
         position = self._position
-        limit = TimeLimit(position.next_key(), seconds)
+        limit = TimeLimit(self._next_key(), seconds)
         child = position.child(limit.branch)
         context = RunContext(child, self.settings)
         position.is_closed = True
@@ -300,7 +297,8 @@ class RunContext:
         once it says that they are enough, which it must also say of more, the other branches are stopped. Then only the
         results that counted are returned, by branch.
         """
-        position, key, settings = self._position, self._position.next_key(), self.settings
+        position, key = self._position, self._next_key()
+        settings = self.settings
         children = [position.child(key.child(index)) for index in range(len(branches))]
         early_stop = None if until is None else EarlyStop(key, len(branches), until)
         after = after or {}
@@ -316,6 +314,18 @@ class RunContext:
         position.now = max([position.now, *times, early_stop.decided_at if early_stop else 0.0])
         return list(results.values()) if early_stop is None else results
 
+    def _next_key(self) -> StepKey:
+        """Return the key of the next step, after the forks that it reaches were taken over."""
+        key = self._position.next_key()
+        if self._forks < len(self._position.overrides):
+            self._adopt_forks()
+        return key
+
+    def _adopt_forks(self) -> None:
+        for fork in self._position.overrides[self._forks :]:
+            self.settings = self.settings.with_fork(fork)
+        self._forks = len(self._position.overrides)
+
     def _fingerprint(
         self,
         key: StepKey,
@@ -328,7 +338,8 @@ class RunContext:
         """Return the fingerprint of an inference. A prompt counts by its id and its input, not by its text."""
         settings = self.settings
         asked_format = () if response_format is None else (response_format.schema, response_format.grammar)
-        asked_model = () if settings.model == self.request.model else (settings.model,)
+        request = self._position.execution.header.request
+        asked_model = () if settings.model == request.model else (settings.model,)
         if not isinstance(asked, Prompt):
             return digest("inference", key, added, hints, *asked_format, *asked_model)
         if settings.is_side_question:
@@ -443,7 +454,8 @@ async def perform(
 ) -> RecordedStep:
     """Perform the effect that `effect_at` makes for the next key of the branch, and return its recorded step."""
     position = context._position
-    effect = effect_at(position.execution, position.next_key(), context.settings.correlation)
+    key = context._next_key()
+    effect = effect_at(position.execution, key, context.settings.correlation)
     step = await position.execution.perform(effect)
     position.move_to(effect.key, step.at)
     return step
@@ -462,7 +474,7 @@ async def settle(context: RunContext, branches: Sequence[Branch[T]]) -> list[Set
     A branch that waited before continues by its key and its conversation, from its first recorded step.
     """
     position = context._position
-    key = position.next_key()
+    key = context._next_key()
     children = [
         position.child(key.child(index) if branch.key is None else branch.key, branch.conversation)
         for index, branch in enumerate(branches)
@@ -483,7 +495,7 @@ def aside_context(context: RunContext, branch: StepKey) -> RunContext:
     The step of that key is recorded.
     """
     position = context._position.child(branch, Conversation())
-    return RunContext(position, context._settings)
+    return RunContext(position, context.settings)
 
 
 def start_context(
@@ -513,20 +525,24 @@ def start_context(
     return RunContext(position, settings)
 
 
-def _hints(hints: ExecutionHints, *, is_first: bool) -> ExecutionHints:
-    """Return the request's hints; a tool call is demanded of the first answer only, or no text would follow."""
-    return hints if is_first or not hints.demands_call else hints.model_copy(update={"tool_choice": None})
+def _hints_of_later(hints: ExecutionHints) -> ExecutionHints:
+    """Return the hints of a later answer: a tool call is demanded of the first one only, or no text would follow."""
+    return hints if not hints.demands_call else hints.model_copy(update={"tool_choice": None})
 
 
 def prepared_context(context: RunContext, prepared: Prepared, at: float) -> RunContext:
     """Return the context behind PREPARE, with the conversation and the tools that it found."""
     position = context._position
     position.anchor, position.now = PREPARE_KEY, at
-    position.apply_forks()
-    settings, hints = context._settings, context._settings.hints
+    if position.execution.header.fork is not None:
+        position.apply_forks()
+    settings, hints = context.settings, context.settings.hints
     if prepared.narrows(hints.tool_choice):
         hints = hints.model_copy(update={"tool_choice": "auto"})
-    return RunContext(position, replace(settings, messages=prepared.messages, tools=prepared.tools, hints=hints))
+    behind = RunContext(position, replace(settings, messages=prepared.messages, tools=prepared.tools, hints=hints))
+    if position.overrides:
+        behind._adopt_forks()
+    return behind
 
 
 def set_findings(context: RunContext, findings: Callable[[], Mapping[str, JsonValue]]) -> None:

@@ -8,11 +8,12 @@ from portico.capabilities.limits.quotas import Quota, Quotas
 from portico.capabilities.limits.usage_meter import UsageMeter
 from portico.capabilities.models.breaker import ProviderHealth
 from portico.capabilities.models.catalogue import EngineCatalogue
-from portico.capabilities.prompting.registry import PromptRegistry
+from portico.capabilities.prompting.registry import PromptRegistry, default_registry
 from portico.capabilities.skills.library import SkillLibrary
 from portico.capabilities.tools.agents import NO_AGENTS, AgentCatalogue
 from portico.capabilities.tools.executor import ToolExecutor
 from portico.capabilities.tools.registry import ToolRegistry
+from portico.domain.access.tool_policy import ToolCaller
 from portico.domain.journal.header import ExecutionHeader
 from portico.domain.value import value
 from portico.ports.events import EventFeed
@@ -62,6 +63,28 @@ class Environment:
 
 ChunkCheck: TypeAlias = Callable[[Environment, Sequence[str]], Awaitable[Mapping[int, str]]]
 """Returns those of the texts of found chunks that a guard refuses, by index, with the name of the guard."""
+
+
+@value
+class Facts:
+    """Facts of an execution that follow from its header, found once for a run.
+
+    `quota` has the limits of the caller; it is None without, and in an offline replay. Tools are called for the
+    `caller`, but for those that agents call. `prompts` are those in force, in a replay the shipped ones.
+    """
+
+    quota: Quota | None
+    caller: ToolCaller
+    prompts: PromptRegistry
+
+
+def facts_of(header: ExecutionHeader, environment: Environment | None) -> Facts:
+    """Return the facts of the execution; without an environment those of an offline replay."""
+    caller = ToolCaller(header.tenant, header.user, header.key_id, header.request.agent)
+    if environment is None:
+        return Facts(None, caller, default_registry())
+    quota = environment.quotas.of(header.tenant, header.key_id, header.key_limits)
+    return Facts(quota, caller, environment.prompts)
 
 
 def quota_of(header: ExecutionHeader, environment: Environment) -> Quota | None:

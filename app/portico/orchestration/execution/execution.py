@@ -22,21 +22,17 @@ BranchStopped never cross a task group: `gather` turns them into values and rais
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from itertools import chain
+from functools import cached_property, partial
 from typing import NoReturn, TypeVar
 
 import anyio
 
-from portico.capabilities.prompting.registry import default_registry
-from portico.domain.access.tool_policy import ToolCaller
 from portico.domain.contract.messages import Message
 from portico.domain.contract.response import SystemResponse
 from portico.domain.failures import Code, Failure
-from portico.domain.journal.events import END_ANCHOR, CorrelationContext, Event, LifecycleTransition, LiveDelta
+from portico.domain.journal.events import END_ANCHOR, CorrelationContext, Event, LifecycleTransition
 from portico.domain.journal.header import ExecutionHeader
 from portico.domain.journal.outcomes import AttemptCancelled, RaceDecided, RecordedStep, StopDecision, SuspensionAnswer
-from portico.domain.journal.step_key import StepKey
 from portico.domain.lifecycle import Lifecycle, State
 from portico.orchestration.execution.branches import Branches, Deadline
 from portico.orchestration.execution.effect import (
@@ -46,9 +42,9 @@ from portico.orchestration.execution.effect import (
     SuspensionRequest,
     resolve,
 )
-from portico.orchestration.execution.environment import Environment, quota_of
+from portico.orchestration.execution.environment import Environment, facts_of
 from portico.orchestration.execution.ledger import Ledger, budget_for
-from portico.orchestration.execution.recorder import Recorder, diverged
+from portico.orchestration.execution.recorder import Recorder, diverged, refuse
 from portico.ports.journal import ExecutionHistory, Journal
 from portico.ports.model import EngineProfile
 
@@ -76,10 +72,12 @@ class Execution:
         self.lifecycle = Lifecycle(header.mode)
         is_unlimited = header.bounds.tokens is None and header.bounds.cost is None
         answered_by = () if is_unlimited else _final_answer_engines(header, environment)
-        self.ledger = Ledger(budget_for(header.bounds, history, answered_by), history)
+        if history is not None and not (history.steps or history.events):
+            history = None
+        self.ledger = Ledger(None if is_unlimited else budget_for(header.bounds, history, answered_by), history)
+        self.recorder = Recorder(header.execution_id, journal, history, clock)
         if header.guards or history is not None:
             self.ledger.flags.update(_flags_of(header, history))
-        self.recorder = Recorder(header.execution_id, journal, history, clock)
         model_calls = 1 if environment is None else environment.concurrent_inferences
         self.branches = Branches(self.recorder, self.ledger, clock, model_calls)
         if header.salvages:
@@ -96,17 +94,12 @@ class Execution:
             parent_span_id=header.parent_span_id,
             caused_by=origin,
         )
-        self.quota = None if environment is None else quota_of(header, environment)
-        """The limits of the caller; None without, and in an offline replay."""
-        self.caller = ToolCaller(header.tenant, header.user, header.key_id, header.request.agent)
-        """The caller for whom the execution calls tools, outside of the agents that it calls."""
-        self.prompts = default_registry() if environment is None else environment.prompts
-        """The prompts in force: the shipped ones in a replay."""
+        self.facts = facts_of(header, environment)
+        """What follows from the header for the whole run."""
         self._environment = environment
         self._scope: anyio.CancelScope | None = None
-        self._running: dict[StepKey, Effect] = {}
 
-    @property
+    @cached_property
     def environment(self) -> Environment:
         """The environment of the effects. Raises: BranchStopped in an offline replay, which has none."""
         if self._environment is None:
@@ -114,19 +107,9 @@ class Execution:
         return self._environment
 
     @property
-    def reserves(self) -> bool:
-        """True if its inferences take of limits of the caller."""
-        return self.quota is not None and self.quota.needs_reservation
-
-    @property
     def seconds_left(self) -> float:
         """Running time until the deadline, in seconds."""
         return self.deadline.seconds_left if self.deadline else 0.0
-
-    @property
-    def streamed_deltas(self) -> list[LiveDelta]:
-        """Everything published so far by the effects that run."""
-        return list(chain.from_iterable(effect.streamed_deltas() for effect in self._running.values()))
 
     async def perform(self, effect: Effect) -> RecordedStep:
         """Return the recorded step of the effect; run it first if there is none.
@@ -144,7 +127,7 @@ class Execution:
         if isinstance(effect, NonIdempotentEffect):
             return await self._run_unless_uncertain(effect, environment)
         with self.branches.scope(effect.key):
-            with self.running(effect):
+            with self.branches.running(effect):
                 outcome = await effect.run(environment)
             return self.recorder.complete(effect, outcome)
         raise BranchStopped
@@ -155,49 +138,17 @@ class Execution:
         Raises: BranchStopped, BranchSuspended; OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED).
         """
         recorder = self.recorder
-        if recorder.has_history:
+        if recorder.cursor.has_history:
             step = recorder.step(effect.key, effect.fingerprint)
             if isinstance(effect, NonIdempotentEffect) and recorder.cursor.has_started(effect.key):
                 self.ledger.tool_calls.has_run_unsafe = True
             if step is not None:
                 return self._replay(effect, step)
         if recorder.has_stopped and recorder.is_closed(effect.key):
-            self._refuse(effect)
+            refuse(self.recorder, effect)
         if self._environment is None:
             self._end_replay(effect)
         return None
-
-    @contextmanager
-    def running(self, effect: Effect) -> Iterator[float]:
-        """Start an effect that runs within; the time that is returned is the clock's.
-
-        One that is cancelled is recorded if a decision stopped it. Raises: BranchStopped if it may not begin.
-        """
-        recorder, clock = self.recorder, self.environment.clock
-        if recorder.has_stopped and recorder.is_closed(effect.key):
-            self._refuse(effect)
-        recorder.begin(effect)
-        started_at = clock.monotonic()
-        self._running[effect.key] = effect
-        try:
-            yield started_at
-        except anyio.get_cancelled_exc_class():
-            if recorder.is_closed(effect.key):
-                recorder.complete(effect, effect.cancelled((clock.monotonic() - started_at) * 1000))
-            raise
-        finally:
-            del self._running[effect.key]
-
-    @contextmanager
-    def waiting(self, effect: Effect) -> Iterator[None]:
-        """Commit what was decided, and wait within for the turn of an effect that has not started in this run."""
-        self.recorder.commit()
-        try:
-            yield
-        except anyio.get_cancelled_exc_class():
-            if self.recorder.is_closed(effect.key):
-                self._cancel_unfinished(effect)
-            raise
 
     def answer_to(self, question: SuspensionRequest, step_name: str | None) -> RecordedStep:
         """Return the recorded answer to a question of that plan step or node, if it is of one.
@@ -253,7 +204,9 @@ class Execution:
     def start_deadline(self) -> Deadline:
         """Return the deadline of the running time that is left; it runs while it is entered."""
         expire = partial(self.stop, Code.CANCELLED_TIMEOUT, "the deadline passed")
-        seconds = self.recorder.cursor.remaining_seconds(self.header.bounds.timeout)
+        seconds = self.header.bounds.timeout
+        if self.recorder.cursor.has_history:
+            seconds = self.recorder.cursor.remaining_seconds(seconds)
         self.deadline = Deadline(self.environment.clock, seconds, expire)
         return self.deadline
 
@@ -276,11 +229,6 @@ class Execution:
             raise BranchStopped
         return step
 
-    def _refuse(self, effect: Effect) -> NoReturn:
-        """End the branch before the effect. Raises: BranchStopped."""
-        self._cancel_unfinished(effect)
-        raise BranchStopped
-
     async def _pass_gate(self, effect: Effect) -> None:
         """Return when the judges have passed the input. Raises: BranchStopped if they will not, or if stopped."""
         assert self.branches.input_gate is not None  # noqa: S101 - withheld only behind a gate
@@ -288,19 +236,9 @@ class Execution:
         try:
             await self.branches.input_gate.passed()
         except BranchStopped:
-            self._refuse(effect)
+            refuse(self.recorder, effect)
         if self.recorder.is_closed(effect.key):
-            self._refuse(effect)
-
-    def _cancel_unfinished(self, effect: Effect) -> None:
-        """Record that an effect which an earlier run started was cancelled."""
-        recorder = self.recorder
-        if recorder.cursor.has_started(effect.key) and not recorder.is_read_only:
-            recorder.cursor.mark_matched(effect.key)
-            if isinstance(effect, NonIdempotentEffect):
-                recorder.complete(effect, effect.unknown_outcome)
-            else:
-                recorder.complete(effect, AttemptCancelled(duration_ms=0.0))
+            refuse(self.recorder, effect)
 
     def _end_replay(self, effect: Effect) -> NoReturn:
         """End an offline replay at an effect without an outcome, which only an uncertain one may lack."""

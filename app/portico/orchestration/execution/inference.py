@@ -114,7 +114,7 @@ class Inference:
                 ended = execution.recorder.complete(attempt, await attempt.run(execution.environment))
             self.anchor, self.ended_at = attempt.key, ended.at
             if isinstance(ended.outcome, AttemptSucceeded):
-                self._emit(walk.succeed())
+                execution.recorder.emit(self.anchor, self.settings.correlation, *walk.succeed())
                 return self._answer(ended.outcome.reply, walk)
             assert isinstance(ended.outcome, AttemptFailed)  # noqa: S101 - the other outcome of an attempt
             await self._move_on(walk, attempt, ended.outcome)
@@ -173,7 +173,7 @@ class Inference:
             _, definitions = offer_tools(execution, self.settings, [tool.name for tool in setup.tools])
             self.call = replace(self.call, tools=definitions)
         walk = FailoverWalk(self.key, setup, execution.header.bounds.max_retries)
-        self._emit(walk.select())
+        execution.recorder.emit(self.key, self.settings.correlation, *walk.select())
         return walk
 
     async def _move_on(self, walk: FailoverWalk, attempt: "Attempt", outcome: AttemptFailed) -> None:
@@ -251,8 +251,9 @@ class Attempt(Effect):
         self._inference = inference
         self._walk = walk
         self._candidate = candidate
+        self._prices = candidate.prices
         self._grant: Reservation | AttemptFailed | None = None
-        if execution.recorder.has_history:
+        if execution.recorder.cursor.has_history:
             for earlier in execution.recorder.cursor.starts(self.key):
                 if isinstance(earlier, InferenceStart):
                     walk.segment = earlier.segment
@@ -283,7 +284,8 @@ class Attempt(Effect):
         lane, slots = environment.catalogue.lanes[provider], execution.branches.model_call_slots
         engine, health = environment.catalogue.engines[provider], environment.health
         with execution.branches.scope(self.key):
-            reserve = self._reserve if execution.reserves else None
+            quota = execution.facts.quota
+            reserve = self._reserve if quota is not None and quota.needs_reservation else None
             if reserve is not None or not lane.enter_if_free(slots):
                 with self._waiting():
                     await lane.enter(execution.header.execution_id, slots, reserve)
@@ -298,7 +300,8 @@ class Attempt(Effect):
                 answer: Reply | EngineError | None = None
                 try:
                     is_streamed = self._open_stream(environment, call)
-                    call = self._traced(call, engine.profile)
+                    if engine.profile.propagates_trace:
+                        call = self._traced(call)
                     answer = self._read(call, await engine.attempt(call, self._stream, stream=is_streamed))
                 except EngineError as error:
                     answer = error
@@ -339,9 +342,9 @@ class Attempt(Effect):
                 usage, reason = outcome.usage, "cancelled"
             case _:
                 raise AssertionError("no outcome of an attempt")
-        prices = self._candidate.prices
+        prices = self._prices
         end = InferenceEnd(
-            segment=self.segment,
+            segment=self._stream.segment,
             duration_ms=outcome.duration_ms,
             tokens_in=usage.input_tokens,
             tokens_out=usage.output_tokens,
@@ -360,6 +363,7 @@ class Attempt(Effect):
         self._execution.ledger.record_attempt(
             step,
             self._candidate,
+            self._prices,
             is_fallback=self._walk.attempt_number > 0,
             step_name=self.correlation.step_name,
         )
@@ -378,7 +382,7 @@ class Attempt(Effect):
     def _waiting(self) -> Iterator[None]:
         """Wait in the lane; give the reservation back if the attempt does not get its turn."""
         try:
-            with self._execution.waiting(self):
+            with self._execution.branches.waiting(self):
                 yield
         except BaseException:
             self._settle(NO_USAGE)
@@ -388,7 +392,7 @@ class Attempt(Effect):
     def _running(self, lane: Lane, slots: Semaphore | None) -> Iterator[float]:
         """Run in the lane, from the time that is returned, and leave it; without an outcome, settle what was used."""
         try:
-            with self._execution.running(self) as started_at:
+            with self._execution.branches.running(self) as started_at:
                 yield started_at
         except BaseException:
             if self._grant is not None:
@@ -404,18 +408,18 @@ class Attempt(Effect):
         """
         execution, profile = self._execution, self._profile()
         header, bounds = execution.header, execution.header.bounds
-        assert execution.quota is not None  # noqa: S101 - there is none to reserve from otherwise
+        assert execution.facts.quota is not None  # noqa: S101 - there is none to reserve from otherwise
         usage = execution.environment.usage.of(header.execution_id)
-        is_first = usage is not None and not usage.has_reserved and not execution.recorder.has_history
+        is_first = usage is not None and not usage.has_reserved and not execution.recorder.cursor.has_history
         if usage is not None:
             usage.has_reserved = True
-        call = prepare_call(self._inference.call, profile, self._candidate.way, execution.prompts)
+        call = prepare_call(self._inference.call, profile, self._candidate.way, execution.facts.prompts)
         read = count_tokens(call, self._counter)
         written = call.hints.max_tokens or profile.response_reserve or profile.context_window
-        prices = self._candidate.prices or FREE
+        prices = self._prices or FREE
         tokens, cost = read + written, read * prices.dearest_input_token + written * prices.output_token
         try:
-            self._grant = await execution.quota.reserve(
+            self._grant = await execution.facts.quota.reserve(
                 tokens if bounds.tokens is None else min(tokens, bounds.tokens),
                 cost if bounds.cost is None else min(cost, bounds.cost),
                 patience=None if is_first and not header.request.background else self._patience,
@@ -429,7 +433,7 @@ class Attempt(Effect):
     def _settle(self, usage: TokenUsage) -> None:
         """Spend what was used instead of the reservation, once."""
         if isinstance(self._grant, Reservation):
-            self._grant.settle(usage.total_tokens, (self._candidate.prices or FREE).cost_of(usage))
+            self._grant.settle(usage.total_tokens, (self._prices or FREE).cost_of(usage))
             self._grant = None
 
     def _count_usage(self, step: RecordedStep) -> None:
@@ -437,7 +441,8 @@ class Attempt(Effect):
         outcome, header = step.outcome, self._execution.header
         assert isinstance(outcome, AttemptSucceeded | AttemptFailed | AttemptCancelled)  # noqa: S101 - of an attempt
         used = usage_of(outcome)
-        self._settle(used)
+        if self._grant is not None:
+            self._settle(used)
         counted = self._execution.environment.usage.of(header.execution_id)
         if counted is None or used is NO_USAGE or (header.fork is not None and header.fork.inherits(step.key)):
             return
@@ -446,7 +451,7 @@ class Attempt(Effect):
             step.at,
             input_tokens=used.input_tokens,
             output_tokens=used.output_tokens,
-            cost=(self._candidate.prices or FREE).cost_of(used),
+            cost=(self._prices or FREE).cost_of(used),
         )
 
     def _sent_call(self, profile: EngineProfile) -> EngineCall | AttemptFailed:
@@ -454,14 +459,14 @@ class Attempt(Effect):
         if isinstance(self._grant, AttemptFailed):
             return self._grant
         execution, budget = self._execution, self._execution.ledger.budget
-        call = prepare_call(self._inference.call, profile, self._candidate.way, execution.prompts)
+        call = prepare_call(self._inference.call, profile, self._candidate.way, execution.facts.prompts)
         try:
             return call if budget is None else budget.grant(self.key, call, profile, self._counter)
         except OrchestrationFailure as refusal:
             return _refused(AttemptFailureReason.OVER_BUDGET, refusal)
 
     def _open_stream(self, environment: Environment, call: EngineCall) -> bool:
-        """Return whether the engine is asked for a stream: somebody reads it."""
+        """Return whether the engine is asked for a stream: events of the execution are read as they come."""
         execution_id = self._execution.header.execution_id
         feed, is_shown = environment.event_feed, not self._inference.settings.is_side_question
         is_streamed = is_shown and feed.has_subscribers(execution_id)
@@ -474,17 +479,16 @@ class Attempt(Effect):
                 self._stream.publish = self._stream.held.publish
         return is_streamed
 
-    def _traced(self, call: EngineCall, profile: EngineProfile) -> EngineCall:
-        """Return the call with the span of this attempt as its parent, for an engine that propagates it."""
-        if not profile.propagates_trace:
-            return call
+    def _traced(self, call: EngineCall) -> EngineCall:
+        """Return the call with the span of this attempt as its parent."""
         ids, is_sampled = self.correlation, self._execution.header.sampled
         return replace(call, traceparent=f"00-{ids.trace_id}-{ids.span_id}-{'01' if is_sampled else '00'}")
 
     def _read(self, call: EngineCall, reply: Reply) -> Reply:
         """Return the reply, with an estimated usage if the provider reports none. Raises: EngineError."""
         provider = self._candidate.provider
-        reply = submitted_reply(reply, self._candidate.way)
+        if self._candidate.way is not None:
+            reply = submitted_reply(reply, self._candidate.way)
         reply = normalise_reply(reply, self._inference.conversation.messages, self.key)
         if reply.usage.total_tokens or reply.usage != NO_USAGE:
             self._learn(call, reply)

@@ -19,6 +19,7 @@ from portico.capabilities.models.context_window import (
 from portico.capabilities.models.format_enforcement import candidate_for, choose_enforcement, submit_description
 from portico.domain.context.report import ContextTerms
 from portico.domain.journal.outcomes import Candidate, InferenceSetup, Refused
+from portico.domain.journal.step_key import PREPARE_KEY
 from portico.domain.model_call import EngineCall
 from portico.domain.tools import OfferedTool, ToolDefinition
 from portico.orchestration.execution.branch_settings import BranchSettings
@@ -45,7 +46,7 @@ def find_setup(
     environment = execution.environment
     cut: tuple[int, ...] = ()
     engines, first = _engines(environment.catalogue, settings.model, conversation), conversation.first_setup
-    if execution.quota is not None and execution.quota.has_cost_limit:
+    if execution.facts.quota is not None and execution.facts.quota.has_cost_limit:
         engines, first = [engine for engine in engines if engine.profile.price is not None], None
         if not engines:
             return Refused.by(unpriced_failure())
@@ -76,7 +77,7 @@ def offer_tools(
     environment = execution.environment
     registry = environment.tool_registry
     if names and not registry.policy.is_empty:
-        caller = caller_in(execution.caller, settings.correlation)
+        caller = caller_in(execution.facts.caller, settings.correlation)
         names = [name for name in names if registry.policy.offers(name, caller)]
     if settings.replica is not None:
         names = [name for name in names if registry.may_replicate(name)]
@@ -92,7 +93,7 @@ def offer_tools(
 def _is_of(first: FirstSetup, execution: Execution, settings: BranchSettings, conversation: Conversation) -> bool:
     """Return True if PREPARE has found the setup of this inference, and nothing was waited for since."""
     return (
-        first.commit_count == execution.recorder.commit_count
+        PREPARE_KEY in [step.key for step in execution.recorder.pending_steps]
         and first.models == (settings.model,)
         and first.names == settings.tools
         and settings.submit is None
@@ -141,10 +142,12 @@ def _candidates(
 ) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...], float]:
     """Return the engines whose breaker allows an attempt, the others, and in how many seconds one of these does."""
     candidates, left_out, seconds_until_probe = [], [], []
+    has_format = call.schema is not None or call.grammar is not None
     for engine in engines:
         breaker = health.breakers[engine.profile.name]
         if breaker.allows_attempt:
-            candidates.append(candidate_for(call, engine.profile, choose_enforcement(call, engine.profile)))
+            way = choose_enforcement(call, engine.profile) if has_format else None
+            candidates.append(candidate_for(call, engine.profile, way))
         else:
             left_out.append(candidate_for(call, engine.profile, None))
             seconds_until_probe.append(breaker.seconds_until_probe)

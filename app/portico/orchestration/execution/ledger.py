@@ -160,9 +160,15 @@ class Ledger:
         self._excluded += branches
 
     def record_attempt(
-        self, step: RecordedStep, candidate: Candidate, *, is_fallback: bool, step_name: str | None
+        self,
+        step: RecordedStep,
+        candidate: Candidate,
+        prices: TokenPrices | None,
+        *,
+        is_fallback: bool,
+        step_name: str | None,
     ) -> None:
-        """Add an attempt of an inference; `is_fallback` for all but its first."""
+        """Add an attempt of an inference at these prices; `is_fallback` for all but its first."""
         outcome = step.outcome
         assert isinstance(outcome, AttemptSucceeded | AttemptFailed | AttemptCancelled)  # noqa: S101 - of an attempt
         self.last_at = max(self.last_at, step.at)
@@ -179,7 +185,6 @@ class Ledger:
             usage = outcome.usage
         if usage is not NO_USAGE:
             self.usage = usage if self.usage is NO_USAGE else self.usage + usage
-        prices = candidate.prices
         if prices is not None:
             self.is_priced = True
             self._costs.append(prices.cost_of(usage))

@@ -31,13 +31,15 @@ class Position:
         self.conversation = progress.conversation
         self.step: StepProgress | None = None
         self.overrides: tuple[Fork, ...] = ()
+        self._may_fork = self.is_root and execution.header.fork is not None
         self._ordinal = 0
 
     def next_key(self) -> StepKey:
         """Return the key of the next step. Raises: PatternMisuse while the branches of this one run."""
         if self.is_closed:
             raise PatternMisuse("use the context you were given; the parent's is closed meanwhile")
-        self.apply_forks()
+        if self._may_fork:
+            self.apply_forks()
         key = self.branch.child(self._ordinal)
         self._ordinal += 1
         return key
@@ -63,7 +65,7 @@ class Position:
     def apply_forks(self) -> None:
         """Apply the overrides of every fork whose first own step is reached; its messages are asked next."""
         fork = self.execution.header.fork
-        if fork is None or not self.is_root:
+        if fork is None or not self._may_fork:
             return
         for each in fork.chain[len(self.overrides) :]:
             if self._ordinal < each.from_step:

@@ -74,8 +74,10 @@ class Conversation:
     def extend(self, messages: Sequence[Message]) -> list[Message]:
         """Add the last answer, these messages and those that are pending; return what was added."""
         is_first = not self.messages
-        added = [*self._last_answer(), *messages, *self.pending]
-        self.pending = ()
+        added = [*messages] if is_first else [*self._last_answer(), *messages]
+        if self.pending:
+            added += self.pending
+            self.pending = ()
         self.messages += added
         if is_first:
             self.turn_start = len(self.messages)
@@ -134,13 +136,12 @@ class StepProgress:
 
 
 class FirstSetup(NamedTuple):
-    """What PREPARE has found for the first inference: what it is offered, and its size in the largest window.
+    """Setup of the first inference as PREPARE has found it: what it is offered, and its size in the largest window.
 
-    It holds for an inference of these `messages`, `models` and `names` of tools, as long as nothing was committed since
-    `commit_count`: then nothing was waited for either, so that nothing can have changed.
+    It holds for an inference of these `messages`, `models` and `names` of tools, as long as the step of PREPARE is not
+    committed: then nothing was waited for either, so that nothing can have changed.
     """
 
-    commit_count: int
     messages: list[Message]
     models: Sequence[str | None]
     names: Sequence[str]

@@ -2,7 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import TypeAlias
+from functools import partial
+from typing import NoReturn, TypeAlias
 
 from portico.domain.contract.messages import Message
 from portico.domain.failures import Code, Failure, OrchestrationFailure
@@ -23,10 +24,10 @@ from portico.domain.journal.events import (
     ToolStart,
     UnnumberedEvent,
 )
-from portico.domain.journal.outcomes import Outcome, RecordedStep, StopDecision, SuspensionAnswer
+from portico.domain.journal.outcomes import AttemptCancelled, Outcome, RecordedStep, StopDecision, SuspensionAnswer
 from portico.domain.journal.step_key import LIMIT_KEY, ROOT, STOP_KEY, StepKey
 from portico.domain.lifecycle import SUSPENSION_EDGES, State, was_left_suspended
-from portico.orchestration.execution.effect import BranchStopped, Effect
+from portico.orchestration.execution.effect import BranchStopped, Effect, NonIdempotentEffect
 from portico.ports.journal import ExecutionHistory, Journal
 from portico.ports.runtime import Clock, Timeline
 
@@ -65,29 +66,22 @@ class Recorder:
         self, execution_id: ExecutionId, journal: Journal | None, history: ExecutionHistory | None, clock: Clock | None
     ) -> None:
         self.cursor = ReplayCursor(history)
-        stop = self.cursor.step(STOP_KEY)
+        self.is_read_only = journal is None
+        """True in an offline replay."""
+        stop = self.cursor.step(STOP_KEY) if self.cursor.has_history else None
         self.stop_decision = stop.outcome if stop and isinstance(stop.outcome, StopDecision) else None
         self.failure: Failure | None = None
-        self.has_history = history is not None and bool(history.steps or history.events)
-        """False for a new execution, which has nothing to match."""
-        self._execution_id = execution_id
-        self._journal = journal
+        self._put = None if journal is None else partial(journal.put, execution_id)
         self._timeline = None if clock is None else Timeline(clock)
         self._events: list[UnnumberedEvent] = []
-        self._steps: list[RecordedStep] = []
-        self.commit_count = 0
-        """Number of the commits in this run; as long as it does not change, nothing is waited for."""
+        self.pending_steps: list[RecordedStep] = []
+        """The steps that are not committed yet; nothing has been waited for since."""
         self._cancelled: tuple[StepKey, ...] = ()
         self._spared: tuple[StepKey, ...] = ()
         self.has_stopped = self.stop_decision is not None
         """True once the execution or a branch was stopped; before, `is_closed` need not be asked."""
-        self.pattern_time = PatternTime(self.cursor.step(LIMIT_KEY) if self.has_history else None)
+        self.pattern_time = PatternTime(self.cursor.step(LIMIT_KEY) if self.cursor.has_history else None)
         self.has_stopped |= self.pattern_time.has_passed
-
-    @property
-    def is_read_only(self) -> bool:
-        """True in an offline replay."""
-        return self._journal is None
 
     def is_closed(self, key: str = ROOT) -> bool:
         """Return True if no effect may begin at that step; without one, if none may begin anywhere."""
@@ -129,27 +123,31 @@ class Recorder:
 
     def emit(self, anchor: str, correlation: CorrelationContext, *events: Event) -> None:
         """Record events behind that step. Raises: BranchStopped if any is new and no effect may begin there."""
-        new = self.cursor.match(anchor, events) if self.has_history else events
+        new = self.cursor.match(anchor, events) if self.cursor.has_history else events
         if not new:
             return
         if self.has_stopped and self.is_closed(anchor):
             raise BranchStopped
-        if self._journal is None:
+        if self._put is None:
             raise diverged(anchor, recorded=None, replayed=new[0])
         self._events += [(anchor, correlation, event) for event in new]
 
     def record(self, anchor: str, correlation: CorrelationContext, *events: Event) -> None:
         """Record events behind that step, stopped or not."""
-        self._append(anchor, correlation, self.cursor.match(anchor, events) if self.has_history else events)
+        new = self.cursor.match(anchor, events) if self.cursor.has_history else events
+        if new and self._put is None:
+            raise diverged(anchor, recorded=None, replayed=new[0])
+        self._events += [(anchor, correlation, event) for event in new]
 
     def begin(self, effect: Effect) -> None:
         """Commit the start of the effect, or that it starts again after runs that were interrupted."""
-        interrupted = self.cursor.starts(effect.key) if self.has_history else ()
+        interrupted = self.cursor.starts(effect.key) if self.cursor.has_history else ()
         if interrupted:
             self.cursor.mark_matched(effect.key)
-            self._append(effect.key, effect.correlation, effect.start_again(len(interrupted)))
+            again = effect.start_again(len(interrupted))
+            self._events += [(effect.key, effect.correlation, event) for event in again]
         elif effect.start_event is not None:
-            self._append(effect.key, effect.correlation, (effect.start_event,))
+            self._events.append((effect.key, effect.correlation, effect.start_event))
         self.commit()
 
     def complete(self, effect: Effect, outcome: Outcome) -> RecordedStep:
@@ -161,10 +159,13 @@ class Recorder:
 
     def add(self, effect: Effect, outcome: Outcome) -> RecordedStep:
         """Record the outcome of an instant effect, with its events, for the next commit."""
-        events = effect.end_events(outcome)
-        if events:
-            self._append(effect.key, effect.correlation, events)
-        return self._add_step(effect.key, effect.fingerprint, outcome)
+        key, events = effect.key, effect.end_events(outcome)
+        if self._timeline is None or self._put is None:
+            raise diverged(key, recorded=None, replayed=events[0] if events else effect.fingerprint)
+        step = RecordedStep(key, effect.fingerprint, outcome, self._timeline.now())
+        self._events += [(key, effect.correlation, event) for event in events]
+        self.pending_steps.append(step)
+        return step
 
     def replay(self, effect: Effect, step: RecordedStep) -> None:
         """Match the events of a recorded effect, from its last start, and account for it."""
@@ -175,29 +176,19 @@ class Recorder:
 
     def record_step(self, key: StepKey, fingerprint: str, outcome: Outcome) -> RecordedStep:
         """Commit the step. Raises: OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED) in an offline replay."""
-        step = self._add_step(key, fingerprint, outcome)
+        if self._timeline is None or self._put is None:
+            raise diverged(key, recorded=None, replayed=fingerprint)
+        step = RecordedStep(key, fingerprint, outcome, self._timeline.now())
+        self.pending_steps.append(step)
         self.commit()
         return step
 
     def commit(self, new_messages: Sequence[Message] = ()) -> None:
         """Write what is not committed yet in one transaction, with the last events the session's new messages."""
-        if self._journal is not None and (self._events or self._steps):
-            steps, events = self._steps, self._events
-            self._steps, self._events = [], []
-            self.commit_count += 1
-            self._journal.put(self._execution_id, steps, events, new_messages)
-
-    def _add_step(self, key: StepKey, fingerprint: str, outcome: Outcome) -> RecordedStep:
-        if self._timeline is None or self._journal is None:
-            raise diverged(key, recorded=None, replayed=fingerprint)
-        step = RecordedStep(key, fingerprint, outcome, self._timeline.now())
-        self._steps.append(step)
-        return step
-
-    def _append(self, anchor: str, correlation: CorrelationContext, events: Sequence[Event]) -> None:
-        if events and self._journal is None:
-            raise diverged(anchor, recorded=None, replayed=events[0])
-        self._events += [(anchor, correlation, event) for event in events]
+        if self._put is not None and (self._events or self.pending_steps):
+            steps, events = self.pending_steps, self._events
+            self.pending_steps, self._events = [], []
+            self._put(steps, events, new_messages)
 
 
 class ReplayCursor:
@@ -208,11 +199,13 @@ class ReplayCursor:
     """
 
     def __init__(self, history: ExecutionHistory | None) -> None:
-        self._steps: dict[StepKey, RecordedStep] = dict(history.steps) if history else {}
+        self.pending_steps: dict[StepKey, RecordedStep] = dict(history.steps) if history else {}
         self._events: dict[str, list[Event]] = defaultdict(list)
         self._next: dict[str, int] = {}
         self._read: set[str] = set()
         self._ran_for = 0.0
+        self.has_history = history is not None and bool(history.steps or history.events)
+        """False for a new execution, which has nothing to match."""
         self.ends_suspended = False
         self.was_suspended = False
         if history and history.events:
@@ -228,18 +221,18 @@ class ReplayCursor:
 
     def step(self, key: StepKey) -> RecordedStep | None:
         """Return the recorded step of that key."""
-        if self._steps:
+        if self.pending_steps:
             self._read.add(key)
-        return self._steps.get(key)
+        return self.pending_steps.get(key)
 
     def is_past(self, key: StepKey) -> bool:
         """Return True if a step is recorded that began after that one had ended."""
-        numbered = (StepKey(each) for each in self._steps if each.replace("/", "").isdecimal())
+        numbered = (StepKey(each) for each in self.pending_steps if each.replace("/", "").isdecimal())
         return any(key.precedes(each) for each in numbered)
 
     def answers(self) -> list[SuspensionAnswer]:
         """Return the answers to suspensions in the order in which they were recorded."""
-        return [step.outcome for step in self._steps.values() if isinstance(step.outcome, SuspensionAnswer)]
+        return [step.outcome for step in self.pending_steps.values() if isinstance(step.outcome, SuspensionAnswer)]
 
     def has_started(self, key: str) -> bool:
         """Return True if the start of that step is recorded, with or without an outcome."""
@@ -280,14 +273,14 @@ class ReplayCursor:
 
         Raises: OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED) naming the first that was not.
         """
-        for key, step in self._steps.items():
+        for key, step in self.pending_steps.items():
             if key not in self._read:
                 raise diverged(key, recorded=step.outcome, replayed=None)
         for anchor, events in self._events.items():
             position = self._next.get(anchor, 0)
             if position < len(events):
                 raise diverged(anchor, recorded=events[position], replayed=None)
-        return len(self._steps)
+        return len(self.pending_steps)
 
     def _index(self, events: Sequence[StoredEvent]) -> None:
         self._ran_for = _running_seconds(events)
@@ -297,6 +290,22 @@ class ReplayCursor:
         for item in events:
             if item.anchor != RESUME_ANCHOR and not _is_suspension_event(item.event):
                 self._events[item.anchor].append(item.event)
+
+
+def refuse(recorder: Recorder, effect: Effect) -> NoReturn:
+    """End the branch before the effect. Raises: BranchStopped."""
+    cancel_unfinished(recorder, effect)
+    raise BranchStopped
+
+
+def cancel_unfinished(recorder: Recorder, effect: Effect) -> None:
+    """Record that an effect which an earlier run started was cancelled."""
+    if recorder.cursor.has_started(effect.key) and not recorder.is_read_only:
+        recorder.cursor.mark_matched(effect.key)
+        if isinstance(effect, NonIdempotentEffect):
+            recorder.complete(effect, effect.unknown_outcome)
+        else:
+            recorder.complete(effect, AttemptCancelled(duration_ms=0.0))
 
 
 def diverged(step: str, *, recorded: object, replayed: object) -> OrchestrationFailure:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 
 from portico.domain.contract.constrained_types import ConfidenceSource
 from portico.domain.contract.messages import Message
@@ -35,7 +36,7 @@ from portico.orchestration.execution.progress import RunProgress
 from portico.orchestration.execution.retrieval.sources import RetrievedTexts, coverage, retrieved_texts, sources_of
 
 
-@value
+@value(slots=False)
 class Termination:
     """The end of a run: a result, a failure, or, with neither, a suspension.
 
@@ -48,7 +49,7 @@ class Termination:
     conversation: Sequence[Message] = ()
     limit: Code | None = None
 
-    @property
+    @cached_property
     def state(self) -> State:
         """The state that the run ends in."""
         if isinstance(self.failure, Cancellation):
@@ -76,7 +77,7 @@ def build_response(
     is_withheld = execution.branches.is_withheld
     result = None if is_withheld else termination.result or progress.partial_result
     tool_calls = ledger.tool_calls.made()
-    retrieved = retrieved_texts(ledger, progress.prepared)
+    retrieved = retrieved_texts(ledger, progress.prepared) if ledger.retrievals else ()
     confidence, confidence_source = _confidence(result, retrieved)
     return SystemResponse(
         request_id=header.request_id,
@@ -150,7 +151,7 @@ def _confidence(
     """Return the confidence in a result: its own, or else how well what was asked is covered by what was retrieved."""
     if result is None or result.confidence is not None:
         return (None, None) if result is None else (result.confidence, result.confidence_source)
-    covered = coverage(retrieved)
+    covered = coverage(retrieved) if retrieved else None
     return (None, None) if covered is None else (covered, ConfidenceSource.RETRIEVAL)
 
 
@@ -171,7 +172,7 @@ def _metadata(
         kept_by=None if last_reply is None else last_reply[1].way,
         durability=_durability(execution, state),
         flags=sorted(ledger.flags),
-        sources=sources_of(retrieved),
+        sources=sources_of(retrieved) if retrieved else [],
         client=header.request.metadata,
     )
 

@@ -39,7 +39,7 @@ _INPUT_SHARE: Final = 0.5
 async def compact_history(execution: Execution, context: RunContext, preparer: Preparer | None) -> None:
     """Give the preparer the summary of the session's earlier turns, a new one if it is time for one."""
     recorder = execution.recorder
-    is_recorded = recorder.has_history and recorder.cursor.step(COMPACTION_KEY) is not None
+    is_recorded = recorder.cursor.has_history and recorder.cursor.step(COMPACTION_KEY) is not None
     if not is_recorded and not _may_compact(execution, preparer):
         return
     started: CompactionStarted | None = None
@@ -64,7 +64,7 @@ def _may_compact(execution: Execution, preparer: Preparer | None) -> bool:
     if preparer is None or preparer.turn is None or execution.header.origin is not None:
         return False
     recorder = execution.recorder
-    is_prepared = recorder.has_history and recorder.cursor.step(PREPARE_KEY) is not None
+    is_prepared = recorder.cursor.has_history and recorder.cursor.step(PREPARE_KEY) is not None
     return execution.environment.compacts_sessions and not is_prepared
 
 

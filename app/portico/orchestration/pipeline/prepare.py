@@ -101,9 +101,8 @@ class Preparer:
         pattern, window, report = self._pattern, preparation.known_window, preparation.context
         if pattern.starts_with_request and window is not None and report is not None:
             self.first_setup = FirstSetup(
-                self._execution.recorder.commit_count,
                 [*preparation.messages],
-                tuple(pattern.models(preparation.request)),
+                preparation.models,
                 preparation.tools,
                 preparation.offered_tools,
                 preparation.offered,
@@ -123,7 +122,7 @@ class Preparer:
             agent=header.agent,
             permissions=header.permissions,
             instructions=header.instructions,
-            caller=self._execution.caller,
+            caller=self._execution.facts.caller,
             summary=self.summary,
             found=self.found,
             execution_id=header.execution_id,

@@ -116,6 +116,8 @@ class Preparation(NamedTuple):
     instructions: str | None = None
     """Instructions of the session, which follow the system prompt."""
     caller: ToolCaller | None = None
+    models: tuple[str | None, ...] = ()
+    """The routes and engines of its inferences, once a stage has looked for them."""
     known_window: Window | None = None
     """The window of the route, once a stage has looked for it."""
     left_out: tuple[str, ...] = ()
@@ -141,7 +143,7 @@ class Preparation(NamedTuple):
         """The window of the route's engines that holds the most text."""
         if self.known_window is not None:
             return self.known_window
-        models, environment = self.pattern.models(self.request), self.environment
+        models, environment = self.models or self.pattern.models(self.request), self.environment
         engines = environment.catalogue.engines_for(models)
         return largest_window(engines, self.tenant, environment.token_estimator)
 
@@ -156,6 +158,7 @@ class Preparation(NamedTuple):
 async def _tool_split(preparation: Preparation) -> Preparation:
     """Select the tools that the execution may offer; their availability is checked again before every inference."""
     request, pattern, registry = preparation.request, preparation.pattern, preparation.environment.tool_registry
+    preparation = preparation._replace(models=tuple(pattern.models(request)))
     window = preparation.window
     if preparation.session.message_count:
         window = Window(window.limit, RememberingCounter(window.counter))

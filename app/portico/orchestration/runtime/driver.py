@@ -185,7 +185,8 @@ def finish(
     stages: Sequence[StageEnd] = ()
     reason = _reason(termination)
     if state is not State.SUSPENDED:
-        _end_steps(execution, progress, termination)
+        if progress.steps or progress.agent_calls:
+            _end_steps(execution, progress, termination)
         stages = _summed_stages(execution, progress, termination)
     after = lifecycle.transition_to(state)
     transition = LifecycleTransition(lifecycle.state, state, after.attempt, reason)

@@ -112,7 +112,7 @@ class LocalExecution:
 
     def streamed_deltas(self) -> list[LiveDelta]:
         """Return all deltas of the attempts that are still streaming."""
-        return self.execution.streamed_deltas
+        return self.execution.branches.streamed_deltas
 
     def stop(self, message: str) -> None:
         """Record the decision to cancel, then stop what runs. A second cancel changes nothing."""

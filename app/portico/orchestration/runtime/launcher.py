@@ -117,8 +117,8 @@ class Launcher:
 
         async def take_slot() -> None:
             nonlocal slot
-            if slot is None and execution.quota is not None:
-                slot = await execution.quota.wait_for_slot()
+            if slot is None and execution.facts.quota is not None:
+                slot = await execution.facts.quota.wait_for_slot()
             usage.begin(execution.header, partial(is_journaled, execution), slot)
 
         try:

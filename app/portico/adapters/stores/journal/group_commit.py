@@ -15,7 +15,7 @@ Theory of operation
    If it still has the turn at its end, its messages are appended and the turn is passed on in the same commit.
 """
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -69,7 +69,7 @@ class SessionTurnEnd:
 
 @value
 class ExecutionAdvance:
-    """What was put at once of an execution: rows of `commits`, changed columns of `executions`, and related rows."""
+    """Advance of an execution by one put: rows of `commits`, changed columns of `executions`, and related rows."""
 
     execution_id: ExecutionId
     commits: Sequence[Values]
@@ -97,30 +97,56 @@ class BatchResult:
 
 def apply_batch(batch: CommitBatch) -> Transaction[BatchResult]:
     """Commit the batch; applying it a second time changes nothing."""
-    new_executions = list(_new_with_last_row(batch))
-    orphans = yield from without_origin((*new_executions, *batch.ended))
-    opened, refused = yield from insert_executions(new_executions, without_origin=orphans)
+    opened: dict[str, int] = {}
+    refused: dict[str, InsertRefusal] = {}
+    orphans: set[str] = set()
+    if batch.new_executions or batch.ended:
+        opened, refused, orphans = yield from _open(batch)
     advancing = {each: advances for each, advances in batch.advances.items() if each not in batch.new_executions}
-    advanced, lost = yield from _advance(advancing)
+    advanced: dict[str, int] = {}
+    lost: frozenset[str] = frozenset()
+    if advancing:
+        advanced, lost = yield from _advance(advancing)
     erased = {each for each, erase_at_end in (opened | advanced).items() if erase_at_end and _ends(batch, each)}
     stored = [each for each in (*opened, *advanced) if each not in erased]
     committed = [each for execution_id in stored for each in batch.advances.get(execution_id, ())]
     new: list[NewExecution | ExecutionAdvance] = [batch.new_executions[each] for each in stored if each in opened]
     new += committed
     yield from execute_each(INSERT_COMMIT, [commit for each in new for commit in each.commits])
-    yield from execute_each(_INSERT_SUSPENSION, [row for each in new for row in each.suspensions])
-    yield from _insert_descriptions([batch.new_executions[each] for each in stored if each in opened])
+    suspended = [row for each in new for row in each.suspensions]
+    if suspended:
+        yield from execute_each(_INSERT_SUSPENSION, suspended)
+    if opened:
+        yield from _insert_descriptions([batch.new_executions[each] for each in stored if each in opened])
     for each in committed:
         if each.turn is not None:
             yield from end_session_turn(each.execution_id, each.turn)
-    for last in (batch.advances[execution_id][-1] for execution_id in erased):
-        if last.turn is not None:
-            yield from end_session_turn(last.execution_id, replace(last.turn, messages=()))
-    yield from erase_rows(erased)
+    if erased:
+        yield from _erase(batch, erased)
     if batch.ended:
         refused |= yield from _insert_ended([each for each in batch.ended if each.execution_id not in orphans])
         refused |= {each.execution_id: origin_refusal() for each in batch.ended if each.execution_id in orphans}
     return BatchResult(lost, refused)
+
+
+def _open(
+    batch: CommitBatch,
+) -> Generator[StatementCall, ResultRows, tuple[dict[str, int], dict[str, InsertRefusal], set[str]]]:
+    """Return the new executions as `insert_executions` does, and those whose origin was erased, ended ones included."""
+    new_executions = list(_new_with_last_row(batch))
+    orphans = yield from without_origin((*new_executions, *batch.ended))
+    if not new_executions:
+        return {}, {}, orphans
+    opened, refused = yield from insert_executions(new_executions, without_origin=orphans)
+    return opened, refused, orphans
+
+
+def _erase(batch: CommitBatch, erased: Collection[str]) -> Generator[StatementCall, ResultRows, None]:
+    """Erase executions that the batch ends, and pass their turns on without what they would add."""
+    for last in (batch.advances[execution_id][-1] for execution_id in erased):
+        if last.turn is not None:
+            yield from end_session_turn(last.execution_id, replace(last.turn, messages=()))
+    yield from erase_rows(erased)
 
 
 def _ends(batch: CommitBatch, execution_id: str) -> bool:

@@ -36,7 +36,7 @@ class NewExecution:
     """
 
     row: Values
-    commit: Values
+    commits: Sequence[Values]
     key: Values | None = None
     session: Values | None = None
     may_wait: bool = False
@@ -47,11 +47,6 @@ class NewExecution:
     def with_row(self, after: Mapping[str, Any]) -> "NewExecution":
         """Return a copy with the columns that its first commits changed."""
         return replace(self, row={**self.row, **after})
-
-    @property
-    def commits(self) -> Sequence[Values]:
-        """The one row of `commits` that it begins with."""
-        return (self.commit,)
 
     @property
     def execution_id(self) -> str:
@@ -67,11 +62,15 @@ def insert_executions(
     Earlier inserted ones are in neither. Those `without_origin` are refused, because it was erased meanwhile.
     """
     requested = {each.execution_id: each for each in new_executions}
-    busy = yield from _take_turns([each for each in requested.values() if each.session])
-    busy -= yield from _may_wait([each for each in requested.values() if each.may_wait and each.execution_id in busy])
-    with_used_key = yield from _take_keys(
-        [each for each in requested.values() if each.key and each.execution_id not in busy]
-    )
+    busy: set[str] = set()
+    with_session = [each for each in requested.values() if each.session]
+    if with_session:
+        busy = yield from _take_turns(with_session)
+        busy -= yield from _may_wait([each for each in with_session if each.may_wait and each.execution_id in busy])
+    with_used_key: set[str] = set()
+    with_key = [each for each in requested.values() if each.key and each.execution_id not in busy]
+    if with_key:
+        with_used_key = yield from _take_keys(with_key)
     left_out = {*busy, *with_used_key, *without_origin}
     granted = [each for each in requested.values() if each.execution_id not in left_out]
     inserted = yield from execute_each(_INSERT, [each.row for each in granted])

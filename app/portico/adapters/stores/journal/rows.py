@@ -22,7 +22,7 @@ Values: TypeAlias = dict[str, Any]
 
 
 class JournalPut(NamedTuple):
-    """What was put at once of an execution: a commit for each step, or one for events alone.
+    """Steps and events that were put at once: a commit for each step, or one for events alone.
 
     `last_commit` is the number of the last of these commits, and `last_event` that of its last event so far.
     """
@@ -58,12 +58,12 @@ def new_execution(
     may_wait = header.request.if_session_busy == "enqueue"
     return NewExecution(
         row,
-        stored,
+        [stored],
         key,
         _session_row(header),
         may_wait=may_wait,
-        metadata=_metadata_rows(header),
-        ancestors=_ancestor_rows(header),
+        metadata=_metadata_rows(header) if header.request.metadata else (),
+        ancestors=_ancestor_rows(header) if header.ancestors else (),
     )
 
 
@@ -107,11 +107,11 @@ def whole_execution(
     row = _execution_row(header, after, owner, events=len(events), response=response)
     return NewExecution(
         row,
-        stored,
+        [stored],
         session=_session_row(header),
         suspensions=suspensions,
-        metadata=_metadata_rows(header),
-        ancestors=_ancestor_rows(header),
+        metadata=_metadata_rows(header) if header.request.metadata else (),
+        ancestors=_ancestor_rows(header) if header.ancestors else (),
     )
 
 
@@ -222,11 +222,8 @@ def _ancestor_rows(header: ExecutionHeader) -> Sequence[Values]:
 
 
 def _metadata_rows(header: ExecutionHeader) -> Sequence[Values]:
-    given = header.request.metadata
-    if not given:
-        return ()
     execution = {"tenant": header.tenant, "execution_id": header.execution_id}
-    return [execution | {"entry": metadata_entry(name, value)} for name, value in given.items()]
+    return [execution | {"entry": metadata_entry(name, value)} for name, value in header.request.metadata.items()]
 
 
 def metadata_entry(name: str, value: str) -> str:

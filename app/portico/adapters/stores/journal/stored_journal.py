@@ -108,11 +108,6 @@ class _OpenExecution:
         last_commit = self.commits + max(1, len(steps))
         return JournalPut(last_commit, self.events + len(numbered), steps, numbered, messages, at)
 
-    def count(self, put: JournalPut) -> None:
-        """Count the commits as put."""
-        self.commits, self.events = put.last_commit, put.last_event
-        self.keys.update([step.key for step in put.steps])
-
     def encode(self, put: JournalPut, owner: ReplicaId) -> QueuedCommit:
         """Encode the commits for the writer and update the status."""
         status = self.status.apply(put.steps, put.events)
@@ -230,14 +225,15 @@ class StoredJournal:
         if self._observer is not None:
             for step in steps:
                 self._observer.recorded(execution_id, step)
-        if execution.in_memory is None:
-            self._writer.put(execution.encode(put, self.owner))
-            execution.count(put)
-            return
-        execution.count(put)
-        execution.in_memory.append(put)
-        if put.events:
-            self._sink.publish(execution_id, put.events)
+        queued = execution.encode(put, self.owner) if execution.in_memory is None else None
+        execution.commits, execution.events = put.last_commit, put.last_event
+        execution.keys.update([step.key for step in steps])
+        if queued is not None:
+            self._writer.put(queued)
+        elif execution.in_memory is not None:
+            execution.in_memory.append(put)
+            if put.events:
+                self._sink.publish(execution_id, put.events)
 
     def publish_delta(self, execution_id: ExecutionId, correlation: CorrelationContext, delta: LiveEvent) -> None:
         execution = self._open.get(execution_id) or self._not_open(execution_id)

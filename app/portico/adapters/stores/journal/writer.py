@@ -71,7 +71,7 @@ class WriteStream:
 
 @value
 class QueuedCommit:
-    """What was put at once of an execution, in the queue; `events` are published after it is committed."""
+    """An execution, or an advance of it, in the queue; `events` are published after it is committed."""
 
     stream: WriteStream
     work: NewExecution | ExecutionAdvance
@@ -110,19 +110,17 @@ class _SizedQueue(Generic[_Item]):
     """A queue that knows the size of its items in bytes."""
 
     def __init__(self) -> None:
-        self._items: deque[_Item] = deque()
+        self.items: deque[_Item] = deque()
+        """The items, first in, first out; `append` and `take` change them."""
         self.bytes = 0
 
-    def __len__(self) -> int:
-        return len(self._items)
-
     def append(self, item: _Item) -> None:
-        self._items.append(item)
+        self.items.append(item)
         self.bytes += item.size
 
     def take(self) -> _Item:
         """Remove the first item and return it."""
-        item = self._items.popleft()
+        item = self.items.popleft()
         self.bytes -= item.size
         return item
 
@@ -172,7 +170,7 @@ class GroupWriter:
             return
         self._ended.append(encode())
         self._arrived.set()
-        if self._ended.bytes * 4 > self._limits.ended_bytes or len(self._ended) * 4 > self._limits.group_items:
+        if self._ended.bytes * 4 > self._limits.ended_bytes or len(self._ended.items) * 4 > self._limits.group_items:
             self._enough.set()
 
     async def flush(self, stream: WriteStream) -> None:
@@ -182,16 +180,16 @@ class GroupWriter:
 
     async def flush_ended(self) -> None:
         """Return when all executions that ended in memory so far are written or dropped."""
-        while len(self._ended) or self._committing:
+        while self._ended.items or self._committing:
             self._enough.set()
             await self._committed.wait()
 
     async def run(self) -> None:
         """Write until the writer is closed and both queues are empty."""
-        while not self._closing or len(self._queue) or len(self._ended):
-            if not len(self._queue):
+        while not self._closing or self._queue.items or self._ended.items:
+            if not self._queue.items:
                 await self._gather()
-            if len(self._queue) or len(self._ended):
+            if self._queue.items or self._ended.items:
                 await self._commit_group()
         self._finished.set()
 
@@ -209,10 +207,10 @@ class GroupWriter:
 
     async def _gather(self) -> None:
         """Wait for an item; if there are only executions that ended in memory, wait a little for more."""
-        if not len(self._ended) and not self._closing:
+        if not self._ended.items and not self._closing:
             self._arrived = anyio.Event()
             await self._arrived.wait()
-        if not len(self._queue) and not self._closing:
+        if not self._queue.items and not self._closing:
             self._enough = anyio.Event()
             with anyio.move_on_after(self._limits.gather_seconds):
                 await self._enough.wait()
@@ -241,7 +239,7 @@ class GroupWriter:
     def _take_group(self) -> list[_Queued]:
         group: list[_Queued] = []
         size = 0
-        while len(self._queue) and len(group) < self._limits.group_items and size < self._limits.group_bytes:
+        while self._queue.items and len(group) < self._limits.group_items and size < self._limits.group_bytes:
             item = self._queue.take()
             size += item.size
             if item.stream.end is None:
@@ -249,10 +247,10 @@ class GroupWriter:
         return group
 
     def _take_all(self) -> list[_Queued]:
-        return [self._queue.take() for _ in range(len(self._queue))]
+        return [self._queue.take() for _ in range(len(self._queue.items))]
 
     def _take_ended(self) -> list[EndedExecution]:
-        return [self._ended.take() for _ in range(min(len(self._ended), self._limits.group_items))]
+        return [self._ended.take() for _ in range(min(len(self._ended.items), self._limits.group_items))]
 
     def _settle(self, group: Sequence[_Queued], ended: Sequence[EndedExecution], result: BatchResult) -> None:
         for item in group:

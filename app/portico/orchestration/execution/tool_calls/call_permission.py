@@ -63,7 +63,7 @@ class CallPermissions:
     async def _decision(self, state: ToolCallState, offered: OfferedTool, key: StepKey) -> tuple[int, CallDecided]:
         """Return the decision that holds, and its number."""
         recorder, number = self.execution.recorder, 0
-        is_continued = recorder.has_history and recorder.cursor.step(key.decision(0)) is not None
+        is_continued = recorder.cursor.has_history and recorder.cursor.step(key.decision(0)) is not None
         decision = await self._record(state, offered, key, 0)
         while is_continued and recorder.cursor.step(key.decision(number + 1)) is not None:
             recorder.cursor.step(_question_key(key, number))  # an answer to what is no longer asked is read as well
@@ -99,7 +99,7 @@ class CallPermissions:
     def _decide(self, environment: Environment, state: ToolCallState, offered: OfferedTool) -> CallDecided:
         """Return what policy says now. Arguments that do not fit the tool are refused without a question."""
         registry, call, ledger = environment.tool_registry, state.call, self.execution.ledger
-        header, caller = self.execution.header, caller_in(self.execution.caller, self.settings.correlation)
+        header, caller = self.execution.header, caller_in(self.execution.facts.caller, self.settings.correlation)
         about = CallCircumstances(
             is_untrusted=self._is_untrusted or header.fork is not None or ledger.has_untrusted_text,
             is_repeated=ledger.tool_calls.has_granted(state),

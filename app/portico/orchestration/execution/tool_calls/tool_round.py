@@ -270,7 +270,7 @@ class ToolAttempt(Effect):
             return (_UNAVAILABLE, Code.TOOL_UNAVAILABLE) if self._is_allowed else (_UNKNOWN_TOOL, Code.TOOL_NOT_FOUND)
         policy = environment.tool_registry.policy
         if not policy.is_empty and policy.denies(
-            call.name, call.arguments, caller_in(execution.caller, self.correlation)
+            call.name, call.arguments, caller_in(execution.facts.caller, self.correlation)
         ):
             return NOT_PERMITTED, Code.TOOL_EXECUTION_FAILED
         budget = execution.ledger.budget
