@@ -25,7 +25,7 @@ from tests.support.portico import (
     send_command,
     sequence_numbers,
 )
-from tests.support.server_state import wait_for_disconnect, wait_for_idle, wait_for_running
+from tests.support.server_state import wait_for_disconnect, wait_for_idle, wait_for_running, wait_for_state
 
 ROUTES = [
     ("GET", ""),
@@ -465,3 +465,17 @@ async def test_a_running_execution_is_not_replayed() -> None:
         answer = await send_command(served, "replay")
         await wait_for_idle(service)
     assert (answer.status, answer.json["code"], answer.headers["retry-after"]) == (409, "REQUEST_IN_PROGRESS", "1")
+
+
+async def test_a_journaled_execution_in_the_queue_of_its_engine_executes(tmp_path: Path) -> None:
+    (tmp_path / "slow.json").write_text('[{"text": "first", "delay": 60}, {"text": "second"}]')
+    engines = {"slow": {"model": f"scripted://{tmp_path}/slow.json", "max_connections": 1}}
+    async with portico(engines=engines) as (served, service):
+        for name in ("a", "b"):
+            await served.post(chat("Hello", request_id=name), RESPOND_ASYNC)
+        await wait_for_running(service, 2)
+        await wait_for_state(served, "b", "EXECUTE")
+        types = [each["type"] for each in events(await served.get("/v1/executions/b/events?follow=false"))]
+        assert "inference.start" not in types
+        await wait_for_idle(service)
+        assert (await served.get("/v1/executions/b")).json["response"]["content"] == "second"

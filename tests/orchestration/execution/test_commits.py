@@ -7,7 +7,6 @@ from typing import Any
 import anyio
 import pytest
 
-from portico.adapters.engines.scripted import CAPABILITIES
 from portico.capabilities.prompting.prompts.assessment import InputJudgementOutput
 from portico.domain.access.limits import AccessLimits, Rate
 from portico.domain.context.guards import RequestedJudge
@@ -20,7 +19,7 @@ from portico.orchestration.execution.context import RunContext
 from portico.orchestration.patterns.agent_loop import agent_loop
 from portico.orchestration.runtime.resume import status_of
 from portico.ports.journal import ExecutionHistory
-from portico.ports.model import Progress
+from portico.ports.model import EngineCapabilities, Progress
 from portico.ports.runtime import Clock
 from tests.support.harness import Harness, chat_request, make_harness, profile, replay_offline, watch_commits
 from tests.support.recovery import is_complete_log, open_starts
@@ -39,7 +38,7 @@ class SlowEngine:
     """
 
     def __init__(self, clock: Clock, **changes: Any) -> None:
-        self.profile = profile("slow", capabilities=CAPABILITIES, **changes)
+        self.profile = profile("slow", capabilities=EngineCapabilities(schema=True), **changes)
         self._clock = clock
 
     async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:

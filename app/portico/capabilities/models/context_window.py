@@ -91,7 +91,7 @@ def measure(
             memory += tokens
         else:
             history, last = history + last, tokens
-    return ContextTerms(system, history, last, counter.tools(tools), skills, memory, limit)
+    return ContextTerms(system, history, last, counter.tools(tools) if tools else 0, skills, memory, limit)
 
 
 def results_to_cut(

@@ -537,7 +537,7 @@ def prepared_context(context: RunContext, prepared: Prepared, at: float) -> RunC
     if position.execution.header.fork is not None:
         position.apply_forks()
     settings, hints = context.settings, context.settings.hints
-    if prepared.narrows(hints.tool_choice):
+    if hints.tool_choice is not None and prepared.narrows(hints.tool_choice):
         hints = hints.model_copy(update={"tool_choice": "auto"})
     behind = RunContext(position, replace(settings, messages=prepared.messages, tools=prepared.tools, hints=hints))
     if position.overrides:

@@ -74,7 +74,7 @@ def build_response(
 ) -> SystemResponse:
     """Return the response. It shows what was done, however the run ended, but nothing before the input was judged."""
     header, ledger, state = execution.header, execution.ledger, termination.state
-    is_withheld = execution.branches.is_withheld
+    is_withheld = execution.branches.input_gate is not None and execution.branches.is_withheld
     result = None if is_withheld else termination.result or progress.partial_result
     tool_calls = ledger.tool_calls.made()
     retrieved = retrieved_texts(ledger, progress.prepared) if ledger.retrievals else ()
@@ -198,7 +198,7 @@ def _left_out(header: ExecutionHeader, last_reply: tuple[Reply, Candidate] | Non
 def _unprepared(request: SystemRequest, prepared: Prepared) -> Iterator[str]:
     """Yield what PREPARE left out."""
     yield from (f"tools.{name}" for name in prepared.left_out)
-    if prepared.narrows(request.hints.tool_choice):
+    if request.hints.tool_choice is not None and prepared.narrows(request.hints.tool_choice):
         yield "hints.tool_choice"
     if prepared.context is not None:
         yield from (f"context.skills.{skill.name}" for skill in prepared.context.excluded)

@@ -38,13 +38,10 @@ class JournalPut(NamedTuple):
 def number_events(
     events: Sequence[UnnumberedEvent], first: int, at: float, fork: Fork | None = None
 ) -> list[StoredEvent]:
-    """Return the events of one commit with consecutive numbers; those of steps that the `fork` inherits are marked."""
-    numbered = enumerate(events, first)
-    if fork is None:
-        # Made as `_make` makes them, without a Python call for each: most of what a chat puts here are events.
-        return [tuple.__new__(StoredEvent, (number, at, *event)) for number, event in numbered]
+    """Return the events with consecutive numbers; those of steps that the `fork` inherits are marked."""
     return [
-        (InheritedEvent if fork.inherits(event[0]) else StoredEvent)(number, at, *event) for number, event in numbered
+        (InheritedEvent if fork is not None and fork.inherits(event[0]) else StoredEvent)(number, at, *event)
+        for number, event in enumerate(events, first)
     ]
 
 
