@@ -29,7 +29,7 @@ CHAT_BOUNDS: Final[Mapping[str, int]] = MappingProxyType(
         "capabilities/tools": 11,
         "domain": 16,
         "domain/access": 3,
-        "domain/context": 4,
+        "domain/context": 2,
         "domain/contract": 4,
         "domain/journal": 20,
         "orchestration": 12,

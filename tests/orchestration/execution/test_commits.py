@@ -124,7 +124,9 @@ def shape(record: ExecutionHistory) -> tuple[list[str], Sequence[tuple[str, str]
 
 
 START = [
-    *["lifecycle.transition"] * 2,
+    "lifecycle.transition",
+    "stage.end",
+    "lifecycle.transition",
     *["stage.end"] * 3,
     "lifecycle.transition",
     *["fallback.transition"] * 2,

@@ -110,7 +110,8 @@ async def test_a_tool_that_goes_away_during_a_wait_is_not_offered(clock: Virtual
     tool = FakeTool("act")
 
     async def lose_the_tool(context: RunContext) -> str:
-        await context.compute(lambda: setattr(tool, "unavailable_reason", "it is gone"))
+        tool.unavailable_reason = "it is gone"
+        await context.compute(lambda: None)
         return await agent_loop(context)
 
     here, _ = counting(clock, tool)
