@@ -7,7 +7,8 @@ Theory of operation
    again; its events are matched against the recorded ones, and a difference is ORCHESTRATION_REPLAY_DIVERGED.
 2. An effect that is not recorded is run: its start event is committed, it runs, and its outcome and end events are
    committed together. `Journal.put` is synchronous, so no checkpoint lies between an outcome and its record. Events
-   between two effects are buffered until the next commit, or the end of the branch.
+   between two effects, and the outcomes of instant effects, wait for the next commit, or the end of the branch. One
+   comes before everything that is waited for, so a reader sees all that was decided by then.
 3. A start without an outcome is uncertain. An idempotent effect runs again, an inference after retracting its segment.
    A non-idempotent one suspends the execution as `unknown_outcome` until a person says what happened.
 4. The decision comes before the cancellation: `stop` records why the execution ends, then cancels its scope. Running

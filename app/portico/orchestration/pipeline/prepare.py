@@ -1,8 +1,9 @@
 """PREPARE: the session's turn and the stages that find out what an execution begins with.
 
-No stage waits, so the effect is instant: its events are stored together with the INIT event. What has to be waited for
-is an effect of its own before it, under a key below that of PREPARE: the search of the memory, if the request asks for
-it. Its outcome is recorded, and the stages read it from there. Without it nothing is added to the record.
+No stage waits, so the effect is instant: it is committed with the INIT event and, if nothing else is waited for, with
+the start of the first inference, which is given what the stages have found for it. What has to be waited for is an
+effect of its own before it, under a key below that of PREPARE: the search of the memory, if the request asks for it.
+Its outcome is recorded, and the stages read it from there. Without it nothing is added to the record.
 """
 
 from collections.abc import Sequence
