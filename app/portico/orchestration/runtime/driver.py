@@ -150,7 +150,7 @@ async def _prepare(
 ) -> RunContext:
     """Perform PREPARE and return the context behind it. Raises: the failure of the stage that refused the request."""
     request = execution.header.request
-    if request.session_id is not None or execution.recorder.has_history:
+    if request.session_id is not None or execution.recorder.cursor.has_history:
         await compact_history(execution, context, preparer)
     if request.context.retrieve:
         await retrieve_context(execution, preparer, context.settings.chunk_check)
