@@ -105,7 +105,7 @@ class Ledger:
         """What searches of the memory found, by their steps."""
         self._costs: list[float] = []
         self._attempts: list[_Attempt] = []
-        self._excluded: tuple[StepKey, ...] = ()
+        self._excluded: tuple[str, ...] = ()
 
     @property
     def cost(self) -> float:
@@ -157,7 +157,7 @@ class Ledger:
 
     def exclude(self, branches: tuple[StepKey, ...]) -> None:
         """Show nothing of the attempts in these branches."""
-        self._excluded += branches
+        self._excluded += tuple(f"{branch}/" for branch in branches)
 
     def record_attempt(
         self,
@@ -220,7 +220,7 @@ class Ledger:
     def _shown(self) -> "Sequence[_Attempt]":
         if not self._excluded:
             return self._attempts
-        return [each for each in self._attempts if not each.key.is_within(*self._excluded)]
+        return [each for each in self._attempts if not f"{each.key}/".startswith(self._excluded)]
 
 
 @value
