@@ -1,31 +1,64 @@
 """Event bus: faulty sinks and slow subscriptions affect nothing else."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import anyio
 import pytest
 
 from portico.adapters.event_bus import EventBus
-from portico.domain.journal.events import Event, LiveDelta, StoredEvent
-from tests.support.examples import CANCELLED, COMPLETED, FAILED, MOVED, STARTED, SUSPENDED, live_delta, stored_events
+from portico.domain.journal.events import (
+    EVENT_TYPES,
+    Event,
+    InferenceEnd,
+    InferenceRetracted,
+    InferenceStart,
+    LiveDelta,
+    StoredEvent,
+)
+from tests.support.examples import (
+    CANCELLED,
+    COMPLETED,
+    DELTA,
+    ENDED,
+    FAILED,
+    MOVED,
+    STARTED,
+    SUSPENDED,
+    live_delta,
+    stored_events,
+)
+from tests.support.virtual_time import EPOCH
 
 CAPACITY = 8
 
 
 class EventRecorder:
-    """A sink that records all events."""
+    """A sink that records all events of the types that it wants, and the streams."""
 
-    def __init__(self) -> None:
+    def __init__(self, *wanted: type[Any]) -> None:
+        self.wanted = wanted or EVENT_TYPES
         self.events: list[StoredEvent | LiveDelta] = []
+        self.log: list[Any] = []
 
     def publish(self, _execution_id: str, items: Sequence[StoredEvent | LiveDelta]) -> None:
         self.events.extend(items)
+        self.log.extend(item.event for item in items)
+
+    def streamed(self, execution_id: str, segment: str, first_at: float | None, count: int) -> None:
+        self.log.append((execution_id, segment, first_at, count))
 
 
 class Broken:
     """A sink that always fails."""
 
+    wanted = EVENT_TYPES
+
     def publish(self, _execution_id: str, _items: Sequence[StoredEvent | LiveDelta]) -> None:
+        raise ZeroDivisionError("a sink's bug")
+
+    def streamed(self, _execution_id: str, _segment: str, _first_at: float | None, _count: int) -> None:
         raise ZeroDivisionError("a sink's bug")
 
 
@@ -35,7 +68,7 @@ class ObservedBus:
     def __init__(self, *sinks: EventRecorder | Broken) -> None:
         self.faults: list[Exception] = []
         self.drops = 0
-        self.bus = EventBus(sinks, capacity=CAPACITY, on_fault=self.faults.append, on_drop=self._dropped)
+        self.bus = EventBus(sinks, sinks, capacity=CAPACITY, on_fault=self.faults.append, on_drop=self._dropped)
 
     def _dropped(self) -> None:
         self.drops += 1
@@ -53,6 +86,75 @@ def test_a_failing_sink_affects_neither_the_core_nor_the_next_sink() -> None:
     observed.bus.publish("a", stored_events(MOVED))
     assert [type(fault) for fault in observed.faults] == [ZeroDivisionError]
     assert [item.event for item in recorder.events] == [MOVED]
+
+
+def test_a_sink_is_called_where_a_type_of_event_that_it_wants_is_published_and_gets_all_of_the_commit() -> None:
+    recorder, everything = EventRecorder(InferenceStart), EventRecorder()
+    bus = ObservedBus(recorder, everything).bus
+    bus.publish("a", stored_events(MOVED))
+    bus.publish("a", stored_events(MOVED, STARTED))
+    bus.publish("a", [live_delta()])
+    assert recorder.log == [MOVED, STARTED]
+    assert everything.log == [MOVED, MOVED, STARTED, DELTA]
+
+
+def stream(bus: EventBus, *offsets: int, segment: str = DELTA.segment) -> None:
+    """Publish deltas at these offsets, one a second."""
+    for second, offset in enumerate(offsets):
+        bus.publish("a", [live_delta(replace(DELTA, segment=segment, offset=offset), EPOCH + second)])
+
+
+@pytest.mark.parametrize("end", [ENDED, InferenceRetracted(ENDED.segment), SUSPENDED, COMPLETED, FAILED, CANCELLED])
+def test_the_deltas_of_an_attempt_are_counted_once_before_its_end_is_published(end: Event) -> None:
+    recorder = EventRecorder(type(end))
+    bus = ObservedBus(recorder).bus
+    stream(bus, 0, 5, 9)
+    bus.publish("a", stored_events(end))
+    bus.publish("a", stored_events(end))
+    assert recorder.log == [("a", DELTA.segment, EPOCH, 3), end, end]
+
+
+def test_the_deltas_of_attempts_that_stream_at_once_are_counted_apart() -> None:
+    recorder = EventRecorder(InferenceEnd)
+    bus = ObservedBus(recorder).bus
+    stream(bus, 0, 5)
+    stream(bus, 0, segment="2/0")
+    bus.publish("b", stored_events(ENDED))
+    bus.publish("a", stored_events(ENDED))
+    assert recorder.log == [ENDED, ("a", DELTA.segment, EPOCH, 2), ENDED]
+    bus.publish("a", stored_events(COMPLETED))
+    assert recorder.log[3:] == [("a", "2/0", EPOCH, 1)]
+
+
+def test_a_stream_whose_first_delta_was_dropped_has_no_time() -> None:
+    recorder = EventRecorder(InferenceEnd)
+    bus = ObservedBus(recorder).bus
+    stream(bus, 5, 9)
+    bus.publish("a", stored_events(ENDED))
+    assert recorder.log[0] == ("a", DELTA.segment, None, 2)
+
+
+@pytest.mark.parametrize("leave", [lambda bus: bus.disconnect("a"), lambda bus: bus.disconnect_all_except({"b"})])
+def test_the_deltas_of_an_execution_that_does_not_run_here_any_more_are_counted(
+    leave: Callable[[EventBus], None],
+) -> None:
+    recorder = EventRecorder(InferenceEnd)
+    bus = ObservedBus(recorder).bus
+    stream(bus, 0, 5)
+    bus.disconnect_all_except({"a"})
+    assert recorder.log == []
+    leave(bus)
+    leave(bus)
+    assert recorder.log == [("a", DELTA.segment, EPOCH, 2)]
+
+
+def test_a_sink_that_fails_on_a_stream_affects_neither_the_core_nor_the_next_sink() -> None:
+    recorder = EventRecorder(InferenceEnd)
+    observed = ObservedBus(Broken(), recorder)
+    stream(observed.bus, 0)
+    observed.bus.disconnect("a")
+    assert recorder.log == [("a", DELTA.segment, EPOCH, 1)]
+    assert len(observed.faults) == 2
 
 
 async def test_a_subscription_returns_all_queued_events_at_once() -> None:

@@ -24,6 +24,7 @@ from portico.domain.access.tool_policy import PolicyRules
 from portico.domain.contract.request import SystemRequest
 from portico.domain.contract.response import Suspension, SystemResponse
 from portico.domain.journal.events import (
+    EVENT_TYPES,
     RESUME_ANCHOR,
     Event,
     ExecutionResumed,
@@ -72,6 +73,7 @@ class EventLog:
 
     def __init__(self) -> None:
         self.items: list[StoredEvent | LiveDelta] = []
+        self.wanted = EVENT_TYPES
 
     def publish(self, execution_id: str, items: Sequence[StoredEvent | LiveDelta]) -> None:
         self.items += items

@@ -25,7 +25,7 @@ from portico.domain.journal.events import UnnumberedEvent
 from portico.domain.journal.header import ExecutionHeader
 from portico.domain.journal.outcomes import RecordedStep
 from portico.domain.journal.status import ExecutionStatus
-from portico.ports.events import EventSink
+from portico.ports.events import EventPublisher
 from portico.ports.journal import ExecutionHistory
 from portico.ports.runtime import Clock
 
@@ -62,7 +62,7 @@ class InMemoryDatabase:
 class InMemoryJournal(StoredJournal):
     """A stored journal whose executions begin, and are taken over, without waiting. Its writer starts when needed."""
 
-    def __init__(self, clock: Clock, sink: EventSink) -> None:
+    def __init__(self, clock: Clock, sink: EventPublisher) -> None:
         self.lost: list[tuple[str, Failure]] = []
         self.memory = InMemoryDatabase()
         self.clock = clock
@@ -105,7 +105,7 @@ class InMemoryJournal(StoredJournal):
 class CommittingJournal(InMemoryJournal):
     """A journal that remembers the history after every put, and how many actions had been performed by then."""
 
-    def __init__(self, clock: Clock, sink: EventSink, performed: Sequence[Any] = ()) -> None:
+    def __init__(self, clock: Clock, sink: EventPublisher, performed: Sequence[Any] = ()) -> None:
         super().__init__(clock, sink)
         self.commits: list[tuple[ExecutionHistory, int]] = []
         self._performed = performed

@@ -29,7 +29,7 @@ from portico.bootstrap.service import PATTERNS
 from portico.domain.contract.request import SystemRequest
 from portico.domain.contract.response import Durability
 from portico.domain.failures import Failure
-from portico.domain.journal.events import LiveDelta, StoredEvent
+from portico.domain.journal.events import STORED_EVENT_TYPES, LiveDelta, StoredEvent
 from portico.domain.lifecycle import Mode
 from portico.orchestration.runtime.launcher import Launcher
 from portico.orchestration.runtime.recovery import Recovery
@@ -217,6 +217,7 @@ class _EventFile:
 
     def __init__(self, folder: Path) -> None:
         self._file = os.open(folder / "published", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self.wanted = STORED_EVENT_TYPES
 
     def publish(self, execution_id: str, items: list[StoredEvent | LiveDelta]) -> None:
         for item in items:

@@ -6,38 +6,72 @@ ends by itself after the terminal event, and after `execution.suspended` unless 
 """
 
 from asyncio import Future, get_running_loop
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from portico.domain.ids import ExecutionId
-from portico.domain.journal.events import RESTING_EVENTS, TERMINAL_EVENTS, LiveDelta, StoredEvent
-from portico.ports.events import EventSink
+from portico.domain.journal.events import (
+    RESTING_EVENTS,
+    TERMINAL_EVENTS,
+    InferenceDelta,
+    InferenceEnd,
+    InferenceRetracted,
+    LiveDelta,
+    StoredEvent,
+)
+from portico.ports.events import EventSink, StreamSink
+
+
+@dataclass(slots=True)
+class _Stream:
+    """Deltas of one attempt that were published; `first_at` is the time of the one at the beginning."""
+
+    first_at: float | None = None
+    count: int = 0
 
 
 class EventBus:
-    """Implementation of the `EventSink` and `EventFeed` ports.
+    """Implementation of the `EventPublisher` and `EventFeed` ports.
 
-    `capacity` is the number of events that may be queued for one subscription. `on_drop` is called for each
-    subscription that is dropped because its queue is full.
+    A sink is called where a type of event that it wants is published. Deltas are counted by attempt; `stream_sinks` get
+    their number before the end of the attempt, or of what runs here of the execution, is published. `capacity` is the
+    number of events that may be queued for one subscription. `on_drop` is called for each subscription that is dropped
+    because its queue is full.
     """
 
     def __init__(
         self,
         sinks: Sequence[EventSink],
+        stream_sinks: Sequence[StreamSink] = (),
         *,
         capacity: int,
         on_fault: Callable[[Exception], None],
         on_drop: Callable[[], None],
     ) -> None:
-        self._sinks = tuple(sinks)
+        self._stream_sinks = tuple(stream_sinks)
+        self._sinks_by_type = {
+            kind: tuple(sink for sink in sinks if kind in sink.wanted)
+            for kind in frozenset[type[Any]]().union(*(sink.wanted for sink in sinks))
+        }
         self._capacity = capacity
         self._on_fault = on_fault
         self._on_drop = on_drop
         self._subscriptions: dict[ExecutionId, tuple[LiveSubscription, ...]] = {}
+        self._streams: defaultdict[ExecutionId, defaultdict[str, _Stream]] = defaultdict(partial(defaultdict, _Stream))
 
     def publish(self, execution_id: ExecutionId, items: Sequence[StoredEvent | LiveDelta]) -> None:
-        for sink in self._sinks:
+        event = items[0].event
+        if type(event) is InferenceDelta:
+            stream = self._streams[execution_id][event.segment]
+            stream.count += 1
+            if stream.first_at is None and not event.offset:
+                stream.first_at = items[0].at
+        elif execution_id in self._streams:
+            self._end_streams(execution_id, items)
+        for sink in dict.fromkeys([each for item in items for each in self._sinks_by_type.get(type(item.event), ())]):
             try:
                 sink.publish(execution_id, items)
             except Exception as fault:  # noqa: BLE001 - a faulty sink must not end the execution it observes
@@ -57,12 +91,34 @@ class EventBus:
         return execution_id in self._subscriptions
 
     def disconnect(self, execution_id: ExecutionId) -> None:
+        if execution_id in self._streams:
+            self._end_all_streams(execution_id)
         for subscription in self._subscriptions.get(execution_id, ()):
             subscription.finish()
 
     def disconnect_all_except(self, running: Collection[ExecutionId]) -> None:
-        for execution_id in [each for each in self._subscriptions if each not in running]:
+        for execution_id in [each for each in {**self._subscriptions, **self._streams} if each not in running]:
             self.disconnect(execution_id)
+
+    def _end_streams(self, execution_id: ExecutionId, items: Sequence[StoredEvent | LiveDelta]) -> None:
+        """Give the sinks the streams of the attempts that end with these events."""
+        streams = self._streams[execution_id]
+        for event in (item.event for item in items):
+            if isinstance(event, InferenceEnd | InferenceRetracted) and event.segment in streams:
+                self._give_stream(execution_id, event.segment, streams.pop(event.segment))
+        if not streams or type(items[-1].event) in RESTING_EVENTS:
+            self._end_all_streams(execution_id)
+
+    def _end_all_streams(self, execution_id: ExecutionId) -> None:
+        for segment, stream in self._streams.pop(execution_id).items():
+            self._give_stream(execution_id, segment, stream)
+
+    def _give_stream(self, execution_id: ExecutionId, segment: str, stream: _Stream) -> None:
+        for sink in self._stream_sinks:
+            try:
+                sink.streamed(execution_id, segment, stream.first_at, stream.count)
+            except Exception as fault:  # noqa: BLE001 - a faulty sink must not end the execution it observes
+                self._on_fault(fault)
 
     def _remove(self, subscription: "LiveSubscription") -> None:
         """Remove the subscription, and its execution's entry if it was the last one."""

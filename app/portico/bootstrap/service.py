@@ -335,8 +335,10 @@ class Foundation:
 
     def event_bus(self, sinks: Sequence[EventSink], tracing: "Tracing | None") -> EventBus:
         """Return the bus that publishes events to metrics, logs, traces and these sinks."""
+        traces = () if tracing is None else (tracing.sink,)
         return EventBus(
-            [self.metrics, self.logs, *([] if tracing is None else [tracing.sink]), *sinks],
+            (self.metrics, self.logs, *traces, *sinks),
+            (self.metrics, *traces),
             capacity=SUBSCRIPTION_CAPACITY,
             on_fault=partial(self._on_error, "sink"),
             on_drop=self.metrics.count_dropped_reader,

@@ -1,18 +1,42 @@
-"""Event ports: sinks, subscriptions and feeds."""
+"""Event ports: publishers, sinks, subscriptions and feeds."""
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from portico.domain.ids import ExecutionId
 from portico.domain.journal.events import LiveDelta, StoredEvent
 from portico.ports.storage import StoredExecution
 
 
-class EventSink(Protocol):
-    """Receiver of all events, such as telemetry and live subscriptions."""
+class EventPublisher(Protocol):
+    """Publisher of the events of all executions, which the journal calls at each commit and for each delta."""
 
     def publish(self, execution_id: ExecutionId, items: Sequence[StoredEvent | LiveDelta]) -> None:
-        """Take events of one execution, in order. Must neither block nor raise."""
+        """Publish events of one execution, in order, or one delta. Must neither block nor raise."""
+        ...
+
+
+class EventSink(Protocol):
+    """Receiver of the events of all executions, such as metrics and logs."""
+
+    @property
+    def wanted(self) -> Collection[type[Any]]:
+        """The types of events that it is called for; they stay the same."""
+        ...
+
+    def publish(self, execution_id: ExecutionId, items: Sequence[StoredEvent | LiveDelta]) -> None:
+        """Take what was published at once of one execution; at least one of its events has a wanted type."""
+        ...
+
+
+class StreamSink(Protocol):
+    """Receiver of the number of deltas of each streamed attempt."""
+
+    def streamed(self, execution_id: ExecutionId, segment: str, first_at: float | None, count: int) -> None:
+        """Take how many deltas of an attempt were published, before its end is.
+
+        `first_at` is the time of the first one, in Unix seconds; None if that was dropped and others were not.
+        """
         ...
 
 

@@ -10,9 +10,11 @@ import anyio
 import asyncpg
 import pytest
 
+from portico.adapters.event_bus import EventBus
 from portico.adapters.stores.notifications import NotificationHandlers, PostgresNotifications
 from portico.domain.journal.events import CorrelationContext, InferenceDelta, LiveDelta, StoredEvent
 from tests.support.examples import SPAN, STARTED, TRACE
+from tests.support.harness import fail_on_fault
 from tests.support.virtual_time import VirtualTimeLoop
 
 ROOT = CorrelationContext("r-a", None, TRACE, SPAN, None)
@@ -78,8 +80,9 @@ async def test_many_notifications_at_once_all_arrive_once(postgres_url: str) -> 
 
 async def test_deltas_are_not_announced(postgres_url: str) -> None:
     async with connected(postgres_url) as (sender, received):
-        sender.publish("streams", [DELTA])
-        sender.publish("a", [EVENT])
+        bus = EventBus([sender], capacity=1, on_fault=fail_on_fault, on_drop=lambda: None)
+        bus.publish("streams", [DELTA])
+        bus.publish("a", [EVENT])
         await until(lambda: received.grown == ["a"])
 
 

@@ -18,7 +18,7 @@ from portico.adapters.telemetry.logs import (
     route_standard_logging,
 )
 from portico.domain.failures import Code, RequestFailure
-from portico.domain.journal.events import InheritedEvent, LifecycleTransition
+from portico.domain.journal.events import RESTING_EVENTS, InheritedEvent, LifecycleTransition
 from portico.domain.lifecycle import State
 from tests.support.examples import (
     CANCELLED,
@@ -129,6 +129,16 @@ def test_only_failures_are_logged_at_level_warning(pipe: Pipe) -> None:
     sink.publish("a", plain_chat())
     sink.publish("b", stored_events(FAILED))
     assert [line["event"] for line in pipe.lines()] == ["execution.failed"]
+
+
+def test_at_level_error_a_sink_wants_only_what_the_line_of_a_bug_needs(pipe: Pipe) -> None:
+    sink = _sink(pipe, "error")
+    assert set(sink.wanted) == {LifecycleTransition, *RESTING_EVENTS}
+    sink.publish("a", stored_events(LifecycleTransition(None, State.INIT, 1, "accepted"), STARTED))
+    sink.log_bug("a", ValueError())
+    sink.publish("a", stored_events(FAILED))
+    [line] = pipe.lines()
+    assert (line["event"], line["trace_id"], line["span_id"]) == ("execution.bug", TRACE, SPAN)
 
 
 @pytest.mark.parametrize("level", ["debug", "info"])

@@ -26,7 +26,6 @@ from tests.support.examples import (
     SUSPENDED,
     TOOL_ENDED,
     correlation,
-    live_delta,
     plain_chat,
     stored_events,
 )
@@ -78,7 +77,7 @@ def _plan() -> list[StoredEvent]:
 def _tell_everything(metrics: MetricsSink) -> None:
     """Give every series of the table at least one sample."""
     metrics.publish("a", stored_events(STARTED))
-    metrics.publish("a", [live_delta()])
+    metrics.streamed("a", STARTED.segment, EPOCH + 1.5, 2)
     metrics.publish("b", plain_chat())
     metrics.publish("c", _plan())
     for event in EVENTS:
@@ -237,12 +236,21 @@ def test_a_resumed_execution_is_measured_from_its_resume(metrics: MetricsSink) -
     assert _value(metrics, "portico_execution_duration_seconds_sum") == 3
 
 
-def test_the_first_delta_of_an_attempt_is_timed_and_no_other(metrics: MetricsSink) -> None:
+def test_the_first_delta_of_an_attempt_is_timed_and_all_are_counted(metrics: MetricsSink) -> None:
     metrics.publish("a", stored_events(STARTED))
-    for late in (1.5, 2.5, 3.5):
-        metrics.publish("a", [live_delta(DELTA, EPOCH + late)])
+    metrics.streamed("a", STARTED.segment, EPOCH + 1.5, 3)
     assert _value(metrics, "portico_inference_first_delta_seconds_count", provider="primary") == 1
     assert _value(metrics, "portico_inference_first_delta_seconds_sum", provider="primary") == pytest.approx(0.5)
+    assert _value(metrics, "portico_inference_deltas_total") == 3
+
+
+@pytest.mark.parametrize(("segment", "first_at"), [("9/9", EPOCH + 1.5), (STARTED.segment, None)])
+def test_deltas_without_a_start_or_a_first_one_are_counted_and_not_timed(
+    metrics: MetricsSink, segment: str, first_at: float | None
+) -> None:
+    metrics.publish("a", stored_events(STARTED))
+    metrics.streamed("a", segment, first_at, 3)
+    assert _value(metrics, "portico_inference_first_delta_seconds_count") == 0
     assert _value(metrics, "portico_inference_deltas_total") == 3
 
 

@@ -13,7 +13,7 @@ from portico.domain.plan.steps import STEP_SPECS
 from portico.orchestration.planning.plan_check import AcceptedSteps, PlanRules
 
 POLICY = EffectivePlanPolicy(3, frozenset(STEP_SPECS), False, None, tools=frozenset({"look", "roll"}))
-RULES = PlanRules(POLICY, (), 2)
+RULES = PlanRules(POLICY, ())
 NOT_A_SCHEMA = {"type": "no type"}
 
 

@@ -12,7 +12,7 @@ import asyncpg
 
 from portico.adapters.stores.postgres import CONNECTION_ERRORS, Connect, Connection
 from portico.domain.ids import ExecutionId
-from portico.domain.journal.events import LiveDelta, StoredEvent
+from portico.domain.journal.events import STORED_EVENT_TYPES, LiveDelta, StoredEvent
 from portico.domain.value import value
 
 _CHANNEL = "portico"
@@ -40,6 +40,7 @@ class PostgresNotifications:
         self, connect: Connect, is_alone: Callable[[], bool], *, response_timeout: float = RESPONSE_TIMEOUT_S
     ) -> None:
         """Create notifications that check the connection every `response_timeout` seconds."""
+        self.wanted = STORED_EVENT_TYPES
         self._connect = connect
         self._is_alone = is_alone
         self._response_timeout = response_timeout
@@ -47,7 +48,7 @@ class PostgresNotifications:
         self._wake_up = anyio.Event()
 
     def publish(self, execution_id: ExecutionId, items: Sequence[StoredEvent | LiveDelta]) -> None:
-        if type(items[-1]) is not LiveDelta and not self._is_alone():
+        if not self._is_alone():
             self._queue(_GROWN + execution_id)
 
     def notify_cancel(self, execution_id: ExecutionId) -> None:

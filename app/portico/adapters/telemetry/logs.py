@@ -12,9 +12,9 @@ import logging
 import os
 import select
 import traceback
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -120,33 +120,39 @@ class LogSink:
 
     def __init__(self, logger: StructuredLogger) -> None:
         self._logger = logger
-        self._verbose = logger.is_enabled_for(logging.DEBUG)
+        self._is_verbose = logger.is_enabled_for(logging.DEBUG)
         self._runs: dict[str, _Run] = {}
-        self._handlers: Mapping[type[Any], Callable[[str, Any, Any], None]] = {
+        self._handlers: dict[type[Any], Callable[[str, Any, Any], None]] = {
             events.LifecycleTransition: self._on_transition,
-            events.InferenceStart: self._on_inference_start,
-            events.ExecutionSuspended: self._on_suspension,
-            events.ExecutionCompleted: self._on_end,
-            events.ExecutionFailed: self._on_failure,
-            events.ExecutionCancelled: self._on_end,
+            **dict.fromkeys(events.RESTING_EVENTS, self._on_rest),
         }
+        if logger.is_enabled_for(logging.INFO):
+            self._handlers |= {
+                events.InferenceStart: self._on_inference_start,
+                events.ExecutionSuspended: self._on_suspension,
+                events.ExecutionCompleted: self._on_end,
+                events.ExecutionCancelled: self._on_end,
+            }
+        if logger.is_enabled_for(logging.WARNING):
+            self._handlers[events.ExecutionFailed] = self._on_failure
+        self.wanted: Collection[type[Any]] = events.EVENT_TYPES if self._is_verbose else self._handlers.keys()
+        """At level debug each event has a line of its own."""
 
     def publish(self, execution_id: str, items: Sequence[StoredEvent | LiveDelta]) -> None:
-        if self._verbose:
-            for item in items:
-                if type(item) is not InheritedEvent:
-                    self._log_event(execution_id, item)
-        elif type(items[0]) is LiveDelta:
-            return
         for item in items:
+            if type(item) is InheritedEvent:
+                continue
+            if self._is_verbose:
+                self._log_event(execution_id, item)
             handler = self._handlers.get(type(item.event))
-            if handler is not None and type(item) is not InheritedEvent:
+            if handler is not None:
                 handler(execution_id, item, item.event)
 
     def log_bug(self, execution_id: str, bug: Exception) -> None:
         """Log an unexpected exception of an execution."""
-        run = self._runs.get(execution_id) or _Run()
-        self._logger.error("execution.bug", execution_id=execution_id, **run.trace, exc_info=bug)
+        run = self._runs.get(execution_id)
+        trace = {} if run is None or run.correlation is None else _trace(run.correlation)
+        self._logger.error("execution.bug", execution_id=execution_id, **trace, exc_info=bug)
 
     def log_fault(self, fault: Exception, place: Literal["sink", "writer", "storage"]) -> None:
         """Log an exception of a sink, a failed commit or a database that does not answer."""
@@ -205,21 +211,23 @@ class LogSink:
             fields["step_name"] = correlation.step_name
         self._logger.debug(event.type, **fields)
 
-    def _run(self, execution_id: str) -> "_Run":
-        run = self._runs.get(execution_id)
-        if run is None:
-            run = self._runs[execution_id] = _Run()
-            if len(self._runs) > _MAX_RUNS:
-                del self._runs[next(iter(self._runs))]
+    def _begin(self, execution_id: str) -> "_Run":
+        run = self._runs[execution_id] = _Run()
+        if len(self._runs) > _MAX_RUNS:
+            del self._runs[next(iter(self._runs))]
         return run
 
     def _on_transition(self, execution_id: str, item: StoredEvent, event: events.LifecycleTransition) -> None:
         if event.from_state in _STARTING_STATES:
-            run = self._run(execution_id)
-            run.started_at, run.trace = item.at, _trace(item.correlation)
+            run = self._runs.get(execution_id) or self._begin(execution_id)
+            run.started_at, run.correlation = item.at, item.correlation
 
     def _on_inference_start(self, execution_id: str, _item: StoredEvent, _event: events.InferenceStart) -> None:
-        self._run(execution_id).attempts += 1
+        run = self._runs.get(execution_id) or self._begin(execution_id)
+        run.attempts += 1
+
+    def _on_rest(self, execution_id: str, _item: StoredEvent, _event: object) -> None:
+        self._runs.pop(execution_id, None)
 
     def _on_end(self, execution_id: str, item: StoredEvent, event: events.TerminalEvent) -> None:
         run = self._runs.pop(execution_id, None) or _Run()
@@ -248,7 +256,7 @@ class _Run:
 
     started_at: float | None = None
     attempts: int = 0
-    trace: Mapping[str, str] = field(default_factory=dict)
+    correlation: CorrelationContext | None = None
 
 
 def _trace(correlation: CorrelationContext) -> dict[str, str]:

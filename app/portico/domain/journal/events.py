@@ -11,7 +11,7 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
 from portico.domain.context.guards import GuardAction
 from portico.domain.context.report import ContextChunk, ContextTerms, ExcludedSkill, HistoryCut, UsedSkill
@@ -518,6 +518,7 @@ EVENT_TYPES: tuple[type[Any], ...] = (
     ExecutionFailed,
     ExecutionCancelled,
 )
+STORED_EVENT_TYPES: frozenset[type[Any]] = frozenset(EVENT_TYPES) - frozenset(get_args(LiveEvent))
 EVENT_FIELDS: Mapping[type[Any], tuple[str, ...]] = MappingProxyType(
     {kind: tuple(field.name for field in fields(kind)) for kind in EVENT_TYPES}
 )

@@ -33,7 +33,7 @@ from portico.domain.journal.events import StoredEvent, UnnumberedEvent
 from portico.domain.journal.outcomes import RecordedStep
 from portico.domain.journal.status import ExecutionStatus
 from portico.domain.lifecycle import Mode, State
-from portico.ports.events import EventSink
+from portico.ports.events import EventPublisher
 from portico.ports.journal import ExecutionHistory
 from portico.ports.runtime import Clock
 from portico.ports.storage import (
@@ -60,7 +60,7 @@ class DatabaseExecutionStore:
         database: Database,
         clock: Clock,
         owner: ReplicaId,
-        sink: EventSink,
+        sink: EventPublisher,
         on_cancel: Callable[[ExecutionId], None] = lambda _: None,
     ) -> None:
         self._database = database

@@ -57,7 +57,7 @@ from portico.domain.journal.header import ExecutionHeader
 from portico.domain.journal.outcomes import RecordedStep
 from portico.domain.journal.status import ExecutionStatus
 from portico.domain.value import value
-from portico.ports.events import EventSink
+from portico.ports.events import EventPublisher
 from portico.ports.journal import ExecutionHistory, IdempotencyClaim, IdempotencyHit, JournalObserver
 from portico.ports.runtime import Clock, Timeline
 
@@ -139,7 +139,7 @@ class _OpenExecution:
 
 @asynccontextmanager
 async def open_journal(
-    database: Database, sink: EventSink, clock: Clock, config: JournalConfig, callbacks: WriterCallbacks
+    database: Database, sink: EventPublisher, clock: Clock, config: JournalConfig, callbacks: WriterCallbacks
 ) -> AsyncIterator["StoredJournal"]:
     """Open a journal with its writer; at the end of the context, the writer gets `closing_seconds` to finish."""
     writer = GroupWriter(database, sink, limits=config.limits, callbacks=callbacks)
@@ -160,7 +160,7 @@ class StoredJournal:
     """
 
     def __init__(
-        self, database: Database, writer: GroupWriter, sink: EventSink, clock: Clock, config: JournalConfig
+        self, database: Database, writer: GroupWriter, sink: EventPublisher, clock: Clock, config: JournalConfig
     ) -> None:
         self._database = database
         self._writer = writer

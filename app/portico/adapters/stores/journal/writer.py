@@ -31,7 +31,7 @@ from portico.domain.failures import Code, Failure, StorageFailure
 from portico.domain.ids import ExecutionId
 from portico.domain.journal.events import LiveDelta, StoredEvent
 from portico.domain.value import value
-from portico.ports.events import EventSink
+from portico.ports.events import EventPublisher
 
 _RETRY_AFTER = 1.0
 
@@ -129,7 +129,7 @@ class GroupWriter:
     """Writer that commits and publishes queued commits; `run` is its only task."""
 
     def __init__(
-        self, database: Database, sink: EventSink, *, limits: WriterLimits, callbacks: WriterCallbacks
+        self, database: Database, sink: EventPublisher, *, limits: WriterLimits, callbacks: WriterCallbacks
     ) -> None:
         self._database = database
         self._sink = sink

@@ -22,12 +22,12 @@ from portico.domain.fallback import State as FsmState
 from portico.domain.ids import ExecutionId
 from portico.domain.journal.events import (
     RESTING_EVENTS,
+    STORED_EVENT_TYPES,
     ExecutionCancelled,
     ExecutionCompleted,
     ExecutionFailed,
     ExecutionSuspended,
     FallbackTransition,
-    InferenceDelta,
     LiveDelta,
     StoredEvent,
 )
@@ -61,9 +61,10 @@ class _Run:
 
 
 class SpanSink:
-    """Implementation of the `EventSink`, `JournalObserver` and `ModelCallObserver` ports."""
+    """Implementation of the `EventSink`, `StreamSink`, `JournalObserver` and `ModelCallObserver` ports."""
 
     def __init__(self, config: SpanConfig, export: Export) -> None:
+        self.wanted = STORED_EVENT_TYPES
         self._config = config
         self._export = export
         self._runs: dict[ExecutionId, _Run] = {}
@@ -109,21 +110,18 @@ class SpanSink:
         if type(items[-1].event) in RESTING_EVENTS:
             self._rest(run)
 
+    def streamed(self, execution_id: ExecutionId, segment: str, first_at: float | None, count: int) -> None:
+        run = self._runs.get(execution_id)
+        call = None if run is None else run.calls.get(segment)
+        if run is not None and call is not None:
+            run.calls[segment] = replace(call, first_chunk_at=first_at)
+
     def _grow(self, run: _Run, tree: SpanTree, items: Sequence[StoredEvent | LiveDelta]) -> None:
         """Read these items, each event once."""
         for item in items:
-            if isinstance(item, LiveDelta):
-                self._take_delta(run, item)
-            elif item.sequence_number > run.last_event:
+            if isinstance(item, StoredEvent) and item.sequence_number > run.last_event:
                 run.last_event = item.sequence_number
                 tree.add(item)
-
-    def _take_delta(self, run: _Run, item: LiveDelta) -> None:
-        event = item.event
-        if type(event) is InferenceDelta and not event.offset:
-            call = run.calls.get(event.segment)
-            if call is not None and call.first_chunk_at is None:
-                run.calls[event.segment] = replace(call, first_chunk_at=item.at)
 
     def _rest(self, run: _Run) -> None:
         """Queue the spans that have ended; of an execution that is not sampled, all of them if it is kept."""
