@@ -159,9 +159,9 @@ async def test_only_suspended_executions_have_open_suspensions(here: StoreReplic
         ("b", "r-b", "1"),
     ]
     assert pending[2].suspension == SUSPENSION.model_copy(update={"suspension_id": "1"})
-    assert [each.suspension_id for each in await here.store.suspensions_of("local", "a")] == ["1", "2/0"]
     found = await here.store.find(LOCAL.own, "r-a")
     assert found is not None
+    assert [each.suspension_id for each in found.suspensions] == ["1", "2/0"]
     assert (found.status.state, found.owner) == (State.SUSPENDED, None)
 
 
@@ -175,9 +175,9 @@ async def test_an_execution_suspended_in_memory_is_stored_and_answered_like_othe
     here.journal.put("a", (), unnumbered(moved(State.SUSPENDED), last))
     await here.journal.durable("a")
     here.journal.close("a")
-    assert list(await here.store.suspensions_of("local", "a")) == list(asked)
     found = await here.store.find(LOCAL.own, "r-a")
     assert found is not None
+    assert list(found.suspensions) == list(asked)
     assert (found.status.state, found.owner) == (State.SUSPENDED, None)
     assert [(await here.store.answer("local", "a", each, answered(each))).open_suspensions for each in "21"] == [1, 0]
     record = await here.store.load("local", "a")
@@ -209,6 +209,26 @@ async def test_answers_are_recorded_steps_and_accepted_once_in_any_order(here: S
     assert [each.sequence_number for each in record.events] == [1, 2, 3]
     assert record.commit_count == 3
     assert await all_suspensions(here) == []
+
+
+async def test_a_suspended_execution_is_read_with_its_open_suspensions_and_continues_with_the_last_answer(
+    here: StoreReplica,
+) -> None:
+    await suspended(here, "a", "1", "2")
+    states = []
+    for answer in (None, "2", "1"):
+        if answer is not None:
+            await here.store.answer("local", "a", answer, answered(answer), claim=True)
+        found = await here.store.find(LOCAL.own, "r-a")
+        page = await here.store.executions(LOCAL.own, ExecutionFilter(), limit=EVER)
+        assert list(page.items) == [found]
+        is_answerable = found.status.response is not None
+        states.append((found.status.state, [each.suspension_id for each in found.suspensions], is_answerable))
+    assert states == [
+        (State.SUSPENDED, ["1", "2"], True),
+        (State.SUSPENDED, ["1"], True),
+        (State.EXECUTE, [], False),
+    ]
 
 
 async def test_one_of_two_concurrent_answers_is_accepted(here: StoreReplica) -> None:
@@ -261,7 +281,7 @@ async def test_the_last_answer_claims_the_execution_in_the_same_transaction(
     assert found is not None
     assert after is not None
     assert (receipt.open_suspensions, receipt.epoch) == (0, 2)
-    assert (found.owner, found.epoch, found.status.state) == (here.name, 2, State.SUSPENDED)
+    assert (found.owner, found.epoch, found.status.state) == (here.name, 2, State.EXECUTE)
     assert receipt.commit_count == after.commit_count == before.commit_count + 1
     assert await there.store.claim("a", 1) is None
 

@@ -1,4 +1,4 @@
-"""Resumes: answers that arrive at the same time are all recorded, and the execution continues once."""
+"""Views and resumes: a view is whole at any time; answers at the same time are recorded, and it continues once."""
 
 from pathlib import Path
 
@@ -43,3 +43,32 @@ async def test_concurrent_answers_to_two_suspensions_continue_the_execution_once
         await wait_for_end(handles[0])
         assert (await executions.show(LOCAL, "q")).state is State.COMPLETE
         assert (await executions.replay(LOCAL, "q")).identical
+
+
+async def test_a_view_says_suspended_only_with_the_open_suspensions(tmp_path: Path) -> None:
+    async with open_service_on(tmp_path / "portico.db") as service:
+        executions = service.facade.executions
+        request = {"messages": [{"role": "user", "content": "Ask"}], "mode": "plan", "plan": {"steps": [WHO]}}
+        seen: list[tuple[State, int, bool]] = []
+
+        async def watch(handle: ExecutionHandle) -> None:
+            done = anyio.Event()
+            handle.add_done_callback(done.set)
+            while not done.is_set():
+                await anyio.lowlevel.checkpoint()
+                view = await executions.show(LOCAL, "q")
+                seen.append((view.state, len(view.suspensions), view.response is not None))
+
+        asked = await service.facade.execute(SystemRequest.model_validate({"request_id": "q", **request}), LOCAL)
+        assert isinstance(asked, ExecutionHandle)
+        await watch(asked)
+        view = await executions.show(LOCAL, "q")
+        seen.append((view.state, len(view.suspensions), view.response is not None))
+        resumed = await executions.resume(
+            LOCAL, "q", ResumeRequest(tool_id="ask_person", payload="yes"), subscribe=False
+        )
+        assert isinstance(resumed, ExecutionHandle)
+        await watch(resumed)
+        assert (State.SUSPENDED, 1, True) in seen
+        assert {each for each in seen if each[0] is State.SUSPENDED} == {(State.SUSPENDED, 1, True)}
+        assert {each for each in seen if each[0] is State.EXECUTE} <= {(State.EXECUTE, 0, False)}

@@ -153,10 +153,11 @@ class Executions:
     async def show(self, principal: Principal, request_id: RequestId) -> ExecutionView:
         """Return the execution with its status."""
         history = await self._running_history(principal.readable, request_id)
-        if history is not None:
-            return _shown(_view(history.header, status_of(history), []), principal)
+        status = None if history is None else status_of(history)
+        if history is not None and status is not None and status.state is not State.SUSPENDED:
+            return _shown(_view(history.header, status, []), principal)
         stored = await self._stored(principal.readable, request_id)
-        return _shown(_view(stored, stored.status, await self._open_suspensions(stored)), principal)
+        return _shown(_view(stored, stored.status, stored.suspensions), principal)
 
     async def require(self, scope: AccessScope, request_id: RequestId) -> None:
         """Raise RequestFailure (REQUEST_NOT_FOUND) if there is no such execution in the scope."""
@@ -168,7 +169,7 @@ class Executions:
     ) -> ExecutionPage:
         """Return a page of executions."""
         page = await self._store.executions(principal.readable, selected, after=after, limit=limit)
-        views = [_view(each, each.status, await self._open_suspensions(each)) for each in page.items]
+        views = [_view(each, each.status, each.suspensions) for each in page.items]
         return ExecutionPage([_shown(view, principal) for view in views], page.next)
 
     async def read(self, principal: Principal, request_id: RequestId, *, after: int = 0) -> Subscription:
@@ -300,14 +301,14 @@ class Executions:
     async def _answerable(
         self, principal: Principal, request_id: RequestId
     ) -> tuple[StoredExecution, Sequence[Suspension]]:
-        """Return the execution and the suspensions of it that the principal may see.
+        """Return the execution and the suspensions of it that the principal may answer; none while it is being ended.
 
         They are all of its own; of another user those about calls, if it may approve. Raises: RequestFailure
         (REQUEST_NOT_FOUND) without such an execution, or without such a suspension of another user.
         """
         scope = AccessScope(principal.tenant) if principal.permissions.allows(Permission.APPROVE) else principal.own
         stored = await self._stored(scope, request_id)
-        suspensions = await self._open_suspensions(stored)
+        suspensions = stored.suspensions if stored.owner is None else ()
         if stored.user == principal.user:
             return stored, suspensions
         about_calls = [each for each in suspensions if each.kind in ABOUT_CALLS]
@@ -377,11 +378,6 @@ class Executions:
 
     async def _stored(self, scope: AccessScope, request_id: RequestId) -> StoredExecution:
         return await stored_execution(self._store, self._environment.journal, scope, request_id)
-
-    async def _open_suspensions(self, stored: StoredExecution) -> Sequence[Suspension]:
-        if stored.status.state is not State.SUSPENDED:
-            return ()
-        return await self._store.suspensions_of(stored.tenant, stored.execution_id)
 
     async def _steps(self, stored: StoredExecution) -> Sequence[RecordedStep]:
         """Return the recorded steps; none if this version cannot read them."""

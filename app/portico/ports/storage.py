@@ -26,7 +26,8 @@ T = TypeVar("T")
 class StoredExecution:
     """Execution as it is stored. `owner` is the replica that runs it, if any; `epoch` counts its owners.
 
-    If its response cannot be read, the status has none, and the last error says so.
+    If its response cannot be read, the status has none, and the last error says so. A suspended one has its open
+    `suspensions`, at least one; after the answer to the last it is in EXECUTE.
     """
 
     execution_id: ExecutionId
@@ -41,6 +42,7 @@ class StoredExecution:
     last_sequence_number: int
     user: UserId
     agent: str | None = None
+    suspensions: Sequence[Suspension] = ()
 
 
 @value
@@ -156,10 +158,6 @@ class ExecutionStore(Protocol):
 
         None if there is no such execution.
         """
-        ...
-
-    async def suspensions_of(self, tenant: TenantId, execution_id: ExecutionId) -> Sequence[Suspension]:
-        """Return the open suspensions of the execution."""
         ...
 
     async def answer(

@@ -37,6 +37,7 @@ from portico.adapters.stores.schema import (
     suspensions,
 )
 from portico.adapters.stores.suspension_list import IS_OPEN_SUSPENSION, IS_SUSPENDED
+from portico.domain.lifecycle import State
 
 _OF_TENANT = executions.c.tenant == bindparam("the_tenant")
 _IS_EXECUTION = executions.c.execution_id == bindparam("the_execution_id")
@@ -203,11 +204,14 @@ EXPIRED = Statement(
         .order_by(executions.c.execution_id)
     )
 )
-SUSPENSIONS_OF = Statement(
+OPEN_SUSPENSIONS = Statement(
     lambda _: (
         select(suspensions.c.suspension)
-        .join(executions, IS_OPEN_SUSPENSION)
-        .where(_OF_TENANT, suspensions.c.tenant == bindparam("the_tenant"), _IS_EXECUTION, IS_SUSPENDED)
+        .where(
+            suspensions.c.tenant == bindparam("the_tenant"),
+            suspensions.c.execution_id == bindparam("the_execution_id"),
+            suspensions.c.answered_at.is_(None),
+        )
         .order_by(suspensions.c.suspension_id)
     )
 )
@@ -236,6 +240,14 @@ ANSWER = Statement(
         .returning(suspensions.c.suspension_id)
     )
 )
+CONTINUE_ANSWERED = Statement(
+    lambda _: (
+        update(executions)
+        .where(_OF_TENANT, _IS_EXECUTION)
+        .values(state=State.EXECUTE.value, entered_at=bindparam("now", type_=Double), response=None)
+    )
+)
+"""Show that a claimed execution whose last suspension was answered goes on; its events say so in its next commit."""
 COUNT_OPEN_SUSPENSIONS = Statement(
     lambda _: (
         select(func.count())

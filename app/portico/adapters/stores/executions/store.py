@@ -26,7 +26,6 @@ from portico.adapters.stores.journal.rows import (
     step_columns,
 )
 from portico.domain.access.principal import AccessScope
-from portico.domain.contract.response import Suspension
 from portico.domain.failures import Code, RequestFailure, StorageFailure
 from portico.domain.ids import ExecutionId, ReplicaId, RequestId, SuspensionId, TenantId
 from portico.domain.journal.events import StoredEvent, UnnumberedEvent
@@ -71,8 +70,8 @@ class DatabaseExecutionStore:
 
     async def find(self, scope: AccessScope, request_id: RequestId) -> StoredExecution | None:
         which = {"the_tenant": scope.tenant, "the_user_id": scope.user, "the_request_id": request_id}
-        found = await self._read(queries.BY_REQUEST_ID, which)
-        return _execution(found[0]) if found else None
+        found = await self._database.read(lambda: _with_suspensions(queries.BY_REQUEST_ID, which))
+        return found[0] if found else None
 
     async def executions(
         self, scope: AccessScope, selection: ExecutionFilter, *, after: str | None = None, limit: int
@@ -84,9 +83,10 @@ class DatabaseExecutionStore:
         owner = {"the_tenant": scope.tenant} | ({} if scope.user is None else {"the_user_id": scope.user})
         position = {**owner, "position": after or start, "at_most": limit + 1}
         statement = queries.page(len(pairs), oldest_first=selection.oldest_first, of_user=scope.user is not None)
-        rows = await self._read(statement, filters | period | pairs | position)
-        items = [_execution(row) for row in rows[:limit]]
-        return ResultPage(items, items[-1].execution_id if len(rows) > limit else None)
+        values = filters | period | pairs | position
+        found = await self._database.read(lambda: _with_suspensions(statement, values))
+        items = found[:limit]
+        return ResultPage(items, items[-1].execution_id if len(found) > limit else None)
 
     async def load(self, tenant: TenantId, execution_id: ExecutionId) -> ExecutionHistory | None:
         return await load_history(self._database, tenant, execution_id)
@@ -100,10 +100,6 @@ class DatabaseExecutionStore:
             return None
         encoded = [row[0] for row in rows if row[0] is not None]
         return await decode_sized(lambda: _events(encoded, after, after + limit), sum(map(len, encoded)))
-
-    async def suspensions_of(self, tenant: TenantId, execution_id: ExecutionId) -> Sequence[Suspension]:
-        which = {"the_tenant": tenant, "the_execution_id": execution_id}
-        return [codec.decode_suspension(row[0]) for row in await self._read(queries.SUSPENSIONS_OF, which)]
 
     async def answer(
         self,
@@ -158,6 +154,17 @@ class DatabaseExecutionStore:
 
     async def _read(self, statement: Statement, values: Mapping[str, Any]) -> ResultRows:
         return await self._database.read(lambda: execute(statement, values))
+
+
+def _with_suspensions(statement: Statement, values: Mapping[str, Any]) -> Transaction[list[StoredExecution]]:
+    """Return the executions that the statement selects, the suspended ones with their open suspensions."""
+    found = [_execution(row) for row in (yield from execute(statement, values))]
+    for index, each in enumerate(found):
+        if each.status.state is State.SUSPENDED:
+            which = {"the_tenant": each.tenant, "the_execution_id": each.execution_id}
+            rows = yield from execute(queries.OPEN_SUSPENSIONS, which)
+            found[index] = replace(each, suspensions=[codec.decode_suspension(row[0]) for row in rows])
+    return found
 
 
 def _execution(row: ResultRow) -> StoredExecution:
@@ -227,4 +234,5 @@ def _answer(
     if owner is not None and open_suspensions == 0:
         claimed = {"the_execution_id": which["the_execution_id"], "the_epoch": epoch, "owner": owner}
         epoch = (yield from execute(queries.CLAIM, claimed))[0][-1]
+        yield from execute(queries.CONTINUE_ANSWERED, {**which, "now": now})
     return AnswerReceipt(open_suspensions, epoch, number, numbered)
