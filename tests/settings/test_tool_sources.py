@@ -65,7 +65,7 @@ def test_an_http_api_has_defaults_too(tmp_path: Path) -> None:
     text = '[tools.http.weather]\ndescription = "Weather"\nurl = "https://api.test/now"'
     assert settings_of(tmp_path, text).tools.http["weather"].model_dump(mode="json") == {
         "description": "Weather",
-        "parameters": {"type": "object", "properties": {}},
+        "parameters": {"type": "object", "properties": {}, "additionalProperties": False},
         "side_effects": "external",
         "idempotent": False,
         "timeout": 30,
@@ -115,6 +115,14 @@ def test_a_program_that_cannot_work_stops_the_start_and_is_named(
     [
         ('url = "ftp://api.test"', "tools.http.weather.url: must be an http or https URL"),
         ('url = "https://api.test/{city}"', "tools.http.weather.url: has the place {city}, which is no required"),
+        (
+            'url = "https://api.test/?a=1&limit=2"\nparameters = {type = "object", properties = {limit = {}}}',
+            "tools.http.weather.url: sets limit in its query, so limit must be no property of the parameters",
+        ),
+        (
+            'url = "https://api.test/?{a}=1"\nparameters = {type = "object", properties = {a = {}}, required = ["a"]}',
+            "tools.http.weather.url: must not have a place for an argument in a name of its query",
+        ),
         ('url = "https://api.test"\nmethod = "HEAD"', "tools.http.weather.method: must be"),
         ('url = "https://api.test"\nselect = "city"', "tools.http.weather.select: must be a path such as"),
         (
@@ -125,6 +133,35 @@ def test_a_program_that_cannot_work_stops_the_start_and_is_named(
 )
 def test_an_http_api_that_cannot_work_stops_the_start_and_is_named(tmp_path: Path, line: str, message: str) -> None:
     assert message in refusal(tmp_path, f'[tools.http.weather]\ndescription = "Weather"\n{line}')
+
+
+@pytest.mark.parametrize(("said", "effective"), [("", False), (", additionalProperties = true", True)])
+def test_an_argument_that_the_parameters_do_not_declare_is_refused_unless_they_say_otherwise(
+    tmp_path: Path, said: str, effective: bool
+) -> None:
+    program = GREP.replace('required = ["pattern"]', f'required = ["pattern"]{said}')
+    api = f"""
+[tools.http.weather]
+description = "Weather"
+url = "https://api.test/{{city}}?limit=1"
+parameters = {{ type = "object", properties = {{ city = {{}} }}, required = ["city"]{said} }}
+"""
+    sources = tool_sources(settings_of(tmp_path, program + api), ())
+    registry = open_registry(sources, VirtualClock(), DaemonThreads(1))
+    for tool, argument in (("grep_files", "pattern"), ("weather", "city")):
+        refused = () if effective else (("arguments.admin", "is not expected"),)
+        assert registry.violations(tool, {argument: "x", "admin": "1"}) == refused
+        [definition] = registry.definitions([tool])
+        assert definition.parameters["additionalProperties"] is effective
+
+
+@pytest.mark.parametrize("keyword", ["$ref", "allOf", "anyOf", "oneOf"])
+def test_parameters_that_are_composed_must_say_if_they_take_others(tmp_path: Path, keyword: str) -> None:
+    composed = 'required = ["pattern"], "$ref" = "#/$defs/a"' if keyword == "$ref" else f"{keyword} = [{{}}]"
+    program = GREP.replace('required = ["pattern"]', f'{composed}, "$defs" = {{ a = {{}} }}')
+    message = f"tools.cli.grep_files.parameters: has {keyword}, so it must say additionalProperties: true or false"
+    assert message in refusal(tmp_path, program)
+    _start(tmp_path, program.replace(composed, f"{composed}, additionalProperties = true"))
 
 
 def test_a_file_of_variables_is_read_and_its_values_are_not_shown(tmp_path: Path) -> None:

@@ -17,12 +17,20 @@ from portico.settings.values import BaseUrl, Secret, SecretFromVariable, Table
 _KIB: Final = 1024
 _MIB: Final = 1024 * 1024
 _VARIABLE: Final = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")
+_COMPOSITION: Final = ("$ref", "allOf", "anyOf", "oneOf")
+"""Keywords under which a schema may declare properties that `additionalProperties` beside them does not know."""
 
 
 def _parameters(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the schema, which refuses undeclared properties unless it says otherwise. Raises: ValueError."""
     if schema.get("type") != "object" or not isinstance(schema.get("properties", {}), Mapping):
         raise ValueError('must be a JSON Schema of an object: { type = "object", properties = { … } }')
-    return schema
+    if "additionalProperties" in schema:
+        return schema
+    for keyword in _COMPOSITION:
+        if keyword in schema:
+            raise ValueError(f"has {keyword}, so it must say additionalProperties: true or false")
+    return {**schema, "additionalProperties": False}
 
 
 def _path(text: str) -> str:
@@ -81,7 +89,8 @@ class ExternalToolSettings(Table):
 
     description: Annotated[str, Field(min_length=1)] = Field(description="Description that the model reads")
     parameters: Annotated[Mapping[str, Any], AfterValidator(_parameters)] = Field(
-        default_factory=lambda: {"type": "object", "properties": {}}, description="JSON Schema of the arguments"
+        default_factory=lambda: _parameters({"type": "object", "properties": {}}),
+        description="JSON Schema of the arguments; without `additionalProperties` others are refused",
     )
     side_effects: Annotated[SideEffects, Field(strict=False)] = Field(
         SideEffects.EXTERNAL, description="`none`, `read`, `write`, or `external`, whose calls wait for approval"

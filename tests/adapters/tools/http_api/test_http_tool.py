@@ -7,6 +7,7 @@ import pytest
 
 from portico.adapters.tools.external_tool import ExternalToolFacts
 from portico.adapters.tools.http_api.http_tool import HttpTool, HttpToolConfig, http_client
+from portico.capabilities.tools.definition import ToolArgumentError
 from portico.domain.ids import IdempotencyKey, ToolCallId
 from portico.domain.json_path import parse
 from portico.domain.tools import SideEffects
@@ -52,6 +53,19 @@ async def test_arguments_that_are_not_in_the_url_are_the_query_of_a_get() -> Non
     assert request.headers["authorization"] == "Bearer canary"
     assert request.headers["host"] == upstream.url.removeprefix("http://")
     assert '"city": "Berlin"' in text
+
+
+async def test_a_configured_pair_of_the_query_always_wins() -> None:
+    opened = {**PARAMETERS, "additionalProperties": True}
+    facts = ExternalToolFacts("weather", "Weather of a city.", opened, SideEffects.READ, True, 5)
+    async with ScriptedUpstream(reply({})) as upstream:
+        tool = http_tool(f"{upstream.url}/{{city}}?read%6fnly=true&limit=&city={{city}}", facts=facts)
+        with pytest.raises(ToolArgumentError) as refused:
+            await call(tool, city="Ulm", readonly="false", limit=5)
+        assert await call(tool, city="Ulm", page=2) == "{}"
+    message = "is set by the configuration"
+    assert refused.value.violations == (("arguments.readonly", message), ("arguments.limit", message))
+    assert [request.path for request in upstream.requests] == ["/Ulm?readonly=true&limit=&city=Ulm&page=2"]
 
 
 async def test_arguments_that_are_not_in_the_url_are_the_body_of_a_post_with_the_key_of_the_call() -> None:

@@ -1,6 +1,6 @@
 """A configured HTTP API as a tool."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Final
@@ -13,6 +13,7 @@ from portico.adapters.tools.external_tool import ExternalTool, ExternalToolFacts
 from portico.adapters.tools.http_api.address_guard import checked_addresses
 from portico.adapters.tools.http_api.url_template import UrlTemplate, query_pairs
 from portico.adapters.tools.plain_text import plain_text
+from portico.capabilities.tools.definition import ToolArgumentError
 from portico.domain.fingerprints import digest
 from portico.domain.json_path import Matches, PathStep, children
 from portico.domain.tools import Availability
@@ -58,12 +59,15 @@ def http_client() -> httpx2.AsyncClient:
 class HttpTool(ExternalTool):
     """An HTTP API as a tool: each call is one request, and the redirects of a GET. All tools may share a client.
 
-    Raises: ValueError, from the constructor, for a URL whose places do not fit the parameters.
+    Raises: ValueError, from the constructor, for a URL whose places do not fit the parameters, and for a parameter that
+    would repeat a pair of the configured query.
     """
 
     def __init__(self, config: HttpToolConfig, client: httpx2.AsyncClient) -> None:
         self._config = config
         self._template = UrlTemplate(config.url, config.facts.parameters)
+        for name in self._repeated(config.facts.parameters.get("properties", {})):
+            raise ValueError(f"sets {name} in its query, so {name} must be no property of the parameters")
         self._origin = _origin(urlsplit(config.url))
         self._client = client
         identity, containment = digest(config.method, config.url), _CONTAINMENT[config.allow_private]
@@ -80,11 +84,21 @@ class HttpTool(ExternalTool):
         a status other than 2xx and a reply that is too large.
         """
         url = self._template.fill(arguments)
+        repeated = self._repeated(arguments)
+        if repeated:
+            raise ToolArgumentError(tuple((f"arguments.{name}", "is set by the configuration") for name in repeated))
         rest = {name: value for name, value in arguments.items() if name not in self._template.names}
         if self._config.method in _QUERY_METHODS:
             pairs = httpx2.QueryParams(tuple(query_pairs(rest)))
             return await self._follow(str(httpx2.URL(url).copy_merge_params(pairs)) if pairs else url, context)
         return await self._follow(url, context, orjson.dumps(rest))
+
+    def _repeated(self, names: Iterable[str]) -> list[str]:
+        """Return those names whose values would go into the query, where the configuration has a value for them."""
+        if self._config.method not in _QUERY_METHODS:
+            return []
+        template = self._template
+        return [name for name in names if name in template.query_names and name not in template.names]
 
     async def _follow(self, url: str, context: ToolContext, body: bytes | None = None) -> str:
         """Return the reply behind at most five redirects, which only a GET follows."""

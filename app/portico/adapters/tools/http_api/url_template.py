@@ -1,13 +1,13 @@
 """URL templates: the URL of an HTTP API, with places for the arguments of a call.
 
-A place is `{name}` in the path or the query. A value is percent-encoded as a whole, so it cannot end its segment, and
-the host is always the configured one.
+A place is `{name}` in the path or in a value of the query. What fills it is percent-encoded as a whole, so it cannot
+end its segment, and the host and the names of the query are always the configured ones.
 """
 
 import re
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import orjson
 
@@ -19,8 +19,8 @@ _PLACE: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 class UrlTemplate:
     """The URL of an API.
 
-    Raises: ValueError for anything but an http or https URL with a host, for a place outside the path and the query,
-    and for a place that is no required property with a single value.
+    Raises: ValueError for anything but an http or https URL with a host, for a place outside the path and the values
+    of the query, and for a place that is no required property with a single value.
     """
 
     def __init__(self, url: str, parameters: Mapping[str, Any]) -> None:
@@ -31,6 +31,11 @@ class UrlTemplate:
             raise ValueError("may have places for arguments in its path and its query only")
         self._parts = _PLACE.split(url)
         self.names = frozenset(self._parts[1::2])
+        """Names of the properties that have a place."""
+        self.query_names = frozenset(name for name, _ in parse_qsl(parts.query, keep_blank_values=True))
+        """Names of the pairs that the configured query has."""
+        if any(map(_PLACE.search, self.query_names)):
+            raise ValueError("must not have a place for an argument in a name of its query")
         properties, required = parameters.get("properties", {}), parameters.get("required", ())
         for name in sorted(self.names):
             if name not in properties or name not in required:
