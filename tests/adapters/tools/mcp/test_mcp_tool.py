@@ -1,10 +1,15 @@
 """Tools of MCP servers: names, safety and results."""
 
+import re
+from pathlib import Path
+
 import mcp_types as types
 import pytest
 
 from portico.adapters.tools.mcp.mcp_tool import MAX_NAME, result_text, safety, tool_name
 from portico.domain.tools import SideEffects
+
+PAGE = Path(__file__).parents[4] / "docs" / "tools.md"
 
 
 @pytest.mark.parametrize(
@@ -41,6 +46,15 @@ def test_hints_of_a_trusted_server_decide_the_safety(
 ) -> None:
     assert safety(types.ToolAnnotations(**hints)) == expected
     assert safety(None) == (SideEffects.EXTERNAL, False)
+
+
+def test_the_page_says_which_calls_of_a_trusted_server_are_repeated() -> None:
+    rows = re.findall(r"^\| (.+) \| `(\w+)` \| is (repeated once|not repeated) \|$", PAGE.read_text(), re.MULTILINE)
+    assert len(rows) == 5
+    for hints, side_effects, repeated in rows:
+        given = {name: text == "true" for name, text in re.findall(r"`(\w+Hint): (true|false)`", hints)}
+        expected = SideEffects(side_effects), repeated == "repeated once"
+        assert safety(types.ToolAnnotations.model_validate(given)) == expected
 
 
 def test_content_that_is_no_text_is_named() -> None:

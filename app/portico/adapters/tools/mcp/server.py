@@ -5,7 +5,8 @@ Theory of operation
 1. One task owns the connection, from its start to its end. Calls run in the tasks of their executions.
 2. A connection that is lost is made again, with a growing pause, and the tools are listed anew. Without one, the tools
    that were listed last are unavailable, with the reason.
-3. A call is never repeated. If the connection dies while one is in flight, its outcome is unknown.
+3. A connection sends a call once; who calls may repeat one that is idempotent. If the connection dies while a call is
+   in flight, its outcome is unknown.
 4. A server announces that its list has changed; the new list replaces the old one, and an unchanged tool stays the same
    object.
 """
