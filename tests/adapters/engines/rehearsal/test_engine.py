@@ -120,7 +120,7 @@ async def test_a_judge_finds_an_answer_good_unless_it_reads_that_it_shall_not(
     judged = AnswerJudgementInput(request=said, answer="Hi")
     question = PromptCall(PromptId.ANSWER_JUDGEMENT_USER, judged, AnswerJudgementOutput)
     call = replace(engine_call(*question.messages), schema=question.response_format.schema)
-    judgement = question.parse_reply((await engine.attempt(call, RecordedProgress(), stream=False)).text)
+    judgement = question.parse((await engine.attempt(call, RecordedProgress(), stream=False)).text)
     assert (judgement.valid, judgement.score, bool(judgement.issues)) == (valid, float(valid), not valid)
 
 

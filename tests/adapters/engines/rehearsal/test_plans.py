@@ -63,7 +63,7 @@ async def answered(
 async def planned(request: str, types: Sequence[str] = TYPES, **more: Any) -> list[dict[str, Any]]:
     """The steps, as far as they say something."""
     question = prompted(request, types, **more)
-    made = question.parse_reply((await answered(question)).text)
+    made = question.parse((await answered(question)).text)
     return [step.model_dump(exclude_none=True) for step in made.steps]
 
 
@@ -113,7 +113,7 @@ async def test_a_plan_that_was_refused_is_made_again() -> None:
 
 
 def _refusal(question: PromptCall[PlanGenerationOutput]) -> Any:
-    made = question.parse_reply('{"steps": [{"name": "a", "type": "zork"}]}')
+    made = question.parse('{"steps": [{"name": "a", "type": "zork"}]}')
     refusal = validate_plan(parse_plan(made.steps), ANYTHING)
     assert refusal is not None
     return refusal
@@ -160,7 +160,7 @@ async def test_its_plans_always_pass_the_policy(
         return
     tools = tuple(tool for tool in TOOLS if tool.name in offered)
     question = prompted(request, named, max_steps=most, tools=tools, history=tuple(history), require_linear=True)
-    made = question.parse_reply((await answered(question)).text)
+    made = question.parse((await answered(question)).text)
     policy = EffectivePlanPolicy(most, frozenset(named), True, None, attempts=1, replicas=3, tools=frozenset(offered))
     assert validate_plan(parse_plan(made.steps), policy) is None
 
