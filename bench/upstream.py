@@ -1,7 +1,8 @@
 """A fast local upstream that answers chat completions and notices closed connections.
 
 It reads as much of HTTP as it needs. Each chunk of a stream contains the time of its write, as `t<nanoseconds>.` of the
-machine's monotonic clock, so that a reader can compute the delay. Words in the text of a request select the answer.
+machine's monotonic clock, so that a reader can compute the delay. Words in the text of a request select the answer:
+each `ROLL` in it asks for one tool round.
 """
 
 import asyncio
@@ -60,9 +61,13 @@ _END = _delta({}, "stop") + _chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
 
 @dataclass
 class BenchUpstream:
-    """Observations of the upstream: the number of requests, and when a blocked one arrived and was disconnected."""
+    """Observations of the upstream: the number of requests, and when a blocked one arrived and was disconnected.
+
+    `chunks` is the number of chunks that it streams.
+    """
 
     port: int
+    chunks: int = CHUNKS
     requests: int = 0
     opened: asyncio.Queue[float] = field(default_factory=asyncio.Queue)
     closed: asyncio.Queue[float] = field(default_factory=asyncio.Queue)
@@ -103,7 +108,7 @@ class _Connection(asyncio.Protocol):
         elif streamed:
             self._transport.write(_STREAM_HEAD)
             self._stream(0, asyncio.get_running_loop().time())
-        elif ROLL.encode() in body and b'"tool"' not in body:
+        elif body.count(ROLL.encode()) > body.count(b'"tool"'):
             self._transport.write(_ROLLS)
         elif ASK.encode() in body:
             self._transport.write(_ASKS)
@@ -111,7 +116,7 @@ class _Connection(asyncio.Protocol):
             self._transport.write(_VALUE if VALUE.encode() in body else _ANSWER)
 
     def _stream(self, sent: int, due: float) -> None:
-        if sent == CHUNKS:
+        if sent == self._upstream.chunks:
             self._transport.write(_END)
         elif not self._transport.is_closing():
             self._transport.write(_DELTA % time.monotonic_ns())

@@ -14,6 +14,9 @@ BOUNDS: Final[Mapping[str, int]] = MappingProxyType(
         "one more pass, of 2 to 4": 1042,
         "the 20th pass, in percent of the 3rd": 102,
         "changes of file": 222,
+        "served chat": 661,
+        "one more served tool round": 490,
+        "one more served chunk": 38,
     }
 )
 CHAT_BOUNDS: Final[Mapping[str, int]] = MappingProxyType(

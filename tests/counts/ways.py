@@ -2,6 +2,9 @@
 
 A way runs three times before it is counted. The work of the database's thread is counted too: here it runs on the event
 loop, in an order that is always the same. Virtual time stands still meanwhile, so that nothing periodic is counted.
+
+The ways of a served request begin at the first byte that the server receives and end at the last one that it sends, and
+the engine is an OpenAI server on loopback. Virtual time stands still there, too, except between two chunks of a stream.
 """
 
 import asyncio
@@ -9,6 +12,7 @@ import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -22,7 +26,10 @@ from fastapi import FastAPI
 import portico
 from bench.calls import Call, recorded_calls
 from bench.few_tools import FEW_TOOLS
+from bench.load import request
 from bench.passes import reasoning, replies
+from bench.scenarios import CHAT_REQUEST, STREAM_REQUEST
+from bench.upstream import ROLL, open_upstream
 from bench.walk import changes_of_file, post_execution, walk
 from portico.bootstrap.service import open_service
 from portico.domain.access.principal import LOCAL
@@ -32,6 +39,7 @@ from portico.domain.lifecycle import State
 from portico.entrypoints.http.app import create_app
 from portico.orchestration.facade import CallOptions
 from portico.settings import Settings
+from tests.support.http_server import ClientConnection, running_server
 from tests.support.inline_loop import InlineLoop
 
 FRAMEWORK: Final = "FastAPI and Starlette"
@@ -88,6 +96,7 @@ async def _measure() -> dict[str, Way]:
         "journaled instead of in memory": _way(_more(await _chat(journaled=True), chat)),
         **await _pass_ways(),
         "changes of file": await _changes_of_file(),
+        **await _served_ways(),
         FRAMEWORK: _way(await _framework()),
     }
 
@@ -144,6 +153,43 @@ async def _stream(chunks: int) -> Counter[str]:
         return await _counted(stream)
 
 
+async def _served_ways() -> dict[str, Way]:
+    async with open_upstream() as upstream, _served(upstream.port) as client:
+        chat = await _counted(partial(_send, client, CHAT_REQUEST))
+        one_round = await _counted(partial(_send, client, _tool_request(1)))
+        two_rounds = await _counted(partial(_send, client, _tool_request(2)))
+        upstream.chunks = CHUNKS
+        stream = await _counted(partial(_send, client, STREAM_REQUEST))
+        upstream.chunks = 2 * CHUNKS
+        longer_stream = await _counted(partial(_send, client, STREAM_REQUEST))
+    return {
+        "served chat": _way(chat),
+        "one more served tool round": _way(_more(two_rounds, one_round)),
+        "one more served chunk": _way(_more(longer_stream, stream), CHUNKS),
+    }
+
+
+@asynccontextmanager
+async def _served(upstream: int) -> AsyncIterator[ClientConnection]:
+    """Connect to a running server whose engine is the upstream at that port."""
+    engine = {"model": "openai://bench", "base_url": f"http://127.0.0.1:{upstream}/v1"}
+    with tempfile.TemporaryDirectory(prefix="portico-counts-") as directory:
+        app = _created(Path(directory), {"engines": {"openai": engine}})
+        async with running_server(app) as server, server.connect() as client:
+            yield client
+
+
+def _tool_request(rounds: int) -> bytes:
+    return request({"messages": [{"role": "user", "content": ROLL * rounds}], "tools": ["roll_dice"]})
+
+
+async def _send(client: ClientConnection, data: bytes) -> None:
+    await client.send(data)
+    answer = await client.answer()
+    assert answer.status == 200, answer
+    assert b'"COMPLETE"' in answer.body or b"event: execution.completed" in answer.body, answer
+
+
 async def _framework() -> Counter[str]:
     """Return the calls of the web framework for one chat."""
     async with _app([TEXT]) as app:
@@ -198,11 +244,14 @@ async def _app(script: Sequence[Mapping[str, Any]], **tables: Any) -> AsyncItera
         path = Path(directory) / "script.json"
         path.write_bytes(orjson.dumps([*script] * (WARM_UP + 1)))
         engine = {"model": f"scripted://{path}", "context_window": CONTEXT_WINDOW}
-        settings = {
-            "engines": {"script": engine},
-            "storage": {"url": f"sqlite:///{directory}/portico.db"},
-            "telemetry": {"log_level": "error"},
-        }
-        app = create_app(Settings.model_validate(settings | tables), open_service)
+        app = _created(Path(directory), {"engines": {"script": engine}, **tables})
         async with app.router.lifespan_context(app):
             yield app
+
+
+def _created(directory: Path, tables: Mapping[str, Any]) -> FastAPI:
+    settings = {
+        "storage": {"url": f"sqlite:///{directory}/portico.db"},
+        "telemetry": {"log_level": "error"},
+    }
+    return create_app(Settings.model_validate({**settings, **tables}), open_service)
