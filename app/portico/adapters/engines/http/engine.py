@@ -29,13 +29,14 @@ import orjson
 from portico.adapters.engines.dialect import Dialect, EmbeddingDialect, RetryDelayDialect
 from portico.adapters.engines.http.transport import HttpRequest, HttpResponse, Transport, TransportError
 from portico.adapters.engines.timeouts import Timeouts
-from portico.adapters.engines.wire.deltas import UNKNOWN_FRAME, Delta
+from portico.adapters.engines.wire.deltas import UNKNOWN_FRAME
 from portico.adapters.engines.wire.error_frames import error_in_event
 from portico.adapters.engines.wire.event_stream import EventStreamParser
 from portico.adapters.engines.wire.faults import BYTE_ORDER_MARK, malformed_reply, parse_retry_after
 from portico.adapters.engines.wire.json_lines import JsonLinesParser
 from portico.adapters.engines.wire.reply_builder import ReplyBuilder
 from portico.adapters.engines.wire.usage import UsageBounds
+from portico.domain.contract.response import NO_USAGE
 from portico.domain.model_call import AttemptFailureReason, EngineCall, Reply
 from portico.domain.value import value
 from portico.ports.memory import Embeddings
@@ -208,8 +209,9 @@ class _ReplyReader:
         )
         self.builder = ReplyBuilder(dialect.finish_reasons, usage_bounds)
         self.unknown_frames = 0
-        self._idle_until = 0.0
-        self._unpublished: Delta | None = None
+        self._idle_restart_at = now
+        """The time until which the idle time does not begin anew."""
+        self._is_unpublished = False
 
     async def read(self, response: HttpResponse) -> None:
         """Read the body up to its end or its end marker. Raises: EngineError."""
@@ -221,73 +223,71 @@ class _ReplyReader:
             await self._read_document(response)
 
     async def _read_stream(self, response: HttpResponse, parser: EventStreamParser | JsonLinesParser) -> None:
-        builder, decode = self.builder, self._dialect.decode_chunk
+        builder, progress, decode = self.builder, self._progress, self._dialect.decode_chunk
         size = 0
         while True:
             data = await response.read()
             size += len(data)
-            self._check_size(size)
+            if size > self._limits.response_bytes:
+                raise self._too_long()
             for event in parser.feed(data):
                 delta = decode(event)
-                if delta is UNKNOWN_FRAME:
-                    self.unknown_frames += 1
-                    continue
+                self.unknown_frames += delta is UNKNOWN_FRAME
                 builder.add(delta)
-                self._publish(delta)
+                if delta.text:
+                    progress.text(delta.text)
+                if delta.reasoning:
+                    progress.reasoning(delta.reasoning)
                 if builder.done:
                     return
             if parser.error is not None:
                 raise self._dialect.reported_fault(error_in_event(parser.error))
             if not data:
                 return
-            if builder.has_started:
+            if self._now() >= self._idle_restart_at and builder.has_started:
                 self._restart_idle_timeout()
 
     async def _read_document(self, response: HttpResponse) -> None:
+        """Read a JSON body. A large one is decoded on a worker thread, so that it does not block the event loop."""
         self.timeout.deadline = self._end
         body = bytearray()
         while data := await response.read():
             body += data
-            self._check_size(len(body))
-            self._restart_idle_timeout()
-        delta = await self._decode_document(bytes(body.removeprefix(BYTE_ORDER_MARK)))
+            if len(body) > self._limits.response_bytes:
+                raise self._too_long()
+            if self._now() >= self._idle_restart_at:
+                self._restart_idle_timeout()
+        document, decode = bytes(body.removeprefix(BYTE_ORDER_MARK)), self._dialect.decode
+        if len(document) <= OFF_LOOP_BYTES:
+            delta = decode(document)
+        else:
+            delta = await anyio.to_thread.run_sync(decode, document, abandon_on_cancel=True)
         self.builder.add(delta)
-        self._unpublished = delta if self._streamed else None
-
-    async def _decode_document(self, body: bytes) -> Delta:
-        """Decode a body, a large one on a worker thread, so that it does not block the event loop."""
-        if len(body) <= OFF_LOOP_BYTES:
-            return self._dialect.decode(body)
-        return await anyio.to_thread.run_sync(self._dialect.decode, body, abandon_on_cancel=True)
+        self._is_unpublished = self._streamed
 
     def reply(self, model: str) -> Reply:
         """Return the whole reply. A JSON body in place of a stream is published here, once it is known to be sound."""
         reply = self.builder.build(model)
-        if self._unpublished is not None:
-            self._publish(self._unpublished)
+        if self._is_unpublished and reply.text:
+            self._progress.text(reply.text)
+        if self._is_unpublished and reply.reasoning:
+            self._progress.reasoning(reply.reasoning)
         return reply
 
     def report_usage(self) -> None:
         """Report the tokens that were used, as far as the provider has named them."""
-        if self.builder.has_usage:
-            self._progress.usage(self.builder.usage)
+        usage = self.builder.token_counts.usage()
+        if usage is not NO_USAGE:
+            self._progress.usage(usage)
 
-    def _publish(self, delta: Delta) -> None:
-        if delta.text:
-            self._progress.text(delta.text)
-        if delta.reasoning:
-            self._progress.reasoning(delta.reasoning)
-
-    def _check_size(self, size: int) -> None:
-        if size > self._limits.response_bytes:
-            raise malformed_reply(f"the reply is longer than {self._limits.response_bytes} bytes")
+    def _too_long(self) -> EngineError:
+        return malformed_reply(f"the reply is longer than {self._limits.response_bytes} bytes")
 
     def _restart_idle_timeout(self) -> None:
         """Begin the idle time anew. The deadline moves seldom, since moving it costs as much as decoding an event."""
-        idle_until = self._now() + self._timeouts.idle_seconds
-        if self._idle_until < idle_until:
-            self._idle_until = idle_until + self._timeouts.idle_seconds * IDLE_TOLERANCE
-            self.timeout.deadline = min(self._end, self._idle_until)
+        idle_seconds = self._timeouts.idle_seconds
+        self._idle_restart_at = self._now() + idle_seconds * IDLE_TOLERANCE
+        self.timeout.deadline = min(self._end, self._idle_restart_at + idle_seconds)
 
 
 def _timed_out() -> TransportError:

@@ -23,7 +23,7 @@ from portico.adapters.engines.openai.errors import error_of, reason_of, reported
 from portico.adapters.engines.openai.models import is_openai_model, without_unsupported_sampling
 from portico.adapters.engines.unsupported import DEFAULT_NAMES, translated_hints, unsent_message_parts, unsent_options
 from portico.domain.contract.messages import ImagePart, Message, Part, ToolCall
-from portico.domain.contract.request import ExecutionHints, NamedTool
+from portico.domain.contract.request import NamedTool
 from portico.domain.model_call import AttemptFailureReason, EngineCall
 from portico.domain.tools import ToolDefinition
 from portico.ports.model import EngineProfile
@@ -58,12 +58,13 @@ class ChatCompletionsDialect:
         body: dict[str, Any] = {key: value for key, value in hints.options.items() if key in profile.options}
         body |= {"model": profile.model, "messages": list(_messages(call.messages))}
         names = OPENAI_NAMES if is_openai_model(profile.model) else DEFAULT_NAMES
-        body |= without_unsupported_sampling(
-            translated_hints(hints, names), profile.model, body.get("reasoning_effort")
-        )
+        parameters = translated_hints(hints, names)
+        if parameters:
+            body |= without_unsupported_sampling(parameters, profile.model, body.get("reasoning_effort"))
         if call.tools:
             body["tools"] = [_tool(tool) for tool in call.tools]
-            body |= _choice(hints)
+            if hints.tool_choice:
+                body["tool_choice"] = _choice(hints.tool_choice)
         if call.schema is not None:
             body["response_format"] = {"type": "json_schema", "json_schema": schemas.named_schema(call.schema)}
         if call.grammar is not None:
@@ -71,11 +72,9 @@ class ChatCompletionsDialect:
         body["stream"] = stream
         if stream and profile.capabilities.streaming_usage:
             body["stream_options"] = {"include_usage": True}
-        return EncodedRequest(
-            "/chat/completions",
-            body,
-            (*unsent_options(call, names, body), *unsent_message_parts(_with_unusable_name(call.messages))),
-        )
+        unusable = [message for message in call.messages if message.name and not AUTHOR_NAME.fullmatch(message.name)]
+        withheld = (*unsent_options(call, names, body), *unsent_message_parts(unusable))
+        return EncodedRequest("/chat/completions", body, withheld)
 
     encode_embeddings = staticmethod(encode_embeddings)
     decode_embeddings = staticmethod(decode_embeddings)
@@ -87,11 +86,8 @@ class ChatCompletionsDialect:
         return reason_of(status, error_of(body))
 
 
-def _choice(hints: ExecutionHints) -> dict[str, Any]:
-    choice = hints.tool_choice
-    if isinstance(choice, NamedTool):
-        return {"tool_choice": {"type": "function", "function": {"name": choice.name}}}
-    return {"tool_choice": choice} if choice else {}
+def _choice(choice: str | NamedTool) -> str | dict[str, Any]:
+    return {"type": "function", "function": {"name": choice.name}} if isinstance(choice, NamedTool) else choice
 
 
 @lru_cache(maxsize=1024)
@@ -108,10 +104,6 @@ def _messages(messages: Sequence[Message]) -> Iterator[dict[str, Any]]:
         for block in opaque_blocks(message):
             _restore_opaque(block, body, calling=calling)
         yield body
-
-
-def _with_unusable_name(messages: Sequence[Message]) -> Iterator[Message]:
-    return (message for message in messages if message.name and not AUTHOR_NAME.fullmatch(message.name))
 
 
 def _message(message: Message) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from portico.adapters.engines.wire.json_fields import (
     as_text,
     check_nesting,
     detail,
+    parse_object,
 )
 from portico.adapters.engines.wire.usage import TokenCounts, sum_counts
 
@@ -46,7 +47,20 @@ def decode_event(data: bytes) -> Delta:
     """Decode one event of a stream. Raises: EngineError."""
     if data == END_MARKER:
         return Delta(done=True)
-    reply = parse_reply(data)
+    reply = parse_object(data)
+    if reply.get("error"):
+        raise reported_fault(reply["error"])
+    match reply:
+        case {
+            "model": str(model),
+            "choices": [{"index": 0, "delta": {"content": str(text)} as message, "finish_reason": None} as choice],
+        } if (
+            TEXT_MEMBERS.issuperset(message)
+            and "error" not in choice
+            and "x_groq" not in reply
+            and reply.get("usage") is None
+        ):  # most events add a text and nothing else
+            return Delta(text, model=model)
     choice = _first_choice(reply)
     if choice is None:
         return _without_choice(reply)

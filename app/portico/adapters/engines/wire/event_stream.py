@@ -32,7 +32,12 @@ class EventStreamParser:
         """Return the data of the events that these bytes complete, in order. Raises: EngineError."""
         events: list[bytes] = []
         pending = self._pending
-        for line in self._complete_lines(data):
+        is_between_lines = not (self._line or self._ended_with_cr or self._is_at_start)
+        if is_between_lines and data.endswith(b"\n") and len(data) <= self._line_bytes:
+            lines = data.splitlines()
+        else:
+            lines = self._complete_lines(data)
+        for line in lines:
             if not line:
                 if pending:
                     event = b"\n".join(pending)

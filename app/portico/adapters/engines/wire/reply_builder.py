@@ -14,7 +14,7 @@ from portico.adapters.engines.wire.faults import malformed_reply
 from portico.adapters.engines.wire.json_fields import MAX_NESTING
 from portico.adapters.engines.wire.usage import NO_BOUNDS, UsageAccumulator, UsageBounds
 from portico.domain.contract.messages import UNREADABLE_ARGUMENTS, ToolCall
-from portico.domain.contract.response import USAGE_IMPLAUSIBLE, TokenUsage
+from portico.domain.contract.response import NO_USAGE, USAGE_IMPLAUSIBLE
 from portico.domain.model_call import AttemptFailureReason, Reply
 from portico.domain.strict_json import MAX_WRITABLE_DEPTH, loads
 from portico.ports.model import EngineError
@@ -47,10 +47,10 @@ class ReplyBuilder:
         self._calls_by_index: dict[int, _OpenCall] = {}
         self._finish: str | None = None
         self._needs_done = False
-        self._usage = UsageAccumulator(usage_bounds)
         self._model = ""
         self._opaque: dict[int, dict[str, Any]] = {}
         self._refused = False
+        self.token_counts = UsageAccumulator(usage_bounds)
         self.done = False
         """True once the end of the stream was seen. Nothing after it counts."""
 
@@ -58,16 +58,6 @@ class ReplyBuilder:
     def has_started(self) -> bool:
         """True once there is any text, reasoning or call."""
         return bool(self._text or self._reasoning or self._calls or self.is_complete)
-
-    @property
-    def has_usage(self) -> bool:
-        """True once the provider has reported token counts that can be true."""
-        return self._usage.is_known and self._usage.is_plausible
-
-    @property
-    def usage(self) -> TokenUsage:
-        """The usage that the provider has reported so far."""
-        return self._usage.usage()
 
     @property
     def is_complete(self) -> bool:
@@ -88,7 +78,7 @@ class ReplyBuilder:
         if finish is not None:
             self._finish, self._needs_done = finish, needs_done
         if usage is not None:
-            self._usage.add(usage)
+            self.token_counts.add(usage)
         if model and not self._model:
             self._model = model
         if refused:
@@ -108,15 +98,16 @@ class ReplyBuilder:
         if isinstance(finish, AttemptFailureReason):
             raise EngineError(finish, "the provider ended its reply as a failure")
         calls = self._tool_calls(truncated=finish == "length") if self._calls else ()
+        usage = self.token_counts.usage()
         return Reply(
             text="".join(self._text),
             tool_calls=calls,
             finish_reason="tool" if calls and finish == "stop" else finish,
             raw_finish="" if raw in self._finish_reasons else raw,
-            usage=self.usage,
+            usage=usage,
             model=self._model or model,
             reasoning="".join(self._reasoning),
-            flags=() if self._usage.is_plausible else (USAGE_IMPLAUSIBLE,),
+            flags=(USAGE_IMPLAUSIBLE,) if usage is NO_USAGE and self.token_counts.is_known else (),
             kept=(*map(_joined, self._opaque.values()), *self._signatures(calls)) if self._opaque or calls else (),
         )
 

@@ -74,17 +74,17 @@ class UsageAccumulator:
         self._is_repeated = self.is_known
         self.is_known = True
 
-    @property
-    def is_plausible(self) -> bool:
-        """True unless a count is negative, no whole number, or above its bound."""
+    def usage(self) -> TokenUsage:
+        """Return the usage so far: `NO_USAGE` if none is known, or a count is no whole number or out of its bounds.
+
+        The provider's own total counts where one part reports all.
+        """
+        if not self.is_known:
+            return NO_USAGE
         most_read, most_written = self._bounds.input_tokens, self._bounds.output_tokens
         bounds = (most_read, most_written, most_written, most_read, most_read, most_read + most_written)
         counts = (self._read, self._written, self._reasoning, self._cached, self._cache_written, self._total)
-        return all(_is_count(count) and count <= most for count, most in zip(counts, bounds, strict=True))
-
-    def usage(self) -> TokenUsage:
-        """Return the usage that is known by now. The provider's own total counts where one part reports all."""
-        if not (self.is_known and self.is_plausible):
+        if not all(type(count) is int and 0 <= count <= most for count, most in zip(counts, bounds, strict=True)):
             return NO_USAGE
         together = self._read + self._written
         return TokenUsage(
@@ -99,8 +99,4 @@ class UsageAccumulator:
 
 def sum_counts(*counts: Any) -> Any:
     """Return the sum of counts that a provider reports apart; a count that cannot be true if one of them cannot."""
-    return sum(counts) if all(map(_is_count, counts)) else NO_COUNT
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0
+    return sum(counts) if all(type(count) is int and count >= 0 for count in counts) else NO_COUNT

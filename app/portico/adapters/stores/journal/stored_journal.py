@@ -244,7 +244,11 @@ class StoredJournal:
     def publish_delta(self, execution_id: ExecutionId, correlation: CorrelationContext, delta: LiveEvent) -> None:
         execution = self._open.get(execution_id) or self._not_open(execution_id)
         live = LiveDelta(execution.timeline.now(), correlation, delta)
-        self._writer.publish_delta(execution.stream, live, _DELTA_BYTES + _size(delta))
+        if isinstance(delta, InferenceDelta):
+            size = len(delta.text or delta.reasoning or "")
+        else:
+            size = MAX_TOOL_CONTENT if delta.arguments is not None else len(delta.result or "")
+        self._writer.publish_delta(execution.stream, live, _DELTA_BYTES + size)
 
     async def durable(self, execution_id: ExecutionId) -> None:
         execution = self._open.get(execution_id) or self._not_open(execution_id)
@@ -335,10 +339,3 @@ def _has_ended(puts: Sequence[JournalPut]) -> bool:
 
 def _abandoned() -> StorageFailure:
     return StorageFailure(Code.STORAGE_UNAVAILABLE, "the request was cancelled before its execution was stored")
-
-
-def _size(event: LiveEvent) -> int:
-    """Return about how many characters the content of a live event has."""
-    if isinstance(event, InferenceDelta):
-        return len(event.text or event.reasoning or "")
-    return MAX_TOOL_CONTENT if event.arguments is not None else len(event.result or "")
