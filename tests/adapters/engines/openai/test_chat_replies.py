@@ -460,6 +460,39 @@ def test_the_usage_of_a_chunk_that_also_adds_text_is_not_passed_over():
     assert streamed(chat_chunk("a") | {"x_groq": {"usage": usage}}, chat_chunk("b", "stop")).usage.total_tokens == 5
 
 
+@pytest.mark.parametrize(
+    ("added_to_message", "added_to_choice", "added_to_reply", "expected"),
+    [
+        ({}, {}, {}, Delta("a", model="m")),
+        ({"role": "assistant"}, {"logprobs": None}, {"usage": None, "id": "x"}, Delta("a", model="m")),
+        ({"reasoning": "r"}, {}, {}, Delta("a", "r", model="m")),
+        ({"refusal": "no"}, {}, {}, Delta("a", model="m", refused=True)),
+        ({}, {"finish_reason": "stop"}, {}, Delta("a", finish="stop", model="m")),
+        ({}, {"index": 1}, {}, Delta(model="m")),
+        ({}, {}, {"usage": {"prompt_tokens": 3}}, Delta("a", usage=TokenCounts(3), model="m")),
+        ({}, {}, {"x_groq": {"usage": {"prompt_tokens": 3}}}, Delta("a", usage=TokenCounts(3), model="m")),
+    ],
+)
+def test_everything_beside_the_text_of_a_chunk_is_decoded(
+    added_to_message: dict[str, Any],
+    added_to_choice: dict[str, Any],
+    added_to_reply: dict[str, Any],
+    expected: Delta,
+):
+    choice = {"index": 0, "delta": {"content": "a", **added_to_message}, "finish_reason": None, **added_to_choice}
+    assert DIALECT.decode_chunk(orjson.dumps({"model": "m", "choices": [choice], **added_to_reply})) == expected
+
+
+@pytest.mark.parametrize("place", ["reply", "choice"])
+def test_an_error_beside_the_text_of_a_chunk_is_a_fault(place: str):
+    choice = {"index": 0, "delta": {"content": "a"}, "finish_reason": None}
+    reply: dict[str, Any] = {"model": "m", "choices": [choice]}
+    {"reply": reply, "choice": choice}[place]["error"] = {"code": "rate_limit_exceeded"}
+    with pytest.raises(EngineError) as raised:
+        DIALECT.decode_chunk(orjson.dumps(reply))
+    assert raised.value.reason is AttemptFailureReason.RATE_LIMITED
+
+
 @pytest.mark.parametrize("levels", [66, 300, 600])
 def test_a_value_too_deep_to_be_sent_back_is_malformed(levels: int):
     deep: Any = 1

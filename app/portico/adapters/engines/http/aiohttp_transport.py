@@ -153,7 +153,7 @@ class _Response:
         except _ERRORS as error:
             fault = _fault_in_body(error)
         else:
-            if data or not self._was_reset():
+            if data or self._is_framed or not self._was_reset():
                 return data
             fault = TransportError(*_BROKEN)
         raise fault
@@ -167,15 +167,14 @@ class _Response:
         """Give the connection back, or abort it if the response is not complete."""
         if self._closed is not None:
             self._closed.remove_done_callback(self._on_close)
-        if self.is_complete:
+        if self._body.is_eof():
             self._response.release()
         else:
             self._response.close()
 
     def _was_reset(self) -> bool:
-        if self._is_framed or self._closed is None or not self._closed.done():
-            return False
-        return self._closed.exception() is not None
+        """Tell whether the connection of a body without framing broke."""
+        return self._closed is not None and self._closed.done() and self._closed.exception() is not None
 
     def _on_close(self, _closed: Future[None]) -> None:
         if not self._body.is_eof() and self._body.exception() is None:

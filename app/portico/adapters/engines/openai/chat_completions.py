@@ -16,13 +16,13 @@ from typing import Any, Final
 
 import orjson
 
-from portico.adapters.engines.dialect import EncodedRequest, opaque_blocks
+from portico.adapters.engines.dialect import EncodedRequest
 from portico.adapters.engines.openai import chat_replies, schemas
 from portico.adapters.engines.openai.embeddings import decode_embeddings, encode_embeddings
 from portico.adapters.engines.openai.errors import error_of, reason_of, reported_fault
 from portico.adapters.engines.openai.models import is_openai_model, without_unsupported_sampling
 from portico.adapters.engines.unsupported import DEFAULT_NAMES, translated_hints, unsent_message_parts, unsent_options
-from portico.domain.contract.messages import ImagePart, Message, Part, ToolCall
+from portico.domain.contract.messages import ImagePart, Message, ModelMessage, Part, ToolCall
 from portico.domain.contract.request import NamedTool
 from portico.domain.model_call import AttemptFailureReason, EngineCall
 from portico.domain.tools import ToolDefinition
@@ -101,8 +101,9 @@ def _messages(messages: Sequence[Message]) -> Iterator[dict[str, Any]]:
     for message in messages:
         calling = message.role != "user" and (calling or bool(message.tool_calls))
         body = _message(message)
-        for block in opaque_blocks(message):
-            _restore_opaque(block, body, calling=calling)
+        if isinstance(message, ModelMessage):
+            for block in message.kept:
+                _restore_opaque(block, body, calling=calling)
         yield body
 
 

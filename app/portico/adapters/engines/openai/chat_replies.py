@@ -95,7 +95,7 @@ def _delta(
     reply: Mapping[str, Any], message: Mapping[str, Any], *, finish: str | None, streamed: bool = False
 ) -> Delta:
     content = message.get("content")
-    text, reasoning = (content, "") if isinstance(content, str) else _from_parts(content)
+    text, reasoning = (content or "", "") if isinstance(content, str | None) else _from_parts(content)
     usage, model = _usage(reply), as_text(reply.get("model"))
     if TEXT_MEMBERS.issuperset(message):
         return Delta(text, reasoning, (), finish, usage, model)
@@ -112,7 +112,7 @@ def _delta(
 
 
 def _from_parts(content: Any) -> tuple[str, str]:
-    """Return text and reasoning of a content that is missing, or a list of parts as Mistral sends it."""
+    """Return text and reasoning of a content that is a list of parts, as Mistral sends it."""
     parts = as_objects(content)
     text = "".join(as_text(part.get("text")) for part in parts if part.get("type") == "text")
     return text, "".join(_thinking_text(part.get("thinking")) for part in parts if part.get("type") == "thinking")
@@ -146,16 +146,13 @@ def _call_fragment(call: Mapping[str, Any], index: int | None) -> ToolCallFragme
     arguments = function.get("arguments")
     if isinstance(arguments, dict):
         arguments = orjson.dumps(check_nesting(arguments)).decode()
-    signature = _signature(call.get("extra_content"))
+    signature = ""
+    match call:
+        case {"extra_content": {"google": {"thought_signature": google_signature}}}:
+            signature = as_text(google_signature)
     return ToolCallFragment(
         index, as_text(call.get("id")), as_text(function.get("name")), as_text(arguments), signature
     )
-
-
-def _signature(extra: Any) -> str:
-    """Return Google's signature of a call."""
-    google = extra.get("google") if isinstance(extra, dict) else None
-    return as_text(google.get("thought_signature")) if isinstance(google, dict) else ""
 
 
 def _opaque_fragments(message: Mapping[str, Any]) -> Iterator[OpaqueFragment]:
@@ -166,8 +163,10 @@ def _opaque_fragments(message: Mapping[str, Any]) -> Iterator[OpaqueFragment]:
     extra = message.get("extra_content")
     if extra:
         yield OpaqueFragment(1, {"extra_content": check_nesting(as_object(extra))})
-    for place, fragment in enumerate(as_objects(message.get("reasoning_details"))):
-        yield _reasoning_detail(fragment, place)
+    details = message.get("reasoning_details")
+    if details is not None:
+        for place, fragment in enumerate(as_objects(details)):
+            yield _reasoning_detail(fragment, place)
 
 
 def _reasoning_detail(detail: Mapping[str, Any], place: int) -> OpaqueFragment:
