@@ -9,14 +9,14 @@ BOUNDS: Final[Mapping[str, int]] = MappingProxyType(
         "chat": 389,
         "features that a chat does not name": 0,
         "one more tool round": 294,
-        "one more streamed chunk": 17,
+        "one more streamed chunk": 16,
         "journaled instead of in memory": 163,
         "one more pass, of 2 to 4": 1042,
         "the 20th pass, in percent of the 3rd": 102,
         "changes of file": 222,
-        "served chat": 661,
-        "one more served tool round": 490,
-        "one more served chunk": 38,
+        "served chat": 507,
+        "one more served tool round": 376,
+        "one more served chunk": 22,
     }
 )
 CHAT_BOUNDS: Final[Mapping[str, int]] = MappingProxyType(
