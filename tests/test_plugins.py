@@ -25,6 +25,10 @@ def test_the_interface_has_what_is_promised() -> None:
         "RunOut",
         "flow",
         "scripted_engine",
+        "PathEscape",
+        "ForbiddenCommand",
+        "Io",
+        "Missing",
     }
     assert promised <= set(plugins.__all__)
     assert all(getattr(plugins, name) is not None for name in plugins.__all__)

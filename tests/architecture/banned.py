@@ -29,6 +29,7 @@ RUNS_OTHERS_CODE = (
     "app/portico/adapters/tools/threads.py",
     "app/portico/capabilities/tools/",
     "app/portico/capabilities/output/rules/",
+    "app/portico/domain/raised_exception.py",
     "app/portico/orchestration/flow/",
     "app/portico/orchestration/planning/synthesis.py",
     "app/portico/bootstrap/flows.py",
@@ -36,7 +37,8 @@ RUNS_OTHERS_CODE = (
     "app/portico/entrypoints/",
 )
 """Entry points, the event bus, the journal's writer, the sender of spans, the runners, the callers of tools, custom
-rules and flows, the connection to an MCP server, and phase E, which owes an answer in every case.
+rules and flows, the texts of their exceptions, the connection to an MCP server, and phase E, which owes an answer in
+every case.
 """
 
 

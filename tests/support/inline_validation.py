@@ -4,6 +4,7 @@ from portico.capabilities.answer_contract import AnswerContract
 from portico.domain.contract.request import OutputContract
 from portico.domain.contract.rules import AnswerContent
 from portico.domain.journal.outcomes import AnswerValidated
+from portico.ports.validation import OnRuleException
 
 
 class InlineAnswerValidator:
@@ -17,6 +18,11 @@ class InlineAnswerValidator:
         self.checked += 1
         AnswerContract(output).compile()
 
-    async def validate(self, output: OutputContract, answer: str | AnswerContent, attempt: int) -> AnswerValidated:
+    async def validate(
+        self, output: OutputContract, answer: str | AnswerContent, attempt: int, on_exception: OnRuleException
+    ) -> AnswerValidated:
         self.validated += 1
-        return AnswerContract(output).validate(answer, attempt).outcome()
+        validated = AnswerContract(output).validate(answer, attempt)
+        for rule, raised in validated.exceptions:
+            on_exception(rule, raised)
+        return validated.outcome()

@@ -107,7 +107,7 @@ INPUTS: Mapping[Any, Any] = {
 def acting_pattern(actions: ToolActions) -> Pattern:
     """Return the pattern of the flows, whose nodes add to these actions."""
     context = Context(dependencies=(actions,))
-    return flow_pattern({each.name: ServedFlow(each(), context, lambda *_: None) for each in INPUTS})
+    return flow_pattern({each.name: ServedFlow(each(), context) for each in INPUTS})
 
 
 def acting_flow_request(dice: Random) -> SystemRequest:

@@ -177,7 +177,7 @@ def pattern_of(limited: Limited) -> tuple[Any, Any]:
     """Return the code that runs the mode, and that makes its plan."""
     if limited.mode is Mode.FLOW:
         graphs = (example_flows.debate(), example_flows.research())
-        flows = {graph.name: ServedFlow(graph, Context(), lambda *_: None) for graph in graphs}
+        flows = {graph.name: ServedFlow(graph, Context()) for graph in graphs}
 
         async def run(context: Any) -> Any:
             return await flow_loop(flows, context)

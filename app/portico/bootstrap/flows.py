@@ -1,18 +1,17 @@
 """Flows of the configuration: the modules that register them, their checks, and the context of their functions."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import Any
 
 from portico.bootstrap.modules import import_modules, invalid_module
 from portico.capabilities.models.catalogue import DEFAULT_ROUTE, EngineCatalogue
 from portico.capabilities.tools.agents import AgentCatalogue
 from portico.capabilities.tools.registry import ToolRegistry
 from portico.domain.failures import Code, ConfigurationFailure
-from portico.domain.journal.events import CorrelationContext
 from portico.domain.value import value
 from portico.orchestration.flow.agent_config import AgentConfig
 from portico.orchestration.flow.context import Context
@@ -23,9 +22,6 @@ from portico.orchestration.flow.registration import FlowDefinition
 from portico.orchestration.flow.served_flow import ServedFlow
 from portico.ports.tool import Tool
 from portico.settings.tables.modules import FlowSettings
-
-OnNodeError: TypeAlias = Callable[[CorrelationContext, str, Exception], None]
-"""Takes the error of a node, with the execution's request id and the node's key, to the log."""
 
 
 @value
@@ -96,23 +92,20 @@ def check_flows(flows: Mapping[str, LoadedFlow], catalogue: EngineCatalogue, reg
 
 
 def served_flows(
-    flows: Mapping[str, LoadedFlow], settings: FlowSettings, on_error: OnNodeError, *dependencies: object
+    flows: Mapping[str, LoadedFlow], settings: FlowSettings, *dependencies: object
 ) -> dict[str, ServedFlow]:
     """Return the flows with the context of their functions."""
     return {
         name: ServedFlow(
             flow.graph,
             Context(settings.working_dir, settings.commands, (*dependencies, *flow.provide), settings.http_timeout),
-            on_error,
         )
         for name, flow in flows.items()
     }
 
 
 @asynccontextmanager
-async def open_flows(
-    flows: Mapping[str, LoadedFlow], settings: FlowSettings, on_error: OnNodeError
-) -> AsyncIterator[dict[str, ServedFlow]]:
+async def open_flows(flows: Mapping[str, LoadedFlow], settings: FlowSettings) -> AsyncIterator[dict[str, ServedFlow]]:
     """Serve the flows, with one HTTP client for all of their nodes, until the context ends."""
     if not flows:
         yield {}
@@ -121,7 +114,7 @@ async def open_flows(
     from httpx2 import AsyncClient  # noqa: PLC0415 - see above
 
     async with AsyncClient(timeout=settings.http_timeout) as http:
-        yield served_flows(flows, settings, on_error, http)
+        yield served_flows(flows, settings, http)
 
 
 def _definitions(module: ModuleType) -> list[FlowDefinition[Any, Any]]:

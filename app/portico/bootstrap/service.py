@@ -207,7 +207,7 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
         open_traces(settings, owner, metrics, base.logs) as tracing,
         AsyncExitStack() as stack,
         open_session() as http,
-        open_flows(base.flows, settings.flows, base.logs.log_node_error) as flows,
+        open_flows(base.flows, settings.flows) as flows,
         open_database(storage.url, clock, base.entropy, statement_timeout=storage.statement_timeout) as database,
     ):
         replica = replica_for(database, clock, owner, storage)
@@ -248,7 +248,7 @@ async def open_history_reader(settings: Settings) -> AsyncIterator[HistoryReader
     Raises: ConfigurationFailure, StorageFailure.
     """
     base = Foundation.of(settings, is_offline=True)
-    flows = served_flows(base.flows, settings.flows, base.logs.log_node_error)
+    flows = served_flows(base.flows, settings.flows)
     patterns = _with_flows(_with_planner(PATTERNS, settings), flows)
     async with open_read_only(settings.storage.url, base.clock, base.entropy) as database:
         store = DatabaseExecutionStore(database, base.clock, ReplicaId(base.entropy.uuid7()), base.logs)
@@ -424,6 +424,7 @@ class Foundation:
             quotas=accounts.quotas,
             usage=accounts.usage,
             memory=memory,
+            on_exception=self.logs.log_exception,
         )
 
     def facade_config(self, flows: Mapping[str, ServedFlow], tracing: "Tracing | None") -> FacadeConfig:

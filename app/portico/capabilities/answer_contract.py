@@ -35,6 +35,7 @@ from portico.domain.failures import (
 from portico.domain.journal.outcomes import AnswerValidated, Refused
 from portico.domain.model_call import ResponseFormat
 from portico.domain.pattern_result import PatternResult
+from portico.domain.raised_exception import RaisedException
 from portico.domain.value import value
 
 _GRAMMAR_FIELD = "output.grammar"
@@ -56,6 +57,8 @@ class ValidatedAnswer:
     pattern_result: PatternResult
     failure: Failure | None = None
     is_unjudged: bool = False
+    exceptions: tuple[tuple[str, RaisedException], ...] = ()
+    """What rules raised, with their names."""
 
     @property
     def violations(self) -> list[tuple[str, str]]:
@@ -192,7 +195,8 @@ class AnswerContract:
             attempts=attempt,
         )
         pattern_result = _pattern_result(text, enforced.value, result)
-        return ValidatedAnswer(pattern_result, None if report.valid else report.failure())
+        failure = None if report.valid else report.failure()
+        return ValidatedAnswer(pattern_result, failure, exceptions=report.exceptions)
 
     def _enforce_text(self, text: str) -> EnforcedAnswer:
         """Return the answer in its format; a text without a required format has none. Raises: ConstraintFailure."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from portico.capabilities.tools.executor import OnException
 from portico.domain.contract.messages import ToolCall
 from portico.domain.failures import Code, ToolFailure
 from portico.domain.ids import IdempotencyKey, ToolCallId
@@ -17,12 +18,12 @@ class DirectCalls:
         self._environment = environment
 
     async def call(
-        self, name: str, arguments: Mapping[str, Any], *, seconds: float, may_act: bool
+        self, name: str, arguments: Mapping[str, Any], *, seconds: float, may_act: bool, on_exception: OnException
     ) -> ToolEnded | ToolCallSuspended | None:
         """Call a tool once and return the outcome: its end, or the question that it asks.
 
-        Without `may_act` a tool that is external, or unsafe to call twice, does not run, and None is returned. Raises:
-        ToolFailure (TOOL_NOT_FOUND).
+        Without `may_act` a tool that is external, or unsafe to call twice, does not run, and None is returned.
+        `on_exception` is called if the tool raises anything but a `ToolError`. Raises: ToolFailure (TOOL_NOT_FOUND).
         """
         environment = self._environment
         offer = next(iter(environment.tool_registry.offer_of(name)), None)
@@ -35,4 +36,6 @@ class DirectCalls:
         if (offer.unsafe or offer.approval) and not may_act:
             return None
         key = IdempotencyKey(environment.entropy.uuid7())
-        return await environment.tool_executor.attempt(call, key=key, attempt=0, seconds_left=seconds)
+        return await environment.tool_executor.attempt(
+            call, key=key, attempt=0, seconds_left=seconds, on_exception=on_exception
+        )

@@ -30,8 +30,10 @@ from portico.domain.contract.rules import AnswerContent, Rule
 from portico.domain.failures import RequestFailure
 from portico.domain.plan.parsed_plan import ParsedStep
 from portico.domain.plan.steps import STEP_SPECS
+from portico.domain.raised_exception import CodeKind
 from portico.domain.value import value
 from portico.orchestration.execution.environment import Environment
+from portico.orchestration.execution.exception_report import ExceptionReporter
 from portico.orchestration.execution.pattern import Pattern
 
 
@@ -58,7 +60,7 @@ async def check_request(
         return GuardResult(verdicts)
     guards = _watching(environment, pattern, request)
     texts = list(texts_of_request(request, instructions))
-    verdicts += await _check(environment, guards, texts)
+    verdicts += await _check(environment, request, guards, texts)
     judges = [RequestedJudge(each.name, each.action, each.intent, each.model) for each in guards if _is_judge(each)]
     return GuardResult(verdicts, tuple(judges))
 
@@ -72,7 +74,8 @@ async def check_answer(
     """
     if environment.guards.is_empty:
         return ()
-    return await _check(environment, _watching(environment, pattern, request), list(texts_of_value(payload)))
+    guards = _watching(environment, pattern, request)
+    return await _check(environment, request, guards, list(texts_of_value(payload)))
 
 
 async def dropped_chunks(
@@ -120,14 +123,17 @@ async def _check_input_rules(environment: Environment, request: SystemRequest) -
     if contract is None:
         return ()
     text = next((each.text for each in reversed(request.messages) if each.role == "user"), "")
-    validated = await _validated(environment, contract, text)
+    validated = await _validated(environment, request, contract, text)
     if validated.failure is not None:
         raise broken_input_rules(validated.failure.details.get("violations", ()))
     return (GuardVerdict(INPUT_RULES, "flag", tripped=bool(validated.validation.warnings)),)
 
 
 async def _check(
-    environment: Environment, guards: Sequence[ConfiguredGuard], texts: Sequence[InputText]
+    environment: Environment,
+    request: SystemRequest,
+    guards: Sequence[ConfiguredGuard],
+    texts: Sequence[InputText],
 ) -> tuple[GuardVerdict, ...]:
     """Return the verdicts of these guards without the judges. Raises: ValidationFailure of the first that refuses."""
     verdicts: list[GuardVerdict] = []
@@ -136,7 +142,7 @@ async def _check(
         if _is_judge(guard):
             continue
         if guard.type == "rules":
-            tripped = await _breaks_rules(environment, guard, texts)
+            tripped = await _breaks_rules(environment, request, guard, texts)
         else:
             search = partial(environment.guards.trips, guard, texts)
             tripped = await environment.thread_pool.run(search) if is_long else search()
@@ -146,19 +152,25 @@ async def _check(
     return tuple(verdicts)
 
 
-async def _breaks_rules(environment: Environment, guard: ConfiguredGuard, texts: Sequence[InputText]) -> bool:
+async def _breaks_rules(
+    environment: Environment, request: SystemRequest, guard: ConfiguredGuard, texts: Sequence[InputText]
+) -> bool:
     contract = AnswerContract(OutputContract(rules=list(guard.rules)))
     for each in texts:
-        if each.is_prose and (await _validated(environment, contract, each.text)).failure is not None:
+        if each.is_prose and (await _validated(environment, request, contract, each.text)).failure is not None:
             return True
     return False
 
 
-async def _validated(environment: Environment, contract: AnswerContract, text: str) -> ValidatedAnswer:
+async def _validated(
+    environment: Environment, request: SystemRequest, contract: AnswerContract, text: str
+) -> ValidatedAnswer:
     """Return the text validated where an answer of its size would be: here, on a thread, or by a worker."""
     content = AnswerContent(text, _value_of(text) if _has_path(contract.output.rules) else None)
     if not contract.size.is_small_with(text):
-        return ValidatedAnswer.recorded(text, await environment.answer_validator.validate(contract.output, content, 1))
+        on_exception = partial(ExceptionReporter(environment, request).report, CodeKind.RULE)
+        outcome = await environment.answer_validator.validate(contract.output, content, 1, on_exception)
+        return ValidatedAnswer.recorded(text, outcome)
     validated = contract.validate_quickly(content, 1)
     if validated is not None:
         return validated

@@ -1,10 +1,15 @@
 """Validation port: contracts and answers that are not small and plain, within a hard limit of time and memory."""
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
 
 from portico.domain.contract.request import OutputContract
 from portico.domain.contract.rules import AnswerContent
 from portico.domain.journal.outcomes import AnswerValidated
+from portico.domain.raised_exception import RaisedException
+
+OnRuleException: TypeAlias = Callable[[str, RaisedException], None]
+"""Takes what the rule of that name raised."""
 
 
 class AnswerValidator(Protocol):
@@ -17,6 +22,11 @@ class AnswerValidator(Protocol):
         """
         ...
 
-    async def validate(self, output: OutputContract, answer: str | AnswerContent, attempt: int) -> AnswerValidated:
-        """Validate the answer by its contract. An answer that exceeds the limit is invalid."""
+    async def validate(
+        self, output: OutputContract, answer: str | AnswerContent, attempt: int, on_exception: OnRuleException
+    ) -> AnswerValidated:
+        """Validate the answer by its contract. An answer that exceeds the limit is invalid.
+
+        `on_exception` is called for each rule that raises, which makes the answer invalid, too.
+        """
         ...

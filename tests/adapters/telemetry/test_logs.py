@@ -20,6 +20,7 @@ from portico.adapters.telemetry.logs import (
 from portico.domain.failures import Code, RequestFailure
 from portico.domain.journal.events import RESTING_EVENTS, InheritedEvent, LifecycleTransition
 from portico.domain.lifecycle import State
+from portico.domain.raised_exception import CodeKind, ExceptionReport
 from tests.support.examples import (
     CANCELLED,
     COMPLETED,
@@ -31,7 +32,6 @@ from tests.support.examples import (
     STARTED,
     SUSPENDED,
     TRACE,
-    correlation,
     live_delta,
     plain_chat,
     stored_events,
@@ -326,10 +326,11 @@ def test_what_goes_wrong_in_an_execution_is_logged_with_its_trace_and_span(pipe:
     sink = _sink(pipe, "warning")
     sink.publish("a", stored_events(LifecycleTransition(None, State.INIT, 1, "accepted")))
     sink.log_bug("a", ValueError())
-    sink.log_node_error(correlation(), "Draft", ValueError())
+    ids = {"trace_id": TRACE, "span_id": SPAN}
+    sink.log_exception(ExceptionReport(CodeKind.NODE, "Draft", "ValueError", "x", "ValueError in f x.py:1", "r", **ids))
     sink.publish("a", stored_events(FAILED))
     lines = pipe.lines()
-    assert [line["event"] for line in lines] == ["execution.bug", "flow.node_error", "execution.failed"]
+    assert [line["event"] for line in lines] == ["execution.bug", "node_exception", "execution.failed"]
     assert {(line["trace_id"], line["span_id"]) for line in lines} == {(TRACE, SPAN)}
 
 

@@ -19,6 +19,7 @@ from portico.capabilities.answer_contract import AnswerContract
 from portico.domain.contract.request import OutputContract
 from portico.domain.contract.rules import AnswerContent
 from portico.domain.failures import Code, Failure
+from portico.domain.raised_exception import RaisedException
 from tests.support.hostile_schemas import HOSTILE
 from tests.support.processes import children_of, ending
 from tests.support.virtual_time import VirtualTimeLoop
@@ -50,6 +51,10 @@ async def pool() -> AsyncIterator[WorkerPool]:
     assert children_of(os.getpid()) == []
 
 
+def _never(rule: str, raised: RaisedException) -> None:
+    raise AssertionError(f"{rule} raised {raised.type}")
+
+
 async def failure_of(pool: WorkerPool, output: OutputContract) -> Failure:
     with pytest.raises(Failure) as caught:
         await pool.check_contract(output)
@@ -66,11 +71,11 @@ async def test_a_hostile_schema_is_refused_or_validates_within_the_limits(pool: 
         refusals.append((refusal.code, refusal.details["field"]))
     assert refusals in ([], [(Code.CONFIG_SCHEMA_INVALID, "output.schema")])
     if not refusals:
-        outcome = await pool.validate(contract(schema=schema), json.dumps(value), 2)
+        outcome = await pool.validate(contract(schema=schema), json.dumps(value), 2, _never)
         assert outcome.validation.valid is (outcome.failure is None)
         assert outcome.validation.attempts == 2
     assert len(children_of(os.getpid())) <= 1
-    assert (await pool.validate(contract(schema=TREE), "[[]]", 1)).structured_output == [[]]
+    assert (await pool.validate(contract(schema=TREE), "[[]]", 1, _never)).structured_output == [[]]
 
 
 async def test_a_schema_that_no_value_is_cheap_for_is_refused_as_too_costly(pool: WorkerPool) -> None:
@@ -81,7 +86,7 @@ async def test_a_schema_that_no_value_is_cheap_for_is_refused_as_too_costly(pool
 
 async def test_an_answer_that_is_too_costly_is_invalid(pool: WorkerPool) -> None:
     await pool.check_contract(contract(schema=TAKES_LONG))
-    outcome = await pool.validate(contract(schema=TAKES_LONG), json.dumps(LONG_ANSWER), 3)
+    outcome = await pool.validate(contract(schema=TAKES_LONG), json.dumps(LONG_ANSWER), 3, _never)
     assert outcome.failure is not None
     assert outcome.failure.code is Code.CONSTRAINT_SCHEMA_INVALID
     assert (outcome.validation.valid, outcome.validation.attempts) == (False, 3)
@@ -99,7 +104,7 @@ async def test_an_answer_that_is_too_costly_is_invalid(pool: WorkerPool) -> None
 )
 async def test_hostile_rules_end_within_the_limits(pool: WorkerPool, rule: dict[str, Any], value: Any) -> None:
     output = contract(schema={}, rules=[rule] * 64)
-    outcome = await pool.validate(output, AnswerContent(json.dumps(value), value), 1)
+    outcome = await pool.validate(output, AnswerContent(json.dumps(value), value), 1, _never)
     ends = {Code.CONSTRAINT_SCHEMA_INVALID, Code.VALIDATION_RULE_FAILED}
     assert outcome.failure is None or outcome.failure.code in ends
     await pool.check_contract(contract(schema=TREE))
@@ -146,7 +151,7 @@ async def test_what_takes_too_much_to_compile_is_refused_by_its_field(
 async def test_a_worker_says_the_same_as_a_validation_in_place(
     pool: WorkerPool, output: OutputContract, answer: str | AnswerContent
 ) -> None:
-    assert await pool.validate(output, answer, 2) == AnswerContract(output).validate(answer, 2).outcome()
+    assert await pool.validate(output, answer, 2, _never) == AnswerContract(output).validate(answer, 2).outcome()
 
 
 @pytest.mark.parametrize(
@@ -181,7 +186,7 @@ async def test_a_worker_that_is_killed_from_outside_costs_nothing_but_time(pool:
     [worker] = children_of(os.getpid())
     with ending(worker):
         os.kill(worker, number)
-    assert (await pool.validate(contract(schema=TREE), "[]", 1)).failure is None
+    assert (await pool.validate(contract(schema=TREE), "[]", 1, _never)).failure is None
     assert worker not in children_of(os.getpid())
 
 
@@ -195,7 +200,7 @@ async def test_a_caller_that_is_cancelled_leaves_no_worker_that_computes(pool: W
     await pool.check_contract(contract(schema=TREE))
     [worker] = children_of(os.getpid())
     async with anyio.create_task_group() as group:
-        group.start_soon(pool.validate, contract(schema=TAKES_LONG), json.dumps(LONG_ANSWER), 1)
+        group.start_soon(pool.validate, contract(schema=TAKES_LONG), json.dumps(LONG_ANSWER), 1, _never)
         await checkpoint()
         with ending(worker):
             group.cancel_scope.cancel()
@@ -215,7 +220,7 @@ async def test_the_event_loop_is_served_beside_a_hostile_validation(pool: Worker
     async with anyio.create_task_group() as group:
         await pool.check_contract(contract(schema=TREE))
         group.start_soon(tick)
-        outcome = await pool.validate(contract(schema=TAKES_LONG), json.dumps(LONG_ANSWER), 1)
+        outcome = await pool.validate(contract(schema=TAKES_LONG), json.dumps(LONG_ANSWER), 1, _never)
         group.cancel_scope.cancel()
     assert outcome.failure is not None
     assert ticks > 100

@@ -101,6 +101,19 @@ def test_a_call_that_fails_ends_with_the_code_of_a_tool(arguments: tuple[str, ..
     assert result.stderr.startswith(code)
 
 
+def test_what_a_tool_raises_is_shown_with_its_traceback() -> None:
+    Path("portico.toml").write_text('[tools]\nmodules = ["tests.support.broken_modules"]\n')
+    result = run("call", "look_up", "--args", '{"order": "7"}')
+    assert (result.exit_code, result.stdout) == (FAILED, "")
+    lines = result.stderr.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert any("broken_modules.py" in line and "in look_up" in line for line in lines)
+    assert lines[-2].startswith("KeyError: 'amount-canary ")
+    assert lines[-1] == "TOOL_EXECUTION_FAILED: The tool failed: KeyError"
+    refused = run("call", "look_up", "--args", '{"order": "path"}')
+    assert refused.stderr == "TOOL_EXECUTION_FAILED: The tool failed: amount-canary\n"
+
+
 def test_a_question_of_a_tool_is_shown_and_left_open() -> None:
     result = run("call", "ask_person", "--args", '{"question": "May I?"}')
     assert (result.exit_code, result.stdout, result.stderr) == (SUSPENDED, "", "suspended: ask_person: May I?\n")

@@ -87,7 +87,7 @@ class ListeningEngine(ScriptedEngine):
 
 
 def bound_of(here: Harness, definition: Any, **fields: Any) -> UpperBound:
-    pattern = flow_pattern({definition.name: ServedFlow(definition(), Context(), lambda *_: None)})
+    pattern = flow_pattern({definition.name: ServedFlow(definition(), Context())})
     world, request = here.environment, flow_request(definition, input={"topic": "sea"}, **fields)
     return pattern.upper_bound(
         BoundInputs(request, here.limits, world.tool_registry.names(), world.catalogue, world.tool_registry)

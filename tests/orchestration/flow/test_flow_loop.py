@@ -1,6 +1,7 @@
 """Mode flow: waves, suspensions, agents, limits, and recovery after a crash at any commit."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -10,9 +11,10 @@ from pydantic import BaseModel
 from portico.domain.contract.request import SystemRequest
 from portico.domain.contract.response import SuspensionKind, SystemResponse
 from portico.domain.failures import Code
-from portico.domain.journal.events import CorrelationContext, FlowStep
+from portico.domain.journal.events import FlowStep
 from portico.domain.journal.outcomes import AttemptSucceeded, RecordedStep, SuspensionAnswer
 from portico.domain.lifecycle import State
+from portico.domain.raised_exception import ExceptionReport
 from portico.orchestration.flow import Context, FlowGraph, ToolError
 from portico.orchestration.flow.flow_loop import flow_loop
 from portico.orchestration.flow.served_flow import ServedFlow
@@ -32,19 +34,9 @@ from tests.support.recovery import is_complete_log, open_starts
 from tests.support.virtual_time import VirtualClock
 
 
-class Log:
-    """The errors of nodes, as the log gets them."""
-
-    def __init__(self) -> None:
-        self.errors: list[tuple[str, str]] = []
-
-    def add(self, correlation: CorrelationContext, node: str, error: Exception) -> None:
-        self.errors.append((node, str(error)))
-
-
-def pattern_of(definition: Any, log: Log | None = None) -> Any:
+def pattern_of(definition: Any) -> Any:
     graph = definition()
-    return partial(flow_loop, {graph.name: ServedFlow(graph, Context(), (log or Log()).add)})
+    return partial(flow_loop, {graph.name: ServedFlow(graph, Context())})
 
 
 def flow_request(definition: Any, **fields: Any) -> SystemRequest:
@@ -267,19 +259,48 @@ async def test_a_flow_that_ends_while_a_node_waits_is_replayed_whole(clock: Virt
 
 
 async def broken(text: examples.Text, context: Context) -> examples.Count:
-    raise ValueError("the secret is 42")
+    raise ValueError("the canary")
 
 
-async def test_the_text_of_a_node_s_error_goes_to_the_log_only(clock: VirtualClock) -> None:
-    definition = examples.flow("broken")(lambda: FlowGraph.builder(examples.Text, examples.Count).work(broken).build())
-    log = Log()
+def torn(argument: examples.Argument, context: Context) -> examples.Objection | examples.Verdict:
+    raise ValueError("the canary")
+
+
+@examples.flow("broken")
+def broken_work() -> Any:
+    return FlowGraph.builder(examples.Text, examples.Count).work(broken).build()
+
+
+@examples.flow("torn")
+def torn_choice() -> Any:
+    builder = FlowGraph.builder(examples.Claim, examples.Verdict).work(examples.open_debate)
+    return builder.either(torn).work(examples.argue_again).build()
+
+
+@pytest.mark.parametrize("store", [True, False])
+@pytest.mark.parametrize(
+    ("definition", "entry", "node", "function"),
+    [(broken_work, {"text": ""}, "Text", "broken"), (torn_choice, {"claim": "c"}, "Argument", "torn")],
+)
+async def test_the_text_of_a_node_s_error_goes_to_the_log_only(
+    clock: VirtualClock, definition: Any, entry: dict[str, str], node: str, function: str, *, store: bool
+) -> None:
+    reports: list[ExceptionReport] = []
     here = make_harness(clock, scripted_engine(clock, "default"))
-    response, record = await here.run(flow_request(definition, input={"text": ""}), pattern_of(definition, log))
+    here.environment = replace(here.environment, on_exception=reports.append)
+    request = flow_request(definition, input=entry, store=store)
+    response, record = await here.run(request, pattern_of(definition))
     assert response.state is State.ERROR
     assert response.error is not None
-    assert (response.error.code, response.error.details) == (Code.ORCHESTRATION_NODE_FAILED, {"node": "Text"})
-    assert "42" not in str(record) + response.model_dump_json()
-    assert log.errors == [("Text", "Text: ValueError: the secret is 42")]
+    assert (response.error.code, response.error.details) == (Code.ORCHESTRATION_NODE_FAILED, {"node": node})
+    assert "canary" not in str(record) + response.model_dump_json()
+    [report] = reports
+    assert (report.kind, report.name, report.type) == ("node", node, "ValueError")
+    assert report.text == ("the canary" if store else None)
+    assert report.frames.startswith(f"ValueError in {function} ")
+    assert (report.request_id, report.trace_id) == (response.request_id, response.trace_id)
+    assert replay_offline(record, pattern_of(definition)) == len(record.steps)
+    assert reports == [report]
 
 
 async def test_the_step_limit_counts_nodes_and_inferences(clock: VirtualClock) -> None:

@@ -91,7 +91,7 @@ def test_a_validator_or_serializer_that_fails_in_its_own_way_is_a_typed_error() 
 
 def test_admission_names_the_field_when_a_validator_fails_in_its_own_way() -> None:
     graph = flow("fussy")(lambda: FlowGraph.builder(Fussy, Count).work(count_fussy).build())()
-    pattern = flow_pattern({"fussy": ServedFlow(graph, Context(), lambda *_: None)})
+    pattern = flow_pattern({"fussy": ServedFlow(graph, Context())})
     request = flow_request(flow("fussy")(lambda: graph), input={"number": 0})
     errors = [(each.field, each.message) for each in pattern.admit(request, cast("Any", None), cast("Any", None))]
     assert errors == [("flow.input", "its model failed with ZeroDivisionError")]
@@ -270,7 +270,7 @@ async def test_a_node_that_must_not_run_twice_asks_a_person_after_a_crash(
     assert (response.state, len(ACTS)) == (State.SUSPENDED, 1)
     [question] = open_suspensions(record)
     assert (question.kind, question.tool_id) == (SuspensionKind.UNKNOWN_OUTCOME, "Act")
-    served = {"act": ServedFlow(definition(), Context(), lambda *_: None)}
+    served = {"act": ServedFlow(definition(), Context())}
     misfit = {"decision": "happened", "result": {"count": "many"}}
     [(path, _)] = flow_pattern(served).answer_errors(record.header.request, question, misfit)
     assert path == "payload.result.count"

@@ -18,6 +18,7 @@ from portico.orchestration.patterns.redundant_loop import redundant_loop
 from portico.orchestration.patterns.specialized_loop import specialized_loop
 from portico.orchestration.planning.planner import make_plan
 from portico.ports.journal import ExecutionHistory
+from portico.ports.validation import OnRuleException
 from tests.support.harness import Harness, chat_request, make_harness, replay_offline, scripted_engine, watch_commits
 from tests.support.inline_validation import InlineAnswerValidator
 from tests.support.validated_modes import NATIVE, chat, run, structured
@@ -35,9 +36,13 @@ class CostlyAnswers(InlineAnswerValidator):
         super().__init__()
         self.left = number
 
-    async def validate(self, output: OutputContract, answer: str | AnswerContent, attempt: int) -> AnswerValidated:
+    async def validate(
+        self, output: OutputContract, answer: str | AnswerContent, attempt: int, on_exception: OnRuleException
+    ) -> AnswerValidated:
         self.left -= 1
-        return too_costly_answer(attempt) if self.left >= 0 else await super().validate(output, answer, attempt)
+        if self.left >= 0:
+            return too_costly_answer(attempt)
+        return await super().validate(output, answer, attempt, on_exception)
 
 
 def here(clock: VirtualClock, *replies: Mapping[str, Any], validator: Any = None, attempts: int = 3) -> Harness:

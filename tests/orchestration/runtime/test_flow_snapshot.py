@@ -10,7 +10,7 @@ from portico.orchestration.flow import Context, FlowRuntime, FlowSnapshot, FlowS
 from portico.orchestration.flow.served_flow import ServedFlow
 from portico.orchestration.runtime.flow_snapshot import flow_snapshot
 from portico.ports.journal import ExecutionHistory
-from tests.orchestration.flow.test_flow_loop import FLOWS, Log, flow_request, pattern_of
+from tests.orchestration.flow.test_flow_loop import FLOWS, flow_request, pattern_of
 from tests.support import example_flows as examples
 from tests.support.harness import Harness, make_harness, scripted_engine, watch_commits
 from tests.support.virtual_time import VirtualClock
@@ -21,7 +21,7 @@ CONTEXT = Context()
 def snapshot_of(definition: Any, record: ExecutionHistory) -> FlowSnapshot:
     graph = definition()
     record = replace(record, header=replace(record.header, flow_fingerprint=graph.fingerprint))
-    return flow_snapshot(record, {graph.name: ServedFlow(graph, CONTEXT, Log().add)})
+    return flow_snapshot(record, {graph.name: ServedFlow(graph, CONTEXT)})
 
 
 def harness(clock: VirtualClock, *replies: Any) -> Harness:

@@ -1,8 +1,9 @@
 """Logs: lines on standard error, one per ended execution, one per failure, and every event at level debug.
 
 Fields are logged by an allow-list, so that prompts, answers, arguments, results, headers and keys never reach a log.
-Of an exception only its types and stack frames are logged, because its message may quote any of them. A line is ASCII,
-so that no value can forge another line. Lines of an execution or a request have the ids of its trace and its span. A
+Of an exception only its types and stack frames are logged, because its message may quote any of them; the one exception
+is that of other people's code, which is redacted before, since they have to find it. A line is ASCII, so that no value
+can forge another line. Lines of an execution or a request have the ids of its trace and its span. A
 slow reader cannot stop the service: a line that does not fit into the pipe is dropped and counted, and the next line
 reports how many were dropped.
 """
@@ -11,8 +12,7 @@ import json
 import logging
 import os
 import select
-import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -33,6 +33,7 @@ from portico.domain.journal.events import (
     format_timestamp,
 )
 from portico.domain.lifecycle import State
+from portico.domain.raised_exception import ExceptionReport, frames_of
 from portico.ports.runtime import Clock
 
 LogFormat = Literal["json", "console"]
@@ -40,7 +41,6 @@ STANDARD_ERROR = 2
 MAX_LINE_BYTES = 4096
 """A pipe accepts a write of this size completely or not at all [POSIX, PIPE_BUF]."""
 _MAX_RUNS = 20_000
-_MAX_FRAMES = 12
 _CONTENT_FIELDS = frozenset(
     {"response", "suspensions", "text", "reasoning", "value", "arguments", "result", "errors", "warnings", "repairs"}
 )
@@ -178,10 +178,11 @@ class LogSink:
         else:
             self._logger.info("traces.exported")
 
-    def log_node_error(self, correlation: CorrelationContext, node: str, error: Exception) -> None:
-        """Log the error of a flow's node, whose text may hold anything and reaches no client."""
-        request_id, trace = correlation.request_id, _trace(correlation)
-        self._logger.error("flow.node_error", request_id=request_id, **trace, node=node, exc_info=error)
+    def log_exception(self, report: ExceptionReport) -> None:
+        """Log an exception of a tool or of other code of the configuration, with its text."""
+        ids = {"request_id": report.request_id, "trace_id": report.trace_id, "span_id": report.span_id}
+        raised = {"type": report.type, "text": report.text, "frames": report.frames}
+        self._logger.error(f"{report.kind}_exception", **ids, **{report.kind: report.name}, **raised)
 
     def log_warning(self, message: str) -> None:
         """Log a warning about the configuration."""
@@ -333,25 +334,8 @@ def _format_exception(entry: _Entry) -> _Entry:
     given = entry.pop("exc_info", None)
     error = given[1] if isinstance(given, tuple) else given
     if isinstance(error, BaseException):
-        entry["exception"] = " from ".join(_format_frames(each) for each in _causes(error))
+        entry["exception"] = frames_of(error)
     return entry
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-
-
-def _format_frames(error: BaseException) -> str:
-    frames = reversed(traceback.extract_tb(error.__traceback__, limit=-_MAX_FRAMES))
-    places = ", ".join(f"{frame.name} {frame.filename}:{frame.lineno}" for frame in frames)
-    inner = ""
-    if isinstance(error, BaseExceptionGroup):
-        inner = f" ({'; '.join(_format_frames(each) for each in error.exceptions[:4])})"
-    return f"{type(error).__qualname__}{inner} in {places}"
 
 
 def _line(encode: _Encode, entry: _Entry) -> bytes:

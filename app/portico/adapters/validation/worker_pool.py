@@ -26,9 +26,11 @@ from portico.capabilities.answer_contract import too_costly_answer, too_costly_c
 from portico.domain.contract.request import OutputContract
 from portico.domain.contract.rules import AnswerContent
 from portico.domain.journal.outcomes import AnswerValidated, Refused
+from portico.domain.raised_exception import RaisedException
 from portico.domain.value import value
+from portico.ports.validation import OnRuleException
 
-_Result: TypeAlias = tuple[Refused | None, AnswerValidated | None]
+_Result: TypeAlias = tuple[Refused | None, AnswerValidated | None, tuple[tuple[str, RaisedException], ...]]
 _RESULT: Final[TypeAdapter[_Result]] = TypeAdapter(_Result)
 _SOURCE: Final = str(Path(__file__).parents[3])
 _OVER_LIMIT: Final = frozenset(
@@ -68,12 +70,17 @@ class WorkerPool:
         if result is None:
             raise too_costly_contract(output)
 
-    async def validate(self, output: OutputContract, answer: str | AnswerContent, attempt: int) -> AnswerValidated:
+    async def validate(
+        self, output: OutputContract, answer: str | AnswerContent, attempt: int, on_exception: OnRuleException
+    ) -> AnswerValidated:
         result = await self._result(_job(output, answer, attempt))
         if result is None:
             return too_costly_answer(attempt)
-        assert result[1] is not None  # noqa: S101 - the outcome of an answer
-        return result[1]
+        _, outcome, exceptions = result
+        assert outcome is not None  # noqa: S101 - the outcome of an answer
+        for rule, raised in exceptions:
+            on_exception(rule, raised)
+        return outcome
 
     async def close(self) -> None:
         """Kill the idle workers and wait until they are gone."""
@@ -86,9 +93,9 @@ class WorkerPool:
             data = await self._run(job)
         if data is None:
             return None
-        refusal, _ = result = _RESULT.validate_json(data)
-        if refusal is not None:
-            raise refusal.failure()
+        result = _RESULT.validate_json(data)
+        if result[0] is not None:
+            raise result[0].failure()
         return result
 
     async def _run(self, job: bytes) -> bytes | None:

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Final
 
 import orjson
 
-from portico.capabilities.answer_contract import AnswerContract
+from portico.capabilities.answer_contract import AnswerContract, ValidatedAnswer
 from portico.capabilities.output.rules.custom import BUILT_IN_RULES
 from portico.capabilities.output.rules.rule_set import RuleRegistry, rules_of
 from portico.domain.contract.request import OutputContract
@@ -40,16 +40,19 @@ def frame(data: bytes) -> bytes:
 
 
 def run(job: bytes, rules: RuleRegistry = BUILT_IN_RULES) -> bytes:
-    """Return the result of a job: the refusal of the contract, or the outcome of the answer."""
+    """Return the result of a job: the refusal of the contract, the outcome of the answer, what its rules raised."""
     try:
-        return orjson.dumps([None, _outcome(orjson.loads(job), rules)], default=_model_json)
+        validated = _validated(orjson.loads(job), rules)
+        outcome, exceptions = (None, ()) if validated is None else (validated.outcome(), validated.exceptions)
+        return orjson.dumps([None, outcome, exceptions], default=_model_json)
     except Failure as refusal:
-        return orjson.dumps([Refused.by(refusal), None])
+        return orjson.dumps([Refused.by(refusal), None, []])
     except MemoryError:
         os._exit(OUT_OF_MEMORY)
 
 
-def _outcome(job: Any, rules: RuleRegistry) -> object:
+def _validated(job: Any, rules: RuleRegistry) -> ValidatedAnswer | None:
+    """Return the answer of the job validated; None for a job without one, which checks the contract."""
     contract = AnswerContract(OutputContract.model_validate(job["output"]), rules)
     contract.compile()
     match job["answer"]:
@@ -57,9 +60,9 @@ def _outcome(job: Any, rules: RuleRegistry) -> object:
             contract.probe()
             return None
         case {"text": text, "value": value}:
-            return contract.validate(AnswerContent(text, value), job["attempt"]).outcome()
+            return contract.validate(AnswerContent(text, value), job["attempt"])
         case text:
-            return contract.validate(text, job["attempt"]).outcome()
+            return contract.validate(text, job["attempt"])
 
 
 def _model_json(value: Any) -> orjson.Fragment:

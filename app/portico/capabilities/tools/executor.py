@@ -2,8 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import anyio
 import orjson
@@ -20,6 +21,8 @@ from portico.domain.value import value
 from portico.ports.runtime import Clock, Entropy
 from portico.ports.tool import Tool, ToolContext, ToolContinuation, ToolError, ToolOutcomeUnknown, ToolSuspended
 
+OnException: TypeAlias = Callable[[BaseException], None]
+"""Takes an exception that is no `ToolError` to the author of the code; its text is for no one else."""
 MAX_STATE_BYTES = 64 * 1024
 _CUT_MARK = "\n[cut: the result was longer]"
 
@@ -33,6 +36,8 @@ class _Attempt:
     has_run: bool = True
     question: ToolSuspended | None = None
     violations: tuple[ArgumentViolation, ...] = ()
+    exception: BaseException | None = None
+    """What the tool raised, if that was no `ToolError`."""
 
 
 class ToolExecutor:
@@ -59,11 +64,12 @@ class ToolExecutor:
         seconds_left: float,
         digest: str = "",
         continuation: ToolContinuation | None = None,
+        on_exception: OnException | None = None,
     ) -> ToolEnded | ToolCallSuspended:
         """Run one attempt at a tool that was offered; `attempt` counts from 0, `key` is the call's idempotency key.
 
         A tool whose source or definition is no longer that of the `digest` is not available. A `continuation` goes on
-        with a call that asked a question.
+        with a call that asked a question. `on_exception` is called if the tool raises anything but a `ToolError`.
         """
         began = self._clock.monotonic()
         status = await self._registry.availability(call.name)
@@ -73,6 +79,8 @@ class ToolExecutor:
         if digest and self._registry.offer_of(call.name)[0].digest != digest:
             return self._outcome(_unavailable("it has changed since it was offered"), began)
         attempted = self._refusal(call) or await self._run(tool, call, key, seconds_left, continuation)
+        if attempted.exception is not None and on_exception is not None:
+            on_exception(attempted.exception)
         retry = attempted.is_repeatable and attempt == 0 and tool.info().idempotent
         return self._outcome(attempted, began, retry=retry)
 
@@ -130,9 +138,9 @@ async def _guarded(tool: Tool, arguments: Mapping[str, Any], context: ToolContex
     except asyncio.CancelledError as stray:
         if is_cancelled():
             raise
-        return _failed(type(stray).__name__)
+        return _raised(stray)
     except (Exception, SystemExit) as crash:  # noqa: BLE001 - other people's code: any exception is the tool's result
-        return _failed(type(crash).__name__)
+        return _raised(crash)
 
 
 def _returned(value: object) -> _Attempt:
@@ -159,6 +167,11 @@ def _refused(violations: tuple[ArgumentViolation, ...]) -> _Attempt:
 
 def _failed(why: str) -> _Attempt:
     return _Attempt(f"The tool failed: {why}", Code.TOOL_EXECUTION_FAILED, is_repeatable=True)
+
+
+def _raised(error: BaseException) -> _Attempt:
+    """Return the end of a call whose tool raised what is no `ToolError`, without its text."""
+    return replace(_failed(type(error).__name__), exception=error)
 
 
 def _failed_or_lost(tool: Tool, error: ToolError) -> _Attempt:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from portico.capabilities.tools.executor import is_cancelled
+from portico.capabilities.tools.executor import OnException, is_cancelled
 from portico.domain import strict_json
 from portico.domain.contract.messages import Message
 from portico.domain.contract.request import PlanStep
@@ -55,8 +55,11 @@ class PlannerFunction:
         self._function = function
         self._is_blocking = not inspect.iscoroutinefunction(function)
 
-    async def plan(self, task: PlanningTask, threads: ToolThreads | None) -> list[PlanStep]:
-        """Return the steps that the function gives. Raises: OrchestrationFailure (ORCHESTRATION_PLAN_REFUSED)."""
+    async def plan(self, task: PlanningTask, threads: ToolThreads | None, on_exception: OnException) -> list[PlanStep]:
+        """Return the steps that the function gives; `on_exception` is called if it raises anything but a `ToolError`.
+
+        Raises: OrchestrationFailure (ORCHESTRATION_PLAN_REFUSED).
+        """
         try:
             return _steps(await self._call(task, threads))
         except OrchestrationFailure:
@@ -66,8 +69,10 @@ class PlannerFunction:
         except asyncio.CancelledError as stray:
             if is_cancelled():
                 raise
+            on_exception(stray)
             raise self._failed(type(stray).__name__) from stray
         except (Exception, SystemExit) as crash:  # other people's code may raise anything
+            on_exception(crash)
             raise self._failed(type(crash).__name__) from crash
 
     async def _call(self, task: PlanningTask, threads: ToolThreads | None) -> Any:

@@ -1,6 +1,7 @@
 """Tools at the command line: the list of them, and a call of one."""
 
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from portico.domain.journal.outcomes import ToolCallSuspended, ToolEnded
 from portico.entrypoints.cli.display.live_view import write_text
 from portico.entrypoints.cli.display.suspension_prompt import question_text
 from portico.entrypoints.cli.display.table import write_table
-from portico.entrypoints.cli.display.terminal import print_failure
+from portico.entrypoints.cli.display.terminal import print_failure, printable
 from portico.entrypoints.cli.execution import settings_of_command
 from portico.entrypoints.cli.exit_codes import EXIT_CODES, SUSPENDED
 from portico.entrypoints.cli.service_parts import OpenService
@@ -47,10 +48,17 @@ def _row(view: ToolView) -> tuple[str, ...]:
 async def call_tool(
     open_service: OpenService, settings: Settings, name: str, arguments: Mapping[str, Any], *, may_act: bool
 ) -> ToolEnded | ToolCallSuspended | None:
-    """Call the tool and return its outcome, None if it acts and may not."""
+    """Call the tool and return its outcome, None if it acts and may not. What it raises is shown with its traceback."""
     seconds = settings.limits.timeout
     async with open_service(settings_of_command(settings)) as service:
-        return await service.facade.direct_calls.call(name, arguments, seconds=seconds, may_act=may_act)
+        return await service.facade.direct_calls.call(
+            name, arguments, seconds=seconds, may_act=may_act, on_exception=_write_traceback
+        )
+
+
+def _write_traceback(error: BaseException) -> None:
+    lines = "".join(traceback.format_exception(error)).splitlines()
+    sys.stderr.write("".join(f"{printable(line)}\n" for line in lines))
 
 
 def write_outcome(name: str, outcome: ToolEnded | ToolCallSuspended) -> None:

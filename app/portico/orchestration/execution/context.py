@@ -38,12 +38,14 @@ from portico.domain.journal.step_key import PREPARE_KEY, ROOT, StepKey
 from portico.domain.lifecycle import Mode, State
 from portico.domain.model_call import NO_RESPONSE_FORMAT, EngineCall, Reply, ResponseFormat
 from portico.domain.pattern_result import PatternResult
+from portico.domain.raised_exception import CodeKind, RaisedException
 from portico.domain.tools import STEP_PREFIX, OfferedTool
 from portico.domain.value import value
 from portico.orchestration.execution.branch_settings import DEFAULT_REDUNDANCY, AgentPattern, BranchSettings
 from portico.orchestration.execution.branches import EarlyStop, TimeLimit, Waiting
 from portico.orchestration.execution.effect import BranchSuspended, Effect, RecordedValue, SuspensionRequest
 from portico.orchestration.execution.environment import ChunkCheck, Environment
+from portico.orchestration.execution.exception_report import ExceptionReporter
 from portico.orchestration.execution.execution import Execution
 from portico.orchestration.execution.inference import Inference
 from portico.orchestration.execution.ledger import ToolCallState
@@ -369,7 +371,8 @@ class RunContext:
             return None
 
         async def validate(environment: Environment) -> Outcome:
-            return await environment.answer_validator.validate(contract.output, answer, attempt)
+            on_exception = partial(report_exception, self, CodeKind.RULE)
+            return await environment.answer_validator.validate(contract.output, answer, attempt, on_exception)
 
         correlation = self.settings.correlation
         step = await execution.perform(RecordedValue(key, fingerprint, correlation, find=validate, is_instant=False))
@@ -466,6 +469,14 @@ async def call_step(context: RunContext, step_type: str, arguments: Mapping[str,
     name = STEP_PREFIX + step_type
     inner = context.with_settings(replace(context.settings, tools=(name,)))
     return await inner._call(name, arguments, is_allowed=context.settings.permissions.allows_tool(name))
+
+
+def report_exception(context: RunContext, kind: CodeKind, name: str, error: BaseException | RaisedException) -> None:
+    """Report an exception of the code of that name, unless this is an offline replay."""
+    execution = context._position.execution
+    if not execution.recorder.is_read_only:
+        reporter = ExceptionReporter(execution.environment, context.request, context.settings.correlation)
+        reporter.report(kind, name, error)
 
 
 async def settle(context: RunContext, branches: Sequence[Branch[T]]) -> list[SettledBranch[T]]:

@@ -15,6 +15,7 @@ from portico.capabilities.tools.executor import ToolExecutor
 from portico.capabilities.tools.registry import ToolRegistry
 from portico.domain.access.tool_policy import ToolCaller
 from portico.domain.journal.header import ExecutionHeader
+from portico.domain.raised_exception import ExceptionReport
 from portico.domain.value import value
 from portico.ports.events import EventFeed
 from portico.ports.journal import Journal
@@ -59,6 +60,8 @@ class Environment:
     stream_tool_content: bool = True
     """False if event streams show no arguments and results of tool calls."""
     call_observer: ModelCallObserver | None = None
+    on_exception: Callable[[ExceptionReport], None] | None = None
+    """Takes exceptions of other people's code to the log."""
 
 
 ChunkCheck: TypeAlias = Callable[[Environment, Sequence[str]], Awaitable[Mapping[int, str]]]

@@ -32,6 +32,11 @@ class FlowError(Exception):
 
     code: Code
 
+    @property
+    def raised(self) -> BaseException:
+        """Return the exception of a node's code; the error itself if that raised nothing."""
+        return self.__cause__ or self
+
 
 class NotFound(FlowError):
     """Something that the flow names is missing."""

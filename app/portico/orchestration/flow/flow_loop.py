@@ -33,10 +33,11 @@ from portico.domain.journal.outcomes import AgentStarted, NodeEnded, Refused, To
 from portico.domain.journal.step_key import StepKey
 from portico.domain.lifecycle import State
 from portico.domain.pattern_result import PatternResult
+from portico.domain.raised_exception import CodeKind
 from portico.domain.value import value
 from portico.orchestration.execution.branch_span import in_span
 from portico.orchestration.execution.branches import Waiting
-from portico.orchestration.execution.context import Branch, RunContext, perform, set_findings, settle
+from portico.orchestration.execution.context import Branch, RunContext, perform, report_exception, set_findings, settle
 from portico.orchestration.execution.effect import BranchStopped, BranchSuspended
 from portico.orchestration.execution.pattern import (
     BoundInputs,
@@ -235,7 +236,7 @@ class FlowRun:
 
     def _failure(self, node: Node, error: FlowError) -> Failure:
         """Return the failure of a node; the text of its error goes to the log and nowhere else."""
-        self._served.on_error(self._context.settings.correlation, node.key, error)
+        report_exception(self._context, CodeKind.NODE, node.key, error.raised)
         return failure(error.code, "a node of the flow failed", details={"node": node.key})
 
 

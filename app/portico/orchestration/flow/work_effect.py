@@ -12,8 +12,10 @@ from portico.domain.journal.events import CorrelationContext, NodeStart
 from portico.domain.journal.outcomes import NodeEnded, Outcome, Refused, ToolCallSuspended
 from portico.domain.journal.step_key import StepKey
 from portico.domain.journal.suspensions import UNKNOWN_OUTCOME_DECISIONS, GiveUp, Happened, RunAgain
+from portico.domain.raised_exception import CodeKind
 from portico.orchestration.execution.effect import Effect, NonIdempotentEffect, SuspensionRequest
 from portico.orchestration.execution.environment import Environment
+from portico.orchestration.execution.exception_report import ExceptionReporter
 from portico.orchestration.execution.execution import NON_IDEMPOTENT_GRACE_S, Execution
 from portico.orchestration.flow.errors import FlowError
 from portico.orchestration.flow.node_run import run_work
@@ -57,7 +59,8 @@ class WorkEffect(Effect):
         except ToolSuspended as question:
             return ToolCallSuspended(question.value, (environment.clock.monotonic() - began) * 1000)
         except FlowError as error:
-            self._served.on_error(self.correlation, node.key, error)
+            reporter = ExceptionReporter(environment, self._execution.header.request, self.correlation)
+            reporter.report(CodeKind.NODE, node.key, error.raised)
             return node_failed(node.key, error)
         return NodeEnded(outputs[node.outputs[0].key], (environment.clock.monotonic() - began) * 1000)
 

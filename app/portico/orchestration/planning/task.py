@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from portico.capabilities.prompting.prompts.planning import HistoryMessage, PlannableTool, ToolSummary
@@ -15,8 +16,9 @@ from portico.domain.journal.outcomes import Outcome, Plan, PlanningInputs, Refus
 from portico.domain.plan.parsed_plan import parse_plan
 from portico.domain.plan.plan import plan_refused
 from portico.domain.plan.steps import StepType
+from portico.domain.raised_exception import CodeKind
 from portico.domain.value import value
-from portico.orchestration.execution.context import RunContext
+from portico.orchestration.execution.context import RunContext, report_exception
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.planning.plan_check import PlanRules, module_types_of, plannable_tools_of
 
@@ -96,8 +98,9 @@ async def _planned(
         max_steps=rules.policy.max_steps,
         require_linear=rules.policy.require_linear,
     )
+    on_exception = partial(report_exception, context, CodeKind.PLANNER, planner.name)
     try:
-        steps = await planner.plan(task, environment.tool_registry.threads)
+        steps = await planner.plan(task, environment.tool_registry.threads, on_exception)
     except OrchestrationFailure as refusal:
         return Refused.by(refusal)
     violations = list(plan_violations(parse_plan(steps), environment.tool_registry))

@@ -14,6 +14,7 @@ from portico.capabilities.output.schema.validators import is_linear
 from portico.domain import json_path
 from portico.domain.contract.rules import AnswerContent, Compare, Custom, NotEmpty, Regex, Rule
 from portico.domain.failures import Code, RequestFailure, ValidationFailure
+from portico.domain.raised_exception import RaisedException
 from portico.domain.value import value
 
 MAX_REPORTED_ERRORS: Final = 8
@@ -41,6 +42,8 @@ class RuleReport:
 
     errors: tuple[RuleViolation, ...] = ()
     warnings: tuple[RuleViolation, ...] = ()
+    exceptions: tuple[tuple[str, RaisedException], ...] = ()
+    """What custom rules raised, with their names."""
 
     @property
     def valid(self) -> bool:
@@ -164,14 +167,19 @@ class RuleSet:
         """Validate the answer by all rules."""
         errors: list[RuleViolation] = []
         warnings: list[RuleViolation] = []
+        exceptions: list[tuple[str, RaisedException]] = []
         for named in self._rules:
             reported = warnings if named.rule.severity == "warning" else errors
-            broken = self._broken(named.rule, answer)
+            try:
+                broken = self._broken(named.rule, answer)
+            except _RuleFailedError as failed:
+                broken = [(named.rule.path or "$", str(failed))]
+                exceptions.append((named.name, failed.raised))
             reported += (RuleViolation(named.name, path, message) for path, message in broken)
-        return RuleReport(tuple(errors), tuple(warnings))
+        return RuleReport(tuple(errors), tuple(warnings), tuple(exceptions))
 
     def _broken(self, rule: Rule, answer: AnswerContent) -> list[tuple[str, str]]:
-        """Return the first places that break the rule, and the reasons."""
+        """Return the first places that break the rule, and the reasons. Raises: _RuleFailedError."""
         if isinstance(rule, Custom):
             message = _run_custom_rule(self._checks[rule.name], answer, rule)
             return [] if message is None else [(rule.path or "$", message)]
@@ -197,9 +205,17 @@ def _targets(rule: Rule, answer: AnswerContent) -> json_path.Matches:
     return found if found or None in steps else [(steps, _MISSING)]
 
 
+class _RuleFailedError(Exception):
+    """The function of a rule raised an exception, so the rule is not kept."""
+
+    def __init__(self, raised: RaisedException) -> None:
+        super().__init__(f"the rule itself failed: {raised.type}")
+        self.raised = raised
+
+
 def _run_custom_rule(check: CustomRule, answer: AnswerContent, rule: Custom) -> str | None:
     try:
         message: object = check(answer, rule.options)
-    except (Exception, SystemExit) as crash:  # noqa: BLE001 - others' code: a rule that fails is a rule that is not kept
-        return f"the rule itself failed: {type(crash).__name__}"
+    except (Exception, SystemExit) as crash:  # other people's code may raise anything
+        raise _RuleFailedError(RaisedException.of(crash)) from crash
     return message if isinstance(message, str | None) else "the rule itself failed: it returned no text"

@@ -30,10 +30,12 @@ from portico.domain.journal.suspensions import (
     RunAgain,
     answer_text,
 )
-from portico.domain.tools import OfferedTool, concurrent_groups
+from portico.domain.raised_exception import CodeKind
+from portico.domain.tools import STEP_PREFIX, OfferedTool, concurrent_groups
 from portico.orchestration.execution.branch_settings import BranchSettings
 from portico.orchestration.execution.effect import BranchSuspended, Effect, NonIdempotentEffect, SuspensionRequest
 from portico.orchestration.execution.environment import Environment
+from portico.orchestration.execution.exception_report import ExceptionReporter
 from portico.orchestration.execution.execution import NON_IDEMPOTENT_GRACE_S, Execution
 from portico.orchestration.execution.ledger import ToolCallState, call_key
 from portico.orchestration.execution.tool_calls.call_permission import CallPermissions, caller_in, question_about
@@ -258,6 +260,7 @@ class ToolAttempt(Effect):
             seconds_left=execution.seconds_left + grace_s,
             digest=self._state.granted_digest or "",
             continuation=self.continuation,
+            on_exception=partial(self._report, environment),
         )
         if isinstance(ended, ToolEnded):
             stream.show(call.id, result=ended.content)
@@ -280,6 +283,13 @@ class ToolAttempt(Effect):
         if not execution.ledger.tool_calls.begin(key, limit):
             return f"not run: an execution makes at most {limit} tool calls", Code.ORCHESTRATION_ITERATION_LIMIT
         return None
+
+    def _report(self, environment: Environment, error: BaseException) -> None:
+        """Report what the function of the tool, or of the step type of that name, has raised."""
+        name = self._state.call.name
+        step_type = name.removeprefix(STEP_PREFIX)
+        kind = CodeKind.TOOL if step_type == name else CodeKind.STEP
+        ExceptionReporter(environment, self._execution.header.request, self.correlation).report(kind, step_type, error)
 
     @property
     def _is_unsafe(self) -> bool:

@@ -1,0 +1,88 @@
+"""Exceptions of other people's code: what of them the log shows, so that their authors find them.
+
+Their text may hold anything, so it goes to the log and nowhere else: no model, event, response or metric has it.
+"""
+
+import traceback
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Final
+
+from portico.domain.value import value
+
+TOO_LONG: Final = "(too long)"
+MAX_RAISED_TEXT: Final = 65_536
+"""Characters of the longest text that is read; of a longer one nothing is shown, since a part cannot be redacted."""
+_MAX_FRAMES: Final = 12
+_MAX_INNER: Final = 4
+
+
+class CodeKind(StrEnum):
+    """Kind of code that people write."""
+
+    TOOL = "tool"
+    STEP = "step"
+    RULE = "rule"
+    PLANNER = "planner"
+    NODE = "node"
+
+
+@value
+class RaisedException:
+    """An exception as it was raised: its type, its text, and the frames of it and of its causes."""
+
+    type: str
+    text: str
+    frames: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> "RaisedException":
+        """Return the exception without its objects."""
+        return cls(type(error).__qualname__, _text(error), frames_of(error))
+
+
+@value
+class ExceptionReport:
+    """An exception of the code of that name as the log shows it; `text` is None where nothing may be kept of it.
+
+    The ids are those of the request, and of the span in which it was raised; None before there is an execution.
+    """
+
+    kind: CodeKind
+    name: str
+    type: str
+    text: str | None
+    frames: str
+    request_id: str | None = None
+    trace_id: str | None = None
+    span_id: str | None = None
+
+
+def frames_of(error: BaseException) -> str:
+    """Return the types and the innermost stack frames of an exception and of its causes, without their texts."""
+    return " from ".join(_frames(each) for each in _causes(error))
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _frames(error: BaseException) -> str:
+    frames = reversed(traceback.extract_tb(error.__traceback__, limit=-_MAX_FRAMES))
+    places = ", ".join(f"{frame.name} {frame.filename}:{frame.lineno}" for frame in frames)
+    inner = ""
+    if isinstance(error, BaseExceptionGroup):
+        inner = f" ({'; '.join(_frames(each) for each in error.exceptions[:_MAX_INNER])})"
+    return f"{type(error).__qualname__}{inner} in {places}"
+
+
+def _text(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - an exception is other people's code, too
+        return "(it has no text)"
+    return TOO_LONG if len(text) > MAX_RAISED_TEXT else text.encode("utf-8", "replace").decode()
