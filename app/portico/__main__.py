@@ -21,9 +21,10 @@ def portico() -> None:
 
 def _load_wiring() -> "Wiring":
     """Return the parts of the service, which take most of the start-up time."""
+    from portico.bootstrap.checks import check_issuer, check_storage, check_traces  # noqa: PLC0415 - see above
     from portico.bootstrap.keys import open_keys  # noqa: PLC0415 - see above
-    from portico.bootstrap.service import check_storage, open_history_reader, open_service  # noqa: PLC0415 - see above
-    from portico.entrypoints.cli.service_parts import Wiring  # noqa: PLC0415 - see above
+    from portico.bootstrap.service import open_history_reader, open_offline, open_service  # noqa: PLC0415 - see above
+    from portico.entrypoints.cli.service_parts import Checks, Wiring  # noqa: PLC0415 - see above
     from portico.entrypoints.http.app import create_app  # noqa: PLC0415 - see above
     from portico.entrypoints.http.protocol import BoundedProtocol  # noqa: PLC0415 - see above
 
@@ -33,7 +34,7 @@ def _load_wiring() -> "Wiring":
         protocol=BoundedProtocol,
         open_service=open_service,
         open_history_reader=open_history_reader,
-        check_storage=check_storage,
+        checks=Checks(check_storage, check_issuer, check_traces, open_offline),
         open_keys=open_keys,
     )
 

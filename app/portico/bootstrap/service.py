@@ -31,7 +31,7 @@ from portico.adapters.stores.erasure import DatabaseRecords
 from portico.adapters.stores.executions.retention import RetentionLimits, purge
 from portico.adapters.stores.executions.statistics import StorageStatistics
 from portico.adapters.stores.executions.store import DatabaseExecutionStore
-from portico.adapters.stores.factory import check_database, open_database, open_read_only
+from portico.adapters.stores.factory import open_database, open_read_only
 from portico.adapters.stores.health import StorageHealth
 from portico.adapters.stores.journal.stored_journal import JournalConfig, open_journal
 from portico.adapters.stores.journal.writer import WriterCallbacks
@@ -197,9 +197,14 @@ class Service:
 
 
 @asynccontextmanager
-async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PATTERNS) -> AsyncIterator[Service]:
-    """Open the service until the context ends. Raises: ConfigurationFailure, StorageFailure."""
-    base = Foundation.of(settings)
+async def open_service(
+    settings: Settings, patterns: Mapping[Mode, Pattern] = PATTERNS, *, reaches_servers: bool = True
+) -> AsyncIterator[Service]:
+    """Open the service until the context ends; it connects to MCP servers with a URL if it `reaches_servers`.
+
+    Raises: ConfigurationFailure, StorageFailure.
+    """
+    base = Foundation.of(settings, reaches_servers=reaches_servers)
     clock, metrics, storage, owner = base.clock, base.metrics, settings.storage, ReplicaId(base.entropy.uuid7())
     patterns = _with_planner(patterns, settings, base)
     callbacks = base.writer_callbacks(lambda *lost: launcher.local.fail_unsaved(*lost))  # noqa: PLW0108 - made below
@@ -241,6 +246,11 @@ async def open_service(settings: Settings, patterns: Mapping[Mode, Pattern] = PA
             group.cancel_scope.cancel()
 
 
+def open_offline(settings: Settings) -> AbstractAsyncContextManager[Service]:
+    """Open the service without a connection to any MCP server that has a URL. Raises: as `open_service`."""
+    return open_service(settings, reaches_servers=False)
+
+
 @asynccontextmanager
 async def open_history_reader(settings: Settings) -> AsyncIterator[HistoryReader]:
     """Open the stored histories for reading only, next to a running service.
@@ -253,12 +263,6 @@ async def open_history_reader(settings: Settings) -> AsyncIterator[HistoryReader
     async with open_read_only(settings.storage.url, base.clock, base.entropy) as database:
         store = DatabaseExecutionStore(database, base.clock, ReplicaId(base.entropy.uuid7()), base.logs)
         yield HistoryReader(store, patterns)
-
-
-async def check_storage(settings: Settings) -> str:
-    """Return in a few words what the service would find at `storage.url`. Raises: as `open_service`."""
-    clock = SystemClock()
-    return await check_database(settings.storage.url, clock, SystemEntropy(clock))
 
 
 @value
@@ -283,7 +287,7 @@ class Foundation:
     metrics: MetricsSink
 
     @classmethod
-    def of(cls, settings: Settings, *, is_offline: bool = False) -> Self:
+    def of(cls, settings: Settings, *, is_offline: bool = False, reaches_servers: bool = True) -> Self:
         """Create the parts; from then on, logs of libraries are written by the service's logger, too.
 
         An offline replay calls no function, asks no model and reads what rules and planners of modules found, so none
@@ -297,7 +301,7 @@ class Foundation:
         plan = PlanModules() if is_offline else load_plan_modules(settings.plan.modules, settings.directory)
         clock, threads = SystemClock(), DaemonThreads(settings.tools.threads)
         logs = _log_sink(settings, clock)
-        mcp = None if is_offline else open_mcp(settings, logs)
+        mcp = None if is_offline else open_mcp(settings, logs, reaches_servers=reaches_servers)
         sources = [] if is_offline else tool_sources(settings, tools_of_flows(flows), mcp)
         check_embedder(settings)
         agents = configured_agents(settings, grammars)

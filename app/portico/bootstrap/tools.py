@@ -69,13 +69,17 @@ def tool_sources(settings: Settings, flow_tools: Collection[Tool], mcp: ToolSour
     ]
 
 
-def open_mcp(settings: Settings, logs: LogSink) -> "McpSource | None":
-    """Return the MCP servers of the configuration; only then is the protocol's library loaded."""
-    if not settings.tools.mcp:
+def open_mcp(settings: Settings, logs: LogSink, *, reaches_servers: bool = True) -> "McpSource | None":
+    """Return the MCP servers of the configuration, without those behind a URL unless it `reaches_servers`.
+
+    The protocol's library is loaded only for them.
+    """
+    tables = {name: table for name, table in settings.tools.mcp.items() if reaches_servers or table.url is None}
+    if not tables:
         return None
     from portico.adapters.tools.mcp.source import McpSource  # noqa: PLC0415 - see above
 
-    return McpSource([_mcp_server(name, table, settings) for name, table in settings.tools.mcp.items()], logs)
+    return McpSource([_mcp_server(name, table, settings) for name, table in tables.items()], logs)
 
 
 def _mcp_server(name: str, table: McpServerSettings, settings: Settings) -> McpServerConfig:

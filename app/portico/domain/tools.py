@@ -25,6 +25,28 @@ REPLICA_RULE: Final = "every replica would call it, and it acts or waits for a p
 """Reason why a tool is refused where several replicas answer one question."""
 
 
+class ServerFault(StrEnum):
+    """Reasons why a server of tools cannot be used. They are the words that clients read."""
+
+    NOT_STARTED = "not started"
+    NO_ANSWER = "no answer"
+    REFUSED = "refused"
+    WRONG_PROTOCOL = "wrong protocol"
+
+
+@value
+class ToolServerStatus:
+    """State of a server of tools: how many tools it has listed, and its fault if it cannot be used now.
+
+    `detail` is for operators: it may name a command or a URL.
+    """
+
+    name: str
+    tools: int
+    fault: ServerFault | None = None
+    detail: str = ""
+
+
 class SideEffects(StrEnum):
     """Effect of a call on the outside world."""
 

@@ -10,6 +10,7 @@ from portico.capabilities.models.breaker import BreakerState
 from portico.capabilities.prompting.definition import PromptDefinition, PromptId
 from portico.capabilities.prompting.prompts.planning import STEP_TYPE_DESCRIPTIONS
 from portico.capabilities.prompting.registry import SYSTEM_PROMPTS, default_registry
+from portico.capabilities.tools.agents import unlisted_tool
 from portico.capabilities.tools.policy import ToolPolicy
 from portico.capabilities.tools.registry import BUILT_IN, MODULES
 from portico.capabilities.tools.step_function import StepFunction
@@ -17,7 +18,14 @@ from portico.domain.access.principal import Permissions
 from portico.domain.agents import ConfiguredAgent
 from portico.domain.lifecycle import Mode
 from portico.domain.plan.steps import STEP_SPECS, StepOptions
-from portico.domain.tools import AGENT_TOOL_PREFIX, Availability, SideEffects, reference_of
+from portico.domain.tools import (
+    AGENT_TOOL_PREFIX,
+    Availability,
+    ServerFault,
+    SideEffects,
+    ToolServerStatus,
+    reference_of,
+)
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.flow.graph import FlowGraph
 from portico.orchestration.flow.nodes import AgentNode
@@ -223,7 +231,7 @@ class Introspection:
         ]
 
     async def tools(self, permissions: Permissions) -> list[ToolView]:
-        """Return the registered tools that may be used, by source and name."""
+        """Return the registered tools that may be used, by source and name, then servers whose tools are not known."""
         policy = self._environment.tool_registry.policy
         return [
             ToolView(
@@ -245,7 +253,15 @@ class Introspection:
             )
             for status in await self._environment.tool_registry.check_availability()
             if permissions.allows_tool(status.info.name)
+        ] + [
+            _absent_server(server.name, server.fault)
+            for server in self.tool_servers()
+            if server.fault is not None and not server.tools and permissions.allows_tool_of(server.name)
         ]
+
+    def tool_servers(self) -> list[ToolServerStatus]:
+        """Return the state of each server of tools, for operators."""
+        return [server for source in self._environment.tool_registry.sources for server in source.servers]
 
     async def step_types(self, permissions: Permissions) -> list[StepTypeView]:
         """Return the built-in step types, then those of modules that may be used, in the order of their definition."""
@@ -256,10 +272,6 @@ class Introspection:
             if permissions.allows_tool(each.info().name)
         ]
         return [*map(_built_in_type, STEP_SPECS), *functions]
-
-    async def ping_engines(self) -> list[EnginePing]:
-        """Contact every engine's endpoint, one after the other."""
-        return [await self._ping(name) for name in self._environment.catalogue.engines]
 
     def _agent_view(self, agent: ConfiguredAgent, permissions: Permissions) -> AgentView:
         tool = self._environment.tool_registry.get(AGENT_TOOL_PREFIX + agent.name)
@@ -307,12 +319,35 @@ class Introspection:
             breaker=self._environment.health.breakers[name].state,
         )
 
-    async def _ping(self, name: str) -> EnginePing:
+    async def ping_engine(self, name: str) -> EnginePing:
+        """Contact the endpoint of a configured engine."""
         engine = self._environment.catalogue.engines[name]
         try:
             return EnginePing(name=name, ok=True, detail=await engine.ping())
         except EngineError as error:
             return EnginePing(name=name, ok=False, detail=f"{error.reason}: {error.message}")
+
+
+def _absent_server(name: str, fault: ServerFault) -> ToolView:
+    """Return the row of a server that has listed no tool: whatever it has counts as the worst."""
+    unlisted = unlisted_tool(f"mcp:{name}")
+    return ToolView(
+        name=unlisted.name,
+        type=unlisted.type,
+        source="mcp",
+        description="",
+        parameters={},
+        side_effects=unlisted.side_effects,
+        idempotent=False,
+        at_most_once=True,
+        approval=True,
+        retried=False,
+        requires=[],
+        containment="",
+        original_name="",
+        available=False,
+        reason=fault,
+    )
 
 
 def _prompt_view(definition: PromptDefinition) -> PromptView:

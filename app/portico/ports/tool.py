@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 from pydantic import JsonValue
 
 from portico.domain.ids import IdempotencyKey, ToolCallId
-from portico.domain.tools import Availability, ToolDefinition, ToolInfo
+from portico.domain.tools import Availability, ToolDefinition, ToolInfo, ToolServerStatus
 from portico.domain.value import value
 from portico.ports.runtime import Clock, Entropy
 
@@ -109,4 +109,9 @@ class ToolSource(Protocol):
     @property
     def tools(self) -> Sequence[Tool]:
         """Return the tools that the source has now: the same object until they change."""
+        ...
+
+    @property
+    def servers(self) -> Sequence[ToolServerStatus]:
+        """Return the state of each server that the source lists tools of; none for tools of this process."""
         ...

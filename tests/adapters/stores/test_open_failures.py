@@ -144,6 +144,12 @@ async def test_a_check_refuses_a_place_that_cannot_be_written(tmp_path: Path) ->
     (tmp_path / "file").write_text("x")
     with pytest.raises(ConfigurationFailure, match=f"storage.url: cannot write {tmp_path}/file"):
         await checked(f"sqlite:///{tmp_path}/file/portico.db")
+    for place, reason in (("/proc/portico/portico.db", "no such file"), (f"/{'x' * 300}/portico.db", "file name too")):
+        with pytest.raises(ConfigurationFailure, match=f"storage.url: cannot write {place}: {reason}"):
+            await checked(f"sqlite:///{place}")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ConfigurationFailure, match=f"storage.url: {tmp_path}/folder is no file"):
+        await checked(f"sqlite:///{tmp_path}/folder")
     (tmp_path / "file").write_bytes(b"no database" * 1_000)
     with pytest.raises(StorageFailure, match="the file is not a SQLite database"):
         await checked(f"sqlite:///{tmp_path}/file")
@@ -154,3 +160,16 @@ async def test_a_check_reaches_postgresql(postgres_url: str) -> None:
     assert await checked(empty) == "no tables yet; the service creates them"
     with pytest.raises(StorageFailure, match="the database does not exist"):
         await checked(urlsplit(postgres_url)._replace(path="/away").geturl())
+
+
+async def test_a_check_refuses_a_user_who_could_make_no_table(postgres_url: str) -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    with loop.in_real_time():
+        connection = await asyncpg.connect(postgres_url)
+        await connection.execute("CREATE ROLE reader LOGIN")
+        await connection.close()
+    parts = urlsplit(postgres_url)
+    url = parts._replace(path="/template1", netloc=f"reader@{parts.netloc.rpartition('@')[2]}").geturl()
+    with pytest.raises(ConfigurationFailure, match=r"storage\.url: this user cannot write the database"):
+        await checked(url)

@@ -10,7 +10,7 @@ import pytest
 from portico.capabilities.tools.availability import AvailabilityProbes
 from portico.capabilities.tools.registry import ToolList, ToolRegistry
 from portico.domain.failures import Code, ConfigurationFailure
-from portico.domain.tools import Availability, OfferedTool, SideEffects, ToolDefinition
+from portico.domain.tools import Availability, OfferedTool, SideEffects, ToolDefinition, ToolServerStatus
 from portico.ports.tool import Tool
 from tests.support.tools import FakeTool
 from tests.support.virtual_time import VirtualClock
@@ -125,6 +125,7 @@ class Server:
     """A source whose tools change while the service runs."""
 
     name = "mcp"
+    servers: Sequence[ToolServerStatus] = ()
 
     def __init__(self, *tools: Tool) -> None:
         self.tools: Sequence[Tool] = tools

@@ -5,7 +5,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,19 +22,36 @@ from portico.domain.access.principal import Permissions, Principal
 from portico.domain.contract.final_answer import FinalAnswer
 from portico.domain.contract.request import SystemRequest
 from portico.domain.contract.response import ResponseMetadata, SystemError, SystemResponse
-from portico.domain.failures import TAXONOMY, Category, Code, RequestFailure, StorageFailure, failure
+from portico.domain.failures import (
+    TAXONOMY,
+    Category,
+    Code,
+    ConfigurationFailure,
+    RequestFailure,
+    StorageFailure,
+    failure,
+)
 from portico.domain.journal import events
 from portico.domain.journal.events import CorrelationContext, InferenceDelta, LiveDelta, StoredEvent
 from portico.domain.lifecycle import Mode, State
+from portico.domain.tools import ServerFault, ToolServerStatus
 from portico.entrypoints.cli.commands import command_line
 from portico.entrypoints.cli.display.suspension_prompt import describe_suspension
 from portico.entrypoints.cli.exit_codes import EXIT_CODES
-from portico.entrypoints.cli.service_parts import Wiring
+from portico.entrypoints.cli.service_parts import Checks, Wiring
 from portico.orchestration.facade import CallOptions
 from portico.settings import Settings
 from tests.support.examples import EVENTS, SUSPENSION
 
 CORRELATION = CorrelationContext("r-1", None, "0" * 32, "0" * 16, None)
+JWT = """
+[auth]
+mode = "jwt"
+issuer = "https://issuer.test"
+audience = "portico"
+jwks_url = "https://issuer.test/keys"
+"""
+TRACES = '[telemetry]\notlp_endpoint = "http://127.0.0.1:1"\n'
 ONE_OF_EACH = [next(row.code for row in TAXONOMY.values() if row.category is category) for category in Category]
 
 
@@ -114,7 +131,9 @@ class StagedService:
     items: list[StoredEvent | LiveDelta] = field(default_factory=list)
     refused: RequestFailure | None = None
     at_end: Callable[[], None] = _nothing
-    engines: list[Reach] = field(default_factory=list)
+    reached: list[Reach] = field(default_factory=list)
+    servers: list[ToolServerStatus] = field(default_factory=list)
+    opened_offline: bool = False
     offered: list[Offered] = field(default_factory=list)
     types: list[Offered] = field(default_factory=list)
     no_storage: StorageFailure | None = None
@@ -137,8 +156,14 @@ class StagedService:
     def introspection(self) -> "StagedService":
         return self
 
-    async def ping_engines(self) -> list[Reach]:
-        return self.engines
+    def engines(self, _permissions: Permissions) -> list[Reach]:
+        return self.reached
+
+    async def ping_engine(self, name: str) -> Reach:
+        return next(each for each in self.reached if each.name == name)
+
+    def tool_servers(self) -> list[ToolServerStatus]:
+        return self.servers
 
     async def tools(self, _permissions: Permissions) -> list[Offered]:
         return self.offered
@@ -150,6 +175,16 @@ class StagedService:
         if self.no_storage is not None:
             raise self.no_storage
         return "tables found"
+
+    async def check_issuer(self, settings: Settings) -> str:
+        return "2 keys"
+
+    async def check_traces(self, settings: Settings) -> str:
+        raise ConfigurationFailure(Code.CONFIG_INVALID, "http://127.0.0.1:1 does not take spans")
+
+    def open_offline(self, settings: Settings) -> "AbstractAsyncContextManager[StagedService]":
+        self.opened_offline = True
+        return self.open(settings)
 
     @asynccontextmanager
     async def open(self, settings: Settings) -> AsyncIterator["StagedService"]:
@@ -163,7 +198,7 @@ class StagedService:
             protocol=HttpToolsProtocol,
             open_service=self.open,
             open_history_reader=open_history_reader,
-            check_storage=self.check_storage,
+            checks=Checks(self.check_storage, self.check_issuer, self.check_traces, self.open_offline),
             open_keys=open_keys,
         )
         return CliRunner().invoke(command_line(), list(arguments), obj=lambda: wiring, prog_name="portico")
@@ -392,7 +427,7 @@ class TestConfiguration:
         Path("portico.toml").write_text('[grammars]\ndirectory = "grammars"\n')
         engines = [Reach("primary", ok=True, detail="2 models"), Reach("backup", ok=True, detail="no\x1bne")]
         tools = [Offered("roll_dice", available=True, reason="")]
-        result = StagedService(engines=engines, offered=tools).run("check")
+        result = StagedService(reached=engines, offered=tools).run("check")
         assert result.exit_code == 0
         assert result.stdout.splitlines() == [
             "configuration  ok",
@@ -405,9 +440,38 @@ class TestConfiguration:
 
     def test_check_fails_when_an_engine_cannot_be_reached(self) -> None:
         engines = [Reach("primary", ok=True, detail="fine"), Reach("backup", ok=False, detail="connection refused")]
-        result = StagedService(engines=engines).run("check")
+        result = StagedService(reached=engines).run("check")
         assert result.exit_code == EXIT_CODES[Category.INFERENCE]
         assert "engine backup  unreachable  connection refused" in result.stdout
+
+    def test_check_has_a_line_for_everything_that_is_configured_and_ends_with_the_first_failure(self) -> None:
+        Path("portico.toml").write_text(JWT + TRACES)
+        service = StagedService(
+            reached=[Reach("primary", ok=True, detail="answered")],
+            servers=[
+                ToolServerStatus("clock", 1),
+                ToolServerStatus("files", 0, ServerFault.NOT_STARTED, "not started: no such file (mcp-files)"),
+            ],
+            offered=[Offered("mcp:files", available=False, reason="not started")],
+        )
+        result = service.run("check")
+        assert result.stdout.splitlines() == [
+            "configuration  ok",
+            "storage  ok  tables found",
+            "mcp clock  ok  1 tool",
+            "mcp files  unavailable  not started: no such file (mcp-files)",
+            "engine primary  ok  answered",
+            "issuer  ok  2 keys",
+            "traces  unreachable  http://127.0.0.1:1 does not take spans",
+        ]
+        assert result.exit_code == EXIT_CODES[Category.TOOL]
+
+    def test_check_offline_skips_what_needs_the_network(self) -> None:
+        Path("portico.toml").write_text(JWT + TRACES)
+        service = StagedService(reached=[Reach("primary", ok=False, detail="refused")])
+        result = service.run("check", "--offline")
+        assert result.stdout.splitlines() == ["configuration  ok", "storage  ok  tables found"]
+        assert (result.exit_code, service.opened_offline) == (0, True)
 
     def test_check_fails_when_a_tool_is_unavailable(self) -> None:
         result = StagedService(offered=[Offered("grep", available=False, reason="no sandbox")]).run("check")
@@ -431,7 +495,7 @@ class TestConfiguration:
 
     def test_check_fails_when_the_database_cannot_be_opened_and_checks_the_rest(self) -> None:
         refused = StorageFailure(Code.STORAGE_UNAVAILABLE, "storage.url: nothing listens on the port")
-        result = StagedService(engines=[Reach("primary", ok=True, detail="fine")], no_storage=refused).run("check")
+        result = StagedService(reached=[Reach("primary", ok=True, detail="fine")], no_storage=refused).run("check")
         assert result.exit_code == EXIT_CODES[Category.STORAGE]
         assert result.stdout.splitlines()[1:] == [
             "storage  failed  storage.url: nothing listens on the port",

@@ -11,13 +11,14 @@ from typer.testing import CliRunner, Result
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from portico.bootstrap.keys import open_keys
-from portico.bootstrap.service import check_storage, open_history_reader, open_service
+from portico.bootstrap.service import open_history_reader, open_service
 from portico.domain.lifecycle import State
 from portico.entrypoints.cli.commands import command_line
 from portico.entrypoints.cli.execution import OutputOptions, parse_request, run_once
 from portico.entrypoints.cli.service_parts import Wiring
 from portico.settings import Settings
 from tests.entrypoints.cli.test_suspension_prompt import answering
+from tests.support.cli_checks import CHECKS
 from tests.support.portico import portico
 
 EXAMPLES = {"flows": {"modules": ["tests.support.example_flows"]}}
@@ -64,7 +65,7 @@ def run(*arguments: str, given: str | None = None) -> Result:
         protocol=HttpToolsProtocol,
         open_service=open_service,
         open_history_reader=open_history_reader,
-        check_storage=check_storage,
+        checks=CHECKS,
         open_keys=open_keys,
     )
     return CliRunner().invoke(

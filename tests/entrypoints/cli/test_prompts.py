@@ -9,13 +9,14 @@ from typer.testing import CliRunner, Result
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from portico.bootstrap.keys import open_keys
-from portico.bootstrap.service import check_storage, open_history_reader, open_service
+from portico.bootstrap.service import open_history_reader, open_service
 from portico.capabilities.prompting.definition import PromptId
 from portico.capabilities.prompting.registry import default_registry
 from portico.domain.failures import Category
 from portico.entrypoints.cli.commands import command_line
 from portico.entrypoints.cli.exit_codes import EXIT_CODES
 from portico.entrypoints.cli.service_parts import Wiring
+from tests.support.cli_checks import CHECKS
 
 SYSTEM = PromptId.SUPERVISOR_REPAIR_SYSTEM
 
@@ -38,7 +39,7 @@ def run(*arguments: str) -> Result:
         protocol=HttpToolsProtocol,
         open_service=open_service,
         open_history_reader=open_history_reader,
-        check_storage=check_storage,
+        checks=CHECKS,
         open_keys=open_keys,
     )
     return CliRunner().invoke(command_line(), list(arguments), obj=lambda: wiring, prog_name="portico")

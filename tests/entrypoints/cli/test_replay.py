@@ -19,7 +19,7 @@ from portico.adapters.stores.executions.store import DatabaseExecutionStore
 from portico.adapters.stores.factory import open_read_only
 from portico.adapters.system import SystemClock, SystemEntropy
 from portico.bootstrap.keys import open_keys
-from portico.bootstrap.service import PATTERNS, check_storage, open_history_reader, open_service
+from portico.bootstrap.service import PATTERNS, open_history_reader, open_service
 from portico.domain.access.principal import LOCAL
 from portico.domain.contract.messages import Message
 from portico.domain.contract.request import SystemRequest
@@ -32,6 +32,7 @@ from portico.orchestration.patterns.agent_loop import agent_loop
 from portico.orchestration.runtime.handle import ExecutionHandle
 from portico.orchestration.runtime.replay import HistoryReader
 from portico.settings import Settings
+from tests.support.cli_checks import CHECKS
 from tests.support.stores import RecordingSink
 
 ASK = 'Use ask_person: "May I?"'
@@ -74,7 +75,7 @@ def portico(*arguments: str, opener: OpenHistoryReader = open_history_reader) ->
         protocol=HttpToolsProtocol,
         open_service=open_service,
         open_history_reader=opener,
-        check_storage=check_storage,
+        checks=CHECKS,
         open_keys=open_keys,
     )
     return CliRunner().invoke(command_line(), ["replay", *arguments], obj=lambda: wiring, prog_name="portico")

@@ -8,6 +8,7 @@ import pytest
 from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import ToolAnnotations
 
+from portico.domain.access.principal import Permissions
 from tests.support.http_server import HttpAnswer, RunningServer, running_server
 from tests.support.portico import portico, resume
 from tests.support.upstream import ScriptedUpstream, reply
@@ -106,3 +107,36 @@ async def test_a_connection_that_is_lost_after_an_order_was_sent_asks_a_person()
             payload = {"decision": "happened", "result": "ordered"}
             answer = await resume(served, tool_id=waiting.json["suspensions"][0]["tool_id"], payload=payload)
     assert (answer.status, answer.json["content"], len(upstream.requests)) == (200, "ordered", 1)
+
+
+async def test_an_mcp_server_that_could_not_be_started_is_one_row_for_those_who_may_use_its_tools() -> None:
+    allowing, others = ("tool:away__read", "tool:away__*", "tool:a*", "*"), ("tool:away", "tool:mcp:away", "tool:b*")
+    servers = {"away": {"command": ["/no/such/server", "--token=canary"]}}
+    async with portico(tools={"mcp": servers}) as (served, service):
+        answer = await served.get("/v1/tools")
+        refused = await call(served, "mcp:away")
+        introspection = service.facade.introspection
+        shown = {
+            name: "mcp:away" in [tool.name for tool in await introspection.tools(Permissions.of([name]))]
+            for name in (*allowing, *others)
+        }
+    [row] = [each for each in answer.json["data"] if each["source"] == "mcp"]
+    assert row == {
+        "name": "mcp:away",
+        "type": "mcp",
+        "source": "mcp",
+        "description": "",
+        "parameters": {},
+        "side_effects": "external",
+        "idempotent": False,
+        "at_most_once": True,
+        "approval": True,
+        "retried": False,
+        "requires": [],
+        "containment": "",
+        "original_name": "",
+        "available": False,
+        "reason": "not started",
+    }
+    assert shown == {**dict.fromkeys(allowing, True), **dict.fromkeys(others, False)}
+    assert refused.status == 422

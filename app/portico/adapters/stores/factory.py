@@ -1,13 +1,12 @@
 """Factory of databases, by storage URL."""
 
-import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, case, func, not_, select
 
 from portico.adapters.stores.database import Database, Statement, execute
 from portico.adapters.stores.open_failures import named_sqlite
@@ -19,7 +18,17 @@ from portico.ports.runtime import Clock, Entropy
 if TYPE_CHECKING:
     from portico.adapters.stores.postgres import PostgresDatabase
 
-_HAS_TABLES = Statement(lambda _: select(func.to_regclass("executions").is_not(None)))
+
+def _postgres_state(_: object) -> Select[Any]:
+    """Return the query of what a service would find: `read-only`, `empty` or `tables`."""
+    table = func.to_regclass("executions")
+    may_insert = func.has_table_privilege(table, "INSERT")
+    may_create = func.has_schema_privilege(func.current_schema(), "CREATE")
+    may_write = not_(func.pg_is_in_recovery()) & func.coalesce(may_insert, may_create)
+    return select(case((not_(may_write), "read-only"), (table.is_(None), "empty"), else_="tables"))
+
+
+_POSTGRES_STATE = Statement(_postgres_state)
 _ANY_EXECUTION = Statement(lambda _: select(executions.c.execution_id).limit(1))
 _SCHEME = "sqlite://"
 
@@ -117,8 +126,10 @@ async def check_database(url: str, clock: Clock, entropy: Entropy) -> str:
 
         with named_postgres(url):
             async with open_postgres(url, clock, entropy, read_only=True) as shared:
-                found = await shared.read(lambda: execute(_HAS_TABLES, {}))
-        return "tables found" if found[0][0] else "no tables yet; the service creates them"
+                [(state,)] = await shared.read(lambda: execute(_POSTGRES_STATE, {}))
+        if state == "read-only":
+            raise ConfigurationFailure(Code.CONFIG_INVALID, "storage.url: this user cannot write the database")
+        return "tables found" if state == "tables" else "no tables yet; the service creates them"
     path = Path(sqlite_path(url))
     if not sqlite_path(url):
         return "in memory; lost when the service stops"
@@ -129,11 +140,26 @@ async def check_database(url: str, clock: Clock, entropy: Entropy) -> str:
 
 
 def _is_writable_file(path: Path) -> bool:
-    """Return False if there is no such file. Raises: ConfigurationFailure if it cannot be written or created."""
-    place = next(each for each in (path, *path.absolute().parents) if each.exists())
-    if not os.access(place, os.W_OK) or (place != path and not place.is_dir()):
-        raise ConfigurationFailure(Code.CONFIG_INVALID, f"storage.url: cannot write {place}")
-    return place == path
+    """Return False if there is no such file, but one can be made.
+
+    It is tried: a file of that name is made in a folder beside it, which is removed. Rights alone do not say it, since
+    root has all of them, and a file system may be read-only or full. Raises: ConfigurationFailure (CONFIG_INVALID).
+    """
+    try:
+        place = next(each for each in path.absolute().parents if each.exists())
+        with TemporaryDirectory(prefix=".portico-check-", dir=place) as scratch:
+            trial = Path(scratch) / path.absolute().relative_to(place)
+            trial.parent.mkdir(parents=True, exist_ok=True)
+            trial.write_bytes(b"\0")
+        if path.is_file():
+            path.open("r+b").close()
+            return True
+    except OSError as error:
+        reason = (error.strerror or "").lower()
+        raise ConfigurationFailure(Code.CONFIG_INVALID, f"storage.url: cannot write {path}: {reason}") from error
+    if path.exists():
+        raise ConfigurationFailure(Code.CONFIG_INVALID, f"storage.url: {path} is no file")
+    return False
 
 
 def _existing_file(url: str) -> Path:

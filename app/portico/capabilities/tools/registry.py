@@ -25,6 +25,7 @@ from portico.domain.tools import (
     SideEffects,
     ToolDefinition,
     ToolInfo,
+    ToolServerStatus,
 )
 from portico.domain.value import value
 from portico.ports.tool import Tool, ToolSource, ToolThreads
@@ -44,6 +45,10 @@ class ToolList:
 
     name: str
     tools: Sequence[Tool]
+
+    @property
+    def servers(self) -> Sequence[ToolServerStatus]:
+        return ()
 
 
 @value
@@ -93,8 +98,9 @@ class ToolRegistry:
         """The policy of calls."""
         self.threads = threads
         """Threads for the blocking functions of tools; None outside of the service."""
-        self._sources: Sequence[ToolSource] = (ToolList(BUILT_IN, tools), *sources)
-        self._live = [source for source in self._sources if not isinstance(source, ToolList)]
+        self.sources: Sequence[ToolSource] = (ToolList(BUILT_IN, tools), *sources)
+        """Where the tools come from, in the order in which they are offered."""
+        self._live = [source for source in self.sources if not isinstance(source, ToolList)]
         self._seen: list[Sequence[Tool]] = []
         self._probes = probes
         self._entries: dict[str, _Entry] = {}
@@ -208,7 +214,7 @@ class ToolRegistry:
         entries: dict[str, _Entry] = {}
         left_out: list[ToolStatus] = []
         self._seen = [source.tools for source in self._live]
-        for source in self._sources:
+        for source in self.sources:
             for tool in sorted(source.tools, key=lambda each: each.info().name):
                 try:
                     entry = earlier.get(id(tool)) or _entry(tool, source.name, self.policy)

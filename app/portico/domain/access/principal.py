@@ -53,6 +53,11 @@ class Permissions:
         """Return whether the tool is permitted; an agent as a tool is by the permission for the agent."""
         return self.allows(tool_permission(name))
 
+    def allows_tool_of(self, server: str) -> bool:
+        """Return whether any tool is permitted whose name begins with `SERVER__`, as those of a server do."""
+        begin = tool_permission(f"{server}__")
+        return begin.startswith(_prefixes(self.names)) or any(name.startswith(begin) for name in self.names)
+
     def permitted_tools(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return those of the tools that are permitted, in their order."""
         return tuple(names) if "*" in self.names else tuple(filter(self.allows_tool, names))

@@ -1,17 +1,22 @@
-"""Checks of a configuration: the database, and the grammars, prompts, skills, tools, step types and engines."""
+"""Checks of a configuration: everything that it names is tried at the same time, and has one line."""
 
-from collections.abc import AsyncIterator
+from collections.abc import Awaitable, Callable, Sequence
 
+import anyio
 from rich.console import Console
 from rich.text import Text
 
+from portico.bootstrap.service import Service
 from portico.domain.access.principal import LOCAL
 from portico.domain.failures import Category, Failure
 from portico.domain.value import value
 from portico.entrypoints.cli.display.terminal import printable
 from portico.entrypoints.cli.execution import settings_of_command
-from portico.entrypoints.cli.service_parts import CheckStorage, OpenService
+from portico.entrypoints.cli.service_parts import Wiring
 from portico.settings import Settings
+
+ENGINE_SECONDS = 3.0
+"""Time that an engine has to answer, after MCP servers had theirs: all checks together take at most ten seconds."""
 
 
 @value
@@ -24,42 +29,107 @@ class CheckResult:
     category: Category | None = None
 
 
-async def run_checks(open_service: OpenService, check_storage: CheckStorage, settings: Settings) -> list[Category]:
-    """Print the result of every check, and return the categories of the failures."""
-    failures = []
-    async for result in _checks(open_service, check_storage, settings):
+async def run_checks(wiring: Wiring, settings: Settings, *, is_offline: bool) -> list[Category]:
+    """Print the result of every check, and return the categories of the failures; offline nothing uses the network.
+
+    Raises: Failure, after all lines, if the service cannot be opened with this configuration.
+    """
+    checks = _Checks(wiring, settings, is_offline=is_offline)
+    await checks.run()
+    for result in checks.results():
         _print(result)
-        if result.category is not None:
-            failures.append(result.category)
-    return failures
+    if checks.refusal is not None:
+        raise checks.refusal
+    return [result.category for result in checks.results() if result.category is not None]
 
 
-async def _checks(
-    open_service: OpenService, check_storage: CheckStorage, settings: Settings
-) -> AsyncIterator[CheckResult]:
-    yield CheckResult("configuration", "ok")
-    for warning in settings.warnings:
-        yield CheckResult("configuration", "warning", warning)
-    try:
-        yield CheckResult("storage", "ok", await check_storage(settings))
-    except Failure as failure:
-        yield CheckResult("storage", "failed", failure.message, failure.category)
-    async with open_service(settings_of_command(settings)) as service:  # it reads grammars, prompts and skills
-        for subject, directory in _directories(settings):
-            if directory is not None:
-                yield CheckResult(subject, "ok", directory)
-        for tool in await service.facade.introspection.tools(LOCAL.permissions):
-            status, category = ("ok", None) if tool.available else ("unavailable", Category.TOOL)
-            yield CheckResult(f"tool {tool.name}", status, tool.reason, category)
-        for each in await service.facade.introspection.step_types(LOCAL.permissions):
-            if each.source == "modules":
-                status, category = ("ok", None) if each.available else ("unavailable", Category.TOOL)
-                yield CheckResult(f"step type {each.name}", status, each.reason, category)
-        if settings.planner.name is not None:  # a service whose planner is not there does not open
-            yield CheckResult(f"planner {settings.planner.name}", "ok")
-        for engine in await service.facade.introspection.ping_engines():
-            status, category = ("ok", None) if engine.ok else ("unreachable", Category.INFERENCE)
-            yield CheckResult(f"engine {engine.name}", status, engine.detail, category)
+class _Checks:
+    """All checks of one configuration, and their results in the order of the subjects."""
+
+    def __init__(self, wiring: Wiring, settings: Settings, *, is_offline: bool) -> None:
+        self.refusal: Failure | None = None
+        """Failure to open the service."""
+        self._wiring = wiring
+        self._settings = settings
+        self._is_offline = is_offline
+        self._storage: list[CheckResult] = []
+        self._service: list[CheckResult] = []
+        self._network: list[CheckResult] = []
+        self._engines: dict[str, CheckResult] = {}
+
+    async def run(self) -> None:
+        """Try everything at the same time."""
+        settings, checks = self._settings, self._wiring.checks
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._open_service)
+            group.start_soon(self._try, self._storage, "storage", "failed", checks.storage)
+            if settings.auth.mode == "jwt" and not self._is_offline:
+                group.start_soon(self._try, self._network, "issuer", "unreachable", checks.issuer)
+            if settings.telemetry.otlp_endpoint is not None and not self._is_offline:
+                group.start_soon(self._try, self._network, "traces", "unreachable", checks.traces)
+
+    def results(self) -> Sequence[CheckResult]:
+        """Return the results of all checks that have run."""
+        warnings = [CheckResult("configuration", "warning", warning) for warning in self._settings.warnings]
+        network = sorted(self._network, key=lambda result: result.subject)
+        configuration = CheckResult("configuration", "ok")
+        return [configuration, *warnings, *self._storage, *self._service, *self._engines.values(), *network]
+
+    async def _try(
+        self, results: list[CheckResult], subject: str, status: str, check: Callable[[Settings], Awaitable[str]]
+    ) -> None:
+        try:
+            results.append(CheckResult(subject, "ok", await check(self._settings)))
+        except Failure as failure:
+            results.append(CheckResult(subject, status, failure.message, failure.category))
+
+    async def _open_service(self) -> None:
+        """Open the service, which reads grammars, prompts and skills, and look at what it found."""
+        open_service = self._wiring.checks.open_offline if self._is_offline else self._wiring.open_service
+        try:
+            async with open_service(settings_of_command(self._settings)) as service:
+                await self._look_at(service)
+        except Failure as failure:
+            self.refusal = failure
+
+    async def _look_at(self, service: Service) -> None:
+        introspection, settings = service.facade.introspection, self._settings
+        if not self._is_offline:
+            self._engines = {
+                engine.name: _unanswered(engine.name) for engine in introspection.engines(LOCAL.permissions)
+            }
+        async with anyio.create_task_group() as group:
+            for name in self._engines:
+                group.start_soon(self._ping, service, name)
+            found = self._service
+            found += [CheckResult(subject, "ok", path) for subject, path in _directories(settings) if path is not None]
+            servers = {server.name: server for server in introspection.tool_servers()}
+            for name, server in servers.items():
+                detail = server.detail or ("1 tool" if server.tools == 1 else f"{server.tools} tools")
+                found.append(_available(f"mcp {name}", detail, is_ok=server.fault is None))
+            for tool in await introspection.tools(LOCAL.permissions):
+                if tool.name not in {f"mcp:{name}" for name in servers}:
+                    found.append(_available(f"tool {tool.name}", tool.reason, is_ok=tool.available))
+            for each in await introspection.step_types(LOCAL.permissions):
+                if each.source == "modules":
+                    found.append(_available(f"step type {each.name}", each.reason, is_ok=each.available))
+            if settings.planner.name is not None:  # a service whose planner is not there does not open
+                found.append(CheckResult(f"planner {settings.planner.name}", "ok"))
+
+    async def _ping(self, service: Service, name: str) -> None:
+        with anyio.move_on_after(ENGINE_SECONDS):
+            ping = await service.facade.introspection.ping_engine(name)
+            status, category = ("ok", None) if ping.ok else ("unreachable", Category.INFERENCE)
+            self._engines[name] = CheckResult(f"engine {name}", status, ping.detail, category)
+
+
+def _available(subject: str, detail: str, *, is_ok: bool) -> CheckResult:
+    status, category = ("ok", None) if is_ok else ("unavailable", Category.TOOL)
+    return CheckResult(subject, status, detail, category)
+
+
+def _unanswered(name: str) -> CheckResult:
+    return CheckResult(f"engine {name}", "unreachable", f"no answer within {ENGINE_SECONDS:g} s", Category.INFERENCE)
 
 
 def _directories(settings: Settings) -> tuple[tuple[str, str | None], ...]:

@@ -97,8 +97,13 @@ def _serve(
         run_server(wiring, load_settings(path=config, overrides=overrides))
 
 
-def _check(context: typer.Context, *, config: ConfigOption = None) -> None:
-    """Check the configuration and its grammars, the database, the tools, and that each engine can be reached."""
+def _check(
+    context: typer.Context,
+    *,
+    offline: Annotated[bool, typer.Option("--offline", help="Skip what needs the network.")] = False,
+    config: ConfigOption = None,
+) -> None:
+    """Try everything that is configured, one line each. The exit code is that of the first line that failed."""
     import anyio
 
     from portico.entrypoints.cli.check import run_checks
@@ -107,7 +112,7 @@ def _check(context: typer.Context, *, config: ConfigOption = None) -> None:
     wiring: Wiring = context.obj()
     with failures_as_exits():
         settings = load_settings(path=config)
-        failures = anyio.run(run_checks, wiring.open_service, wiring.check_storage, settings)
+        failures = anyio.run(partial(run_checks, wiring, settings, is_offline=offline))
     for category in failures[:1]:
         raise typer.Exit(EXIT_CODES[category])
 

@@ -38,7 +38,7 @@ from portico.orchestration.facade import (
     ResumeAccepted,
     ResumeRequest,
 )
-from portico.settings import Settings
+from portico.settings import AuthSettings, Settings
 
 TEMPORARY_STORE = "sqlite://"
 STANDARD_INPUT: Final = Path("-")
@@ -141,11 +141,12 @@ class OutputOptions:
 def settings_of_command(settings: Settings) -> Settings:
     """Return the settings with a store in memory, because the configured one may belong to a running server.
 
-    Only errors are logged, because the command shows everything else.
+    Nobody but the local user calls, so the issuer of tokens is not asked. Only errors are logged, because the command
+    shows everything else.
     """
     storage = settings.storage.model_copy(update={"url": TEMPORARY_STORE})
     telemetry = settings.telemetry.model_copy(update={"log_level": "error"})
-    return settings.model_copy(update={"storage": storage, "telemetry": telemetry})
+    return settings.model_copy(update={"storage": storage, "telemetry": telemetry, "auth": AuthSettings()})
 
 
 async def run_once(

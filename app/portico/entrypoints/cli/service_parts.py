@@ -16,7 +16,18 @@ from portico.settings import Settings
 OpenService: TypeAlias = Callable[[Settings], AbstractAsyncContextManager[Service]]
 OpenHistoryReader: TypeAlias = Callable[[Settings], AbstractAsyncContextManager[HistoryReader]]
 OpenKeys: TypeAlias = Callable[[Settings], AbstractAsyncContextManager[KeyAdministration]]
-CheckStorage: TypeAlias = Callable[[Settings], Awaitable[str]]
+Check: TypeAlias = Callable[[Settings], Awaitable[str]]
+"""Check of something outside of the service; returns what it found. Raises: Failure."""
+
+
+@value
+class Checks:
+    """Checks of a configuration: what lies outside of the service, and the service without its network."""
+
+    storage: Check
+    issuer: Check
+    traces: Check
+    open_offline: OpenService
 
 
 @value
@@ -27,5 +38,5 @@ class Wiring:
     protocol: type[asyncio.Protocol]
     open_service: OpenService
     open_history_reader: OpenHistoryReader
-    check_storage: CheckStorage
+    checks: Checks
     open_keys: OpenKeys

@@ -15,7 +15,7 @@ import pytest
 from portico.adapters.tools.mcp.server_config import McpServerConfig
 from portico.adapters.tools.mcp.source import McpSource
 from portico.domain.ids import IdempotencyKey, ToolCallId
-from portico.domain.tools import SideEffects
+from portico.domain.tools import ServerFault, SideEffects, ToolServerStatus
 from portico.ports.tool import (
     Tool,
     ToolContext,
@@ -26,6 +26,7 @@ from portico.ports.tool import (
 )
 from tests.support import mcp_server
 from tests.support.entropy import SeededEntropy
+from tests.support.upstream import ScriptedUpstream, reply
 from tests.support.virtual_time import VirtualClock
 
 SERVER = str(mcp_server.__file__)
@@ -211,6 +212,41 @@ async def go_on(source: McpSource, continuation: ToolContinuation | None) -> str
 async def test_a_server_that_does_not_start_has_no_tools_and_is_logged(command: tuple[str, ...], reason: str) -> None:
     async with connected(command=command) as (source, log):
         assert (source.tools, log.failures) == ([], [reason])
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"command": ("/no/such/program",)}, ServerFault.NOT_STARTED),
+        ({"command": ("/bin/false",)}, ServerFault.NO_ANSWER),
+        ({"command": ("/bin/cat",)}, ServerFault.WRONG_PROTOCOL),
+    ],
+)
+async def test_the_fault_of_a_server_has_fixed_words_and_a_detail_for_operators(
+    changes: dict[str, Any], fault: ServerFault
+) -> None:
+    async with connected(**changes) as (source, _):
+        [status] = source.servers
+    assert (status.name, status.tools, status.fault) == ("shop", 0, fault)
+    assert status.detail.startswith(f"{fault}: ")
+    assert status.detail.endswith(f"({changes['command'][0]})")
+
+
+@pytest.mark.parametrize(
+    ("status", "fault"),
+    [(401, ServerFault.REFUSED), (404, ServerFault.WRONG_PROTOCOL), (200, ServerFault.WRONG_PROTOCOL)],
+)
+async def test_a_page_that_is_no_mcp_server_is_told_apart_from_one_that_refuses(
+    status: int, fault: ServerFault
+) -> None:
+    page = reply(b"<html>", status=status, content_type="text/html")
+    async with ScriptedUpstream(page, page) as upstream, connected(command=(), url=upstream.url) as (source, _):
+        assert [server.fault for server in source.servers] == [fault]
+
+
+async def test_a_server_that_answers_has_no_fault() -> None:
+    async with connected(allow=frozenset({"echo", "write"})) as (source, _):
+        assert source.servers == [ToolServerStatus("shop", 2)]
 
 
 @pytest.mark.parametrize("behaviour", ["older", "stubborn"])

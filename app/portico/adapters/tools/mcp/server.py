@@ -27,12 +27,14 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost, listen
 from mcp.shared.message import SessionMessage
 
+from portico.adapters.tools.mcp.faults import CONNECTION_LOST, NOT_CONNECTED, fault_of, plain
 from portico.adapters.tools.mcp.limited_transport import LimitedTransport
 from portico.adapters.tools.mcp.mcp_tool import McpTool
 from portico.adapters.tools.mcp.pipes import open_pipes
 from portico.adapters.tools.mcp.questions import NO_ANSWERS, Answers
 from portico.adapters.tools.mcp.server_config import McpServerConfig
 from portico.adapters.tools.plain_text import plain_text
+from portico.domain.tools import ToolServerStatus
 from portico.ports.tool import Tool, ToolError, ToolOutcomeUnknown
 
 CONNECT_SECONDS: Final = 30.0
@@ -74,6 +76,7 @@ class McpServer:
         """Tools that the server listed last; another object when they change."""
         self.failure = _NOT_CONNECTED
         """Reason why the server cannot be called now; empty if it can."""
+        self._fault = NOT_CONNECTED
         self.was_tried = anyio.Event()
         """Set when the first attempt to connect has ended."""
         self._config = config
@@ -93,6 +96,14 @@ class McpServer:
             self.was_tried.set()
             attempt = 0 if anyio.current_time() - began > STEADY_SECONDS else attempt + 1
             await anyio.sleep(PAUSES_S[min(attempt, len(PAUSES_S)) - 1])
+
+    def status(self) -> ToolServerStatus:
+        """Return how many tools the server lists, and its fault if it cannot be used now."""
+        config, fault = self._config, self._fault
+        if not self.failure:
+            return ToolServerStatus(config.name, len(self.tools))
+        detail = f"{fault.fault}: {fault.text} ({config.url or config.command[0]})"
+        return ToolServerStatus(config.name, len(self.tools), fault.fault, detail)
 
     async def call(
         self, tool: str, arguments: Mapping[str, Any], answers: Answers = NO_ANSWERS
@@ -114,7 +125,7 @@ class McpServer:
             )
         except MCPError as error:
             if error.code not in _LOST_CODES:
-                raise ToolError(f"the server refused the call: {_plain(error.message)}") from error
+                raise ToolError(f"the server refused the call: {plain(error.message)}") from error
             self._lose()
             raise ToolOutcomeUnknown("the connection to the MCP server was lost") from error
         except RuntimeError as error:
@@ -129,9 +140,11 @@ class McpServer:
                 await self._serve(session)
         # A library runs the server's protocol: a broken server may make it raise anything, in groups too.
         except Exception as cause:  # noqa: BLE001 - the reason stands above
-            return f"its MCP server cannot be used: {_first_cause(cause)}"
+            self._fault = fault_of(cause)
+            return f"its MCP server cannot be used: {self._fault.text}"
         finally:
             self._session = None
+        self._fault = CONNECTION_LOST
         return "the connection to its MCP server was lost"
 
     @asynccontextmanager
@@ -211,7 +224,7 @@ class McpServer:
         self._lose()
 
     def _lose(self) -> None:
-        self._is_lost, self._session = True, None
+        self._is_lost, self._session, self._fault = True, None, CONNECTION_LOST
         self.failure = "the connection to its MCP server was lost"
         self._wake.set()
 
@@ -282,20 +295,3 @@ async def _agree(session: ClientSession) -> None:
 async def _decline(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
     """Decline a question that holds the connection, which a suspended execution does not have."""
     return types.ElicitResult(action="decline")
-
-
-def _first_cause(cause: BaseException) -> str:
-    """Return the first error of nested groups, as a text for operators."""
-    while isinstance(cause, BaseExceptionGroup):
-        cause = cause.exceptions[0]
-    if isinstance(cause, TimeoutError):
-        return "it did not answer in time"
-    if isinstance(cause, OSError) and cause.strerror:
-        return cause.strerror
-    if isinstance(cause, MCPError):
-        return _plain(cause.message)
-    return type(cause).__name__
-
-
-def _plain(text: str) -> str:
-    return plain_text(text.encode(errors="replace"))[:_LOGGED_CHARACTERS]

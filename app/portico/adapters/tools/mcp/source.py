@@ -7,6 +7,7 @@ import anyio
 
 from portico.adapters.tools.mcp.server import McpLog, McpServer
 from portico.adapters.tools.mcp.server_config import McpServerConfig
+from portico.domain.tools import ToolServerStatus
 from portico.ports.tool import Tool
 
 START_SECONDS: Final = 5.0
@@ -31,6 +32,11 @@ class McpSource:
             self._seen = current
             self._tools = [tool for tools in current for tool in tools]
         return self._tools
+
+    @property
+    def servers(self) -> Sequence[ToolServerStatus]:
+        """Return the state of each server, in the order of their tables."""
+        return [server.status() for server in self._servers]
 
     async def run(self) -> None:
         """Keep all servers connected until the task is cancelled."""
