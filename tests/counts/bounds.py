@@ -14,8 +14,8 @@ BOUNDS: Final[Mapping[str, int]] = MappingProxyType(
         "one more pass, of 2 to 4": 1042,
         "the 20th pass, in percent of the 3rd": 102,
         "changes of file": 222,
-        "served chat": 507,
-        "one more served tool round": 376,
+        "served chat": 508,
+        "one more served tool round": 377,
         "one more served chunk": 22,
     }
 )

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from portico.adapters.engines.http.aiohttp_transport import (
     LARGE_BODY_BYTES,
     LINGER_SECONDS,
+    READ_BYTES,
     AiohttpTransport,
     HttpSession,
     Route,
@@ -194,6 +196,15 @@ async def test_tiny_chunks_are_valid():
 async def test_a_connection_is_used_again():
     assert await connections_used([COMPLETE]) == 1
     assert await connections_used([CHUNKED + chunk(b"ab"), UpstreamPause(1), END]) == 1
+
+
+async def test_a_read_of_a_plain_connection_is_bounded():
+    script = [HEAD, UpstreamPause(1), b"ab"]
+    async with ScriptedUpstream(script) as upstream, open_session() as session, session.get(upstream.url) as response:
+        assert response.connection is not None
+        transport: Any = response.connection.transport
+        assert type(transport).max_size > READ_BYTES, "asyncio has a limit of the same name, and it is larger"
+        assert transport.max_size == READ_BYTES
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,10 @@ from contextlib import asynccontextmanager
 from dataclasses import field
 from io import BytesIO
 from math import inf
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import aiohttp
+from aiohttp.connector import Connection
 from yarl import URL
 
 from portico.adapters.engines.http.transport import HttpRequest, HttpResponse, TransportError
@@ -26,6 +27,9 @@ DNS_CACHE_SECONDS: Final = 10
 LINGER_SECONDS: Final = 0.1
 """The time that a response which was left early has to end, so that its connection can be used again."""
 LARGE_BODY_BYTES: Final = 2**18
+READ_BYTES: Final = 2**16
+"""The most bytes of one read. asyncio would make room for 2**18, which the C library takes from the kernel and gives
+back each time: that costs six times a small read."""
 DEFAULT_HEADERS: Final[Mapping[str, str]] = {
     "Accept": "*/*",
     "Accept-Encoding": "identity",
@@ -79,6 +83,12 @@ class _AbortableResponse(aiohttp.ClientResponse):
 
     aiohttp closes the connection politely, which keeps the descriptor until the peer has read what was sent.
     """
+
+    async def start(self, connection: Connection) -> aiohttp.ClientResponse:
+        transport: Any = connection.transport
+        if transport is not None:
+            transport.max_size = READ_BYTES
+        return await super().start(connection)
 
     def close(self) -> None:
         connection = self.connection
