@@ -6,13 +6,16 @@ from pydantic import JsonValue
 
 from portico.domain.contract.constrained_types import ConfidenceSource
 from portico.domain.contract.final_answer import FinalAnswer
-from portico.domain.contract.response import PlanReport, ValidationResult, VoteReport
+from portico.domain.contract.response import AnswerPart, PlanReport, ValidationResult, VoteReport
 from portico.domain.value import value
 
 
 @value
 class PatternResult:
-    """Part of a response that the pattern provides. `confidence` is between 0 and 1."""
+    """Part of a response that the pattern provides. `confidence` is between 0 and 1.
+
+    `repeated` are the parts of the answer that no model wrote as the answer to the request.
+    """
 
     content: str | None
     structured_output: JsonValue = None
@@ -22,6 +25,7 @@ class PatternResult:
     vote: VoteReport | None = None
     plan: PlanReport | None = None
     final_answer: FinalAnswer | None = None
+    repeated: tuple[AnswerPart, ...] = ()
 
     def without_value(self) -> "PatternResult":
         """Return the result without the answer."""

@@ -23,6 +23,7 @@ from portico.orchestration.guards import check_answer
 from portico.orchestration.redaction import (
     RedactedSubscription,
     redact_handle,
+    redacted_error,
     redacted_events,
     redacted_response,
     redacted_suspensions,
@@ -441,7 +442,9 @@ def _shown(view: ExecutionView, principal: Principal) -> ExecutionView:
     if sees_all(principal):
         return view
     response = None if view.response is None else redacted_response(view.response)
-    return view.model_copy(update={"suspensions": redacted_suspensions(view.suspensions), "response": response})
+    error = None if view.last_error is None else redacted_error(view.last_error)
+    suspensions = redacted_suspensions(view.suspensions)
+    return view.model_copy(update={"suspensions": suspensions, "response": response, "last_error": error})
 
 
 def summary_of(view: ExecutionView) -> ExecutionSummary:

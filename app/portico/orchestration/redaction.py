@@ -1,8 +1,9 @@
 """Redaction of what is read: records as a principal sees them that may not view the full history.
 
-Stores have everything as it was. Messages, requests, steps, suspensions and the calls in a response are redacted for
-such a principal in every form in which they leave the service, events included. The answer of an execution is not: its
-text was streamed to the one who asked.
+Stores have everything as it was. What may repeat the output of a tool, a document or an earlier turn is redacted for
+such a principal in every form in which it leaves the service, events included. A text or a value that a model wrote
+as the answer stands as it is: it was streamed to the one who asked. Which parts of an answer are repeated instead is
+recorded with it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,14 +11,23 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Protocol, Self, TypeVar
 
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 
 from portico.capabilities.context.redaction import Redactor
 from portico.domain.access.principal import Permission, Principal
+from portico.domain.contract.final_answer import FinalAnswer
 from portico.domain.contract.messages import Message
 from portico.domain.contract.request import SystemRequest
-from portico.domain.contract.response import SystemResponse, ToolCallMade
+from portico.domain.contract.response import (
+    REDACTED,
+    PlanReport,
+    StepReport,
+    SystemError,
+    SystemResponse,
+    ToolCallMade,
+)
 from portico.domain.journal.events import (
+    ConstraintRepaired,
     Event,
     ExecutionCancelled,
     ExecutionCompleted,
@@ -27,6 +37,7 @@ from portico.domain.journal.events import (
     LiveEvent,
     StoredEvent,
     ToolContent,
+    ValidationEnd,
 )
 from portico.orchestration.flow.snapshot import AgentRecord, FlowSnapshot, PendingCall
 from portico.orchestration.runtime.handle import ExecutionHandle
@@ -46,6 +57,7 @@ class Question(Protocol):
 
 
 Q = TypeVar("Q", bound=Question)
+M = TypeVar("M", bound=BaseModel | None)
 ItemT = TypeVar("ItemT", StoredEvent, LiveDelta, StoredEvent | LiveDelta)
 
 
@@ -60,14 +72,31 @@ def redacted_messages(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def redacted_response(response: SystemResponse) -> SystemResponse:
-    """Return the response with its messages, calls and suspensions redacted, and its answer as it is."""
-    return response.model_copy(
-        update={
-            "messages": list(redacted_messages(response.messages)),
-            "tool_calls_made": [_call_made(call) for call in response.tool_calls_made],
-            "suspensions": redacted_suspensions(response.suspensions),
-        }
-    )
+    """Return the response redacted, but for the parts of its answer that a model wrote as such."""
+    final_answer, plan, error = response.final_answer, response.plan, response.error
+    is_text_repeated = "text" in response.repeated
+    update: dict[str, Any] = {
+        "messages": list(redacted_messages(response.messages)),
+        "tool_calls_made": [_call_made(call) for call in response.tool_calls_made],
+        "suspensions": redacted_suspensions(response.suspensions),
+        "validation_result": _with_redacted(response.validation_result, "errors", "warnings", "repairs"),
+        "vote": _with_redacted(response.vote, "candidates", "tally", "fields"),
+        "plan": None if plan is None else _plan(plan),
+        "final_answer": None
+        if final_answer is None
+        else _final_answer(final_answer, is_text_repeated=is_text_repeated),
+        "error": None if error is None else redacted_error(error),
+    }
+    if is_text_repeated:
+        update["content"] = Redactor().value(response.content)
+    if "value" in response.repeated:
+        update |= _redacted_value(response)
+    return response.model_copy(update=update)
+
+
+def redacted_error(error: SystemError) -> SystemError:
+    """Return the error redacted."""
+    return _with_redacted(error, "message", "details")
 
 
 def redacted_suspensions(suspensions: Sequence[Q]) -> list[Q]:
@@ -162,6 +191,16 @@ def _content(event: ToolContent) -> ToolContent:
     return replace(event, arguments=redactor.value(event.arguments), result=redactor.value(event.result))
 
 
+def _validation(event: ValidationEnd) -> ValidationEnd:
+    redactor = Redactor()
+    errors, warnings = redactor.value(event.errors), redactor.value(event.warnings)
+    return replace(event, errors=tuple(errors), warnings=tuple(warnings))
+
+
+def _repaired(event: ConstraintRepaired) -> ConstraintRepaired:
+    return replace(event, repairs=tuple(Redactor().value(event.repairs)))
+
+
 _REDACTED: Mapping[type[Event | LiveEvent], Callable[[Any], Any]] = MappingProxyType(
     {
         ExecutionCompleted: _with_response,
@@ -169,9 +208,43 @@ _REDACTED: Mapping[type[Event | LiveEvent], Callable[[Any], Any]] = MappingProxy
         ExecutionCancelled: _with_response,
         ExecutionSuspended: _suspended,
         ToolContent: _content,
+        ValidationEnd: _validation,
+        ConstraintRepaired: _repaired,
     }
 )
 """The events that have contents beside ids, counts and the answer."""
+
+
+def _with_redacted(model: M, *names: str) -> M:
+    """Return the model with these fields redacted; None for none."""
+    if model is None:
+        return model
+    redactor = Redactor()
+    return model.model_copy(update={name: redactor.value(getattr(model, name)) for name in names})
+
+
+def _redacted_value(response: SystemResponse) -> dict[str, Any]:
+    """Return the value of the answer redacted, with the flag that says so if that changed it."""
+    value = Redactor().value(response.structured_output)
+    if value == response.structured_output:
+        return {}
+    flags = sorted({*response.metadata.flags, REDACTED})
+    return {"structured_output": value, "metadata": response.metadata.model_copy(update={"flags": flags})}
+
+
+def _plan(plan: PlanReport) -> PlanReport:
+    steps = [_step_report(step) for step in plan.steps]
+    return plan.model_copy(update={"steps": steps, "trace": _with_redacted(plan.trace, "rationale")})
+
+
+def _step_report(step: StepReport) -> StepReport:
+    error = None if step.error is None else redacted_error(step.error)
+    return step.model_copy(update={"output": Redactor().value(step.output), "error": error})
+
+
+def _final_answer(answer: FinalAnswer, *, is_text_repeated: bool) -> FinalAnswer:
+    texts = ("answer_text",) if is_text_repeated else ()
+    return _with_redacted(answer, *texts, "notes", "metadata")
 
 
 def _call_made(call: ToolCallMade) -> ToolCallMade:

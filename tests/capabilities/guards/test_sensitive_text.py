@@ -6,7 +6,7 @@ from time import thread_time
 
 import pytest
 
-from portico.capabilities.guards.sensitive_text import KINDS, find_sensitive, kind_of_key, redact
+from portico.capabilities.guards.sensitive_text import KINDS, beginning, find_sensitive, kind_of_key, redact
 
 CANARY = "c4nary-Zq9"
 CARD = "4111 1111 1111 1111"
@@ -139,3 +139,13 @@ def test_a_text_that_is_ten_times_as_long_takes_about_ten_times_as_long(piece: s
     between = thread_time()
     redact(large)
     assert thread_time() - between <= 40 * max(between - before, 0.005)
+
+
+@pytest.mark.parametrize("part", ["ada@canary.example", CARD, f"password={CANARY}"])
+def test_a_cut_leaves_no_half_of_a_sensitive_part(part: str) -> None:
+    before = "a " * 400
+    text = f"{before}{part} and more"
+    [finding] = find_sensitive(text)
+    for length in range(len(text) + 1):
+        is_within = finding.start < length < finding.end
+        assert beginning(text, length) == text[: finding.start if is_within else length]

@@ -214,7 +214,7 @@ async def test_the_cause_is_named_and_its_words_are_not_quoted() -> None:
 
 @pytest.mark.parametrize("size", [MAX_ARTIFACT_BYTES - 13, MAX_ARTIFACT_BYTES - 12, MAX_ARTIFACT_BYTES, 10**6])
 def test_a_long_artifact_is_cut_and_marked(size: int) -> None:
-    shown = answer_without_model(phase_e_input(execution_results={"look": "é" * (size // 2)})).metadata
+    shown = answer_without_model(phase_e_input(execution_results={"look": "é" * (size // 2)})).answer.metadata
     results = shown["execution_results"]
     written = results if isinstance(results, str) else json.dumps(results, ensure_ascii=False)
     assert len(written.encode()) <= MAX_ARTIFACT_BYTES

@@ -233,7 +233,10 @@ def _dump(value: object) -> bytes:
 
 def _fragment(value: object) -> orjson.Fragment:
     if isinstance(value, BaseModel):
-        return orjson.Fragment(value.__pydantic_serializer__.to_json(value, by_alias=True, context=STORED))
+        written = value.__pydantic_serializer__.to_json(value, by_alias=True, context=STORED)
+        if isinstance(value, SystemResponse) and value.repeated:  # which nobody but the store is shown
+            written = b'%b,"repeated":%b}' % (written[:-1], orjson.dumps(value.repeated))
+        return orjson.Fragment(written)
     raise TypeError(f"{type(value).__name__} is not JSON data")
 
 

@@ -40,6 +40,8 @@ _PAIRS: Mapping[tuple[str, str], SensitiveKind] = MappingProxyType(
 )
 _CASE_WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 _LETTERS = re.compile(r"[a-z]+")
+_SEARCHED_AT_CUT: Final = 512
+"""Characters on each side of a cut that are searched; longer than an e-mail address or a card number."""
 _REDACTED = re.compile(rf"\[redacted:(?:{'|'.join(KINDS)})\]")
 
 
@@ -109,6 +111,18 @@ def without(text: str, findings: Sequence[Finding]) -> RedactedText:
         pieces += [text[place:start], redaction(kind)]
         place = end
     return RedactedText("".join([*pieces, text[place:]]), Counter(finding.kind for finding in findings))
+
+
+def beginning(text: str, length: int) -> str:
+    """Return at most the first `length` characters; a sensitive part that goes beyond them is left out as a whole.
+
+    A half of it would be found by no pattern any more.
+    """
+    start = max(0, length - _SEARCHED_AT_CUT)
+    for finding in find_sensitive(text[start : length + _SEARCHED_AT_CUT]):
+        if start + finding.start < length < start + finding.end:
+            return text[: start + finding.start]
+    return text[:length]
 
 
 def redaction(kind: SensitiveKind) -> str:

@@ -16,7 +16,7 @@ INPUT_RULES: Final = "input_rules"
 """Name under which the rules of a request itself are reported."""
 GUARDRAIL_FAILED: Final = "guardrail_failed"
 """Flag of an answer for which a judge that only flags gave no judgement."""
-RESERVED_NAMES: Final = frozenset({INPUT_RULES, GUARDRAIL_FAILED, "usage_implausible"})
+RESERVED_NAMES: Final = frozenset({INPUT_RULES, GUARDRAIL_FAILED, "usage_implausible", "redacted"})
 """Names that a guard must not have, since they mean something else among the flags of an answer."""
 
 

@@ -27,8 +27,13 @@ from portico.domain.ids import RequestId, SessionId, SuspensionId, ToolCallId, T
 from portico.domain.lifecycle import Mode, State
 
 Durability = Literal["memory", "journaled"]
+AnswerPart = Literal["text", "value"]
+"""Part of an answer: the text is `content` and `final_answer.answer_text`, the value is `structured_output`."""
+WHOLE_ANSWER: Final[tuple[AnswerPart, ...]] = ("text", "value")
 USAGE_IMPLAUSIBLE: Final = "usage_implausible"
 """The flag of an answer whose provider reported token counts that cannot be true."""
+REDACTED: Final = "redacted"
+"""The flag of an answer whose value is shown redacted, so that it may no longer fit its schema."""
 
 Json: TypeAlias = Any
 """JSON value that was read strictly before; it is not validated again, since that would take longer than reading it."""
@@ -220,7 +225,8 @@ class ResponseMetadata(_Outbound):
         default_factory=list,
         description="Warnings: `usage_implausible` if a provider reported token counts that cannot be true, which an"
         " estimate replaced; the names of guards that tripped and only flag, `input_rules` for warnings of the rules of"
-        " the request; `guardrail_failed` if a judge of the input gave no judgement.",
+        " the request; `guardrail_failed` if a judge of the input gave no judgement; `redacted` if `structured_output`"
+        " is shown redacted and may no longer fit its schema.",
     )
     sources: list[Source] = Field(
         default_factory=list,
@@ -291,6 +297,12 @@ class SystemResponse(_Outbound):
     suspensions: list[Suspension] = Field(default_factory=list, description="Open suspensions.")
     metadata: ResponseMetadata = Field(default_factory=ResponseMetadata, description="Details of the answer.")
     error: SystemError | None = Field(None, description="Failure that ended the execution.")
+    repeated: tuple[AnswerPart, ...] = Field(
+        (),
+        exclude=True,
+        description="Parts of the answer that no model wrote as the answer to this request: they repeat the output of a"
+        " tool, a step or a node, or what was found. Stored, and never shown.",
+    )
 
 
 NO_USAGE = TokenUsage()

@@ -100,6 +100,7 @@ def build_response(
         suspensions=list(suspensions),
         metadata=_metadata(execution, progress, termination, retrieved),
         error=None if termination.failure is None else SystemError.of(termination.failure),
+        repeated=() if result is None else result.repeated,
     )
 
 

@@ -24,7 +24,7 @@ from pydantic import JsonValue
 from portico.capabilities.models.catalogue import EngineCatalogue
 from portico.capabilities.output.canonical_json import canonical_json
 from portico.domain.contract.request import SystemRequest
-from portico.domain.contract.response import Suspension, SuspensionKind
+from portico.domain.contract.response import WHOLE_ANSWER, Suspension, SuspensionKind
 from portico.domain.contract.rules import AnswerContent
 from portico.domain.failures import Code, ConfigurationFailure, Failure, OrchestrationFailure, StorageFailure, failure
 from portico.domain.journal.events import FlowStep
@@ -263,12 +263,16 @@ async def flow_loop(
     value: Any = orjson.loads(text)
     output = context.settings.output
     if output.schema_ is None and output.grammar is None and not output.rules and not output.semantic:
-        return PatternResult(text, value)
-    contract = await compiled_contract(context)
-    validated = await validate_answer(context, contract, AnswerContent(text, value), 1)
+        return PatternResult(text, value, repeated=WHOLE_ANSWER)
+
+    def set_partial_result(result: PatternResult) -> None:
+        context.set_partial_result(replace(result, repeated=WHOLE_ANSWER))
+
+    contract, content = await compiled_contract(context), AnswerContent(text, value)
+    validated = await validate_answer(context, contract, content, 1, set_partial_result=set_partial_result)
     if validated.failure is not None:
         raise validated.failure
-    return validated.pattern_result
+    return replace(validated.pattern_result, repeated=WHOLE_ANSWER)
 
 
 def flow_pattern(flows: Mapping[str, ServedFlow]) -> Pattern:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pydantic import JsonValue
 
 from portico.domain.contract.request import OutputContract
-from portico.domain.contract.response import PlanReport
+from portico.domain.contract.response import WHOLE_ANSWER, PlanReport
 from portico.domain.lifecycle import State
 from portico.domain.pattern_result import PatternResult
 from portico.orchestration.execution.context import RunContext
@@ -59,17 +59,19 @@ async def validated_result(
     output = context.settings.output
     answer = as_answer(result)
     if not _has_contract(output):
-        return PatternResult(answer.text, None if isinstance(result, str) else result, plan=report)
+        value = None if isinstance(result, str) else result
+        return PatternResult(answer.text, value, plan=report, repeated=WHOLE_ANSWER)
 
     keep = set_partial_result or context.set_partial_result
 
     def set_with_plan(result: PatternResult) -> None:
-        keep(replace(result, plan=report))
+        keep(replace(result, plan=report, repeated=WHOLE_ANSWER))
 
     contract = await compiled_contract(context)
     content = result if isinstance(result, str) else answer
     validated = await validate_answer(context, contract, content, 1, set_partial_result=set_with_plan)
-    return replace(validated.result_after_last_attempt(strict=context.settings.is_strict), plan=report)
+    result_shown = validated.result_after_last_attempt(strict=context.settings.is_strict)
+    return replace(result_shown, plan=report, repeated=WHOLE_ANSWER)
 
 
 def _has_contract(output: OutputContract) -> bool:

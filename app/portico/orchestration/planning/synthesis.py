@@ -19,15 +19,26 @@ from typing import Any, Final, TypeAlias
 
 from pydantic import BaseModel, JsonValue
 
+from portico.capabilities.guards.sensitive_text import beginning
 from portico.capabilities.prompting.definition import PromptId
 from portico.capabilities.prompting.prompts.answer import AnswerSynthesisInput, FinalAnswer, FinalAnswerOutput
 from portico.capabilities.prompting.registry import default_registry
 from portico.domain.contract.final_answer import PhaseEInput
+from portico.domain.contract.response import AnswerPart
 from portico.domain.failures import Code, Failure
+from portico.domain.pattern_result import PatternResult
 from portico.domain.value import value
 from portico.orchestration.execution.branches import has_diverged
 
-__all__ = ["FinalAnswer", "PhaseEInput", "answer_without_model", "execute_phase_e", "salvage_answer"]
+__all__ = [
+    "FinalAnswer",
+    "PhaseEInput",
+    "SynthesizedAnswer",
+    "answer_in_passes",
+    "answer_without_model",
+    "execute_phase_e",
+    "salvage_answer",
+]
 
 Ask: TypeAlias = Callable[[PromptId, AnswerSynthesisInput], Awaitable[object]]
 """Asks a model and returns its output: a `FinalAnswerOutput`, its JSON, or its members."""
@@ -55,6 +66,20 @@ _WHY: Final[Mapping[str, str]] = MappingProxyType(
         "synthesis_failed": "no model could write it",
     }
 )
+
+
+@value
+class SynthesizedAnswer:
+    """A final answer, and if a model wrote its text. The service's own text shows what was found."""
+
+    answer: FinalAnswer
+    is_by_model: bool
+
+    def added_to(self, result: PatternResult) -> PatternResult:
+        """Return the result with this final answer, whose text takes the place of its own."""
+        of_text: tuple[AnswerPart, ...] = () if self.is_by_model else ("text",)
+        repeated = (*of_text, *(part for part in result.repeated if part != "text"))
+        return replace(result, content=self.answer.answer_text, final_answer=self.answer, repeated=repeated)
 
 
 @value
@@ -98,6 +123,11 @@ class _Ending:
 
 
 async def execute_phase_e(data: PhaseEInput, ask: Ask, *, limit: Code | None = None) -> FinalAnswer:
+    """Return the final answer of an execution in passes, as `answer_in_passes` does."""
+    return (await answer_in_passes(data, ask, limit=limit)).answer
+
+
+async def answer_in_passes(data: PhaseEInput, ask: Ask, *, limit: Code | None = None) -> SynthesizedAnswer:
     """Return the final answer of an execution in passes; `limit` is the code of the limit that ended it, if one did.
 
     It never raises an Exception; cancellation and the kernel's own signals pass, that of a replay that diverged too.
@@ -105,17 +135,17 @@ async def execute_phase_e(data: PhaseEInput, ask: Ask, *, limit: Code | None = N
     return await _answer(_Ending(data, next(_reasons(data, limit), None), limit), ask)
 
 
-async def salvage_answer(data: PhaseEInput, limit: Code, ask: Ask, draft: str = "") -> FinalAnswer:
+async def salvage_answer(data: PhaseEInput, limit: Code, ask: Ask, draft: str = "") -> SynthesizedAnswer:
     """Return the final answer of an execution without passes that a limit ended. It raises as little as phase E."""
     return await _answer(_Ending(data, "limit_reached", limit, is_salvage=True), ask, draft)
 
 
-def answer_without_model(data: PhaseEInput) -> FinalAnswer:
+def answer_without_model(data: PhaseEInput) -> SynthesizedAnswer:
     """Return the final answer that the service writes itself, because no model may be asked any more."""
     return _own_answer(_Ending(data, next(_reasons(data), None)), "none was asked")
 
 
-async def _answer(ending: _Ending, ask: Ask, draft: str = "") -> FinalAnswer:
+async def _answer(ending: _Ending, ask: Ask, draft: str = "") -> SynthesizedAnswer:
     try:
         asked = AnswerSynthesisInput(**dict(ending.data), has_reached_limit=ending.limit is not None)
         written = _read(await ask(PromptId.ANSWER_SYNTHESIS_USER, asked))
@@ -125,7 +155,7 @@ async def _answer(ending: _Ending, ask: Ask, draft: str = "") -> FinalAnswer:
             raise
         return _own_answer(ending, cause.code if isinstance(cause, Failure) else type(cause).__name__, draft)
     text = written.answer_text
-    return FinalAnswer(
+    answer = FinalAnswer(
         answer_text=text if ending.reason is None else f"{text}\n\n{ending.sentence}",
         confidence=written.confidence,
         used_step_ids=_known_steps(written.used_step_ids, ending.data),
@@ -133,19 +163,21 @@ async def _answer(ending: _Ending, ask: Ask, draft: str = "") -> FinalAnswer:
         ttl_exhausted=ending.ttl_exhausted,
         metadata=ending.metadata(written.metadata),
     )
+    return SynthesizedAnswer(answer, is_by_model=True)
 
 
-def _own_answer(ending: _Ending, cause: str, draft: str = "") -> FinalAnswer:
+def _own_answer(ending: _Ending, cause: str, draft: str = "") -> SynthesizedAnswer:
     """Return the answer that no model wrote, for that cause, which does not quote what went wrong."""
     ending = replace(ending, reason=ending.reason or "synthesis_failed")
     parts = (draft, ending.sentence) if draft else (ending.sentence, _shown(ending.data.execution_results))
-    return FinalAnswer(
+    answer = FinalAnswer(
         answer_text="\n\n".join(filter(None, parts)),
         used_step_ids=[],
         notes=f"No model wrote this answer: {cause}.",
         ttl_exhausted=ending.ttl_exhausted,
         metadata=ending.metadata({}),
     )
+    return SynthesizedAnswer(answer, is_by_model=False)
 
 
 def _read(output: object) -> FinalAnswerOutput:
@@ -190,7 +222,8 @@ def bounded_value(value: object) -> JsonValue:
     if len(written) <= MAX_ARTIFACT_BYTES:
         found: JsonValue = json.loads(written, parse_constant=str)
         return found
-    return written[: MAX_ARTIFACT_BYTES - len(CUT_MARK.encode())].decode(errors="ignore") + CUT_MARK
+    fitting = written[: MAX_ARTIFACT_BYTES - len(CUT_MARK.encode())].decode(errors="ignore")
+    return beginning(written.decode(), len(fitting)) + CUT_MARK
 
 
 def _json(value: object) -> str:
@@ -206,7 +239,7 @@ def _shown(value: object) -> str:
     if not value:
         return ""
     text = _json(value)
-    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + CUT_MARK
+    return text if len(text) <= _SHOWN_CHARACTERS else beginning(text, _SHOWN_CHARACTERS) + CUT_MARK
 
 
 def _known_steps(named: list[str] | None, data: PhaseEInput) -> list[str] | None:

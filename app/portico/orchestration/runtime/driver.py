@@ -199,8 +199,7 @@ def _add_final_answer(progress: RunProgress) -> None:
     partial_result = progress.partial_result or PatternResult(None)
     if progress.phase_e_input is None or partial_result.final_answer is not None:
         return
-    answer = answer_without_model(progress.phase_e_input())
-    progress.partial_result = replace(partial_result, content=answer.answer_text, final_answer=answer)
+    progress.partial_result = answer_without_model(progress.phase_e_input()).added_to(partial_result)
 
 
 def _finish_or_fail(

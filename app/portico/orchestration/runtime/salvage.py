@@ -19,7 +19,7 @@ import orjson
 from pydantic import JsonValue
 
 from portico.capabilities.prompting.definition import PromptId
-from portico.capabilities.prompting.prompts.answer import AnswerSynthesisInput, FinalAnswer
+from portico.capabilities.prompting.prompts.answer import AnswerSynthesisInput
 from portico.domain.contract.final_answer import PhaseEInput
 from portico.domain.contract.response import StepStatus
 from portico.domain.failures import Code, Failure
@@ -32,7 +32,7 @@ from portico.orchestration.execution.execution import Execution
 from portico.orchestration.execution.ledger import WAITING
 from portico.orchestration.execution.progress import RunProgress
 from portico.orchestration.execution.reserve import LIMIT_CODES, use_reserve
-from portico.orchestration.planning.synthesis import execute_phase_e, salvage_answer
+from portico.orchestration.planning.synthesis import SynthesizedAnswer, answer_in_passes, salvage_answer
 from portico.orchestration.planning.synthesis_call import synthesis_ask
 
 LIMIT_REACHED: Final = "limit_reached"
@@ -63,13 +63,8 @@ async def salvage(execution: Execution, progress: RunProgress, context: RunConte
         context.transition_to(state, LIMIT_REACHED)
     answer = await _answer(execution, progress, context, limit)
     partial_result = progress.partial_result or PatternResult(None)
-    return PatternResult(
-        answer.answer_text,
-        validation=partial_result.validation,
-        vote=partial_result.vote,
-        plan=partial_result.plan,
-        final_answer=answer,
-    )
+    done = PatternResult(None, validation=partial_result.validation, vote=partial_result.vote, plan=partial_result.plan)
+    return answer.added_to(done)
 
 
 def states_to_complete(lifecycle: Lifecycle) -> list[State]:
@@ -82,17 +77,17 @@ def states_to_complete(lifecycle: Lifecycle) -> list[State]:
     return path
 
 
-async def _answer(execution: Execution, progress: RunProgress, context: RunContext, limit: Code) -> FinalAnswer:
-    written = None if progress.partial_result is None else progress.partial_result.final_answer
-    if written is not None and "limit" in written.metadata:
-        return written
+async def _answer(execution: Execution, progress: RunProgress, context: RunContext, limit: Code) -> SynthesizedAnswer:
+    shown = progress.partial_result
+    if shown is not None and shown.final_answer is not None and "limit" in shown.final_answer.metadata:
+        return SynthesizedAnswer(shown.final_answer, "text" not in shown.repeated)
     seconds = execution.header.reserved_seconds
 
     async def ask(prompt_id: PromptId, given: AnswerSynthesisInput) -> object:
         return await context.with_timeout(seconds, partial(_ask, prompt_id=prompt_id, given=given))
 
     if progress.phase_e_input is not None:
-        return await execute_phase_e(progress.phase_e_input(), ask, limit=limit)
+        return await answer_in_passes(progress.phase_e_input(), ask, limit=limit)
     return await salvage_answer(_work_done(execution, progress), limit, ask, _draft(execution, progress))
 
 

@@ -6,6 +6,7 @@ from typing import Final
 import orjson
 from pydantic import JsonValue
 
+from portico.capabilities.guards.sensitive_text import beginning
 from portico.domain.ids import ToolCallId
 from portico.domain.journal.events import MAX_TOOL_CONTENT, CorrelationContext, ToolContent
 from portico.orchestration.execution.execution import Execution
@@ -37,4 +38,4 @@ class ContentStream:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= MAX_TOOL_CONTENT else f"{text[:MAX_TOOL_CONTENT]}{_CUT_MARK}"
+    return text if len(text) <= MAX_TOOL_CONTENT else f"{beginning(text, MAX_TOOL_CONTENT)}{_CUT_MARK}"

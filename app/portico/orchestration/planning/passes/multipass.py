@@ -96,14 +96,14 @@ async def reason_in_passes(context: RunContext) -> PatternResult:
         raise
     answer = await record.final_answer(context)
     value = value if result.structured_output is None else result.structured_output
-    return replace(result, content=answer.answer_text, structured_output=value, final_answer=answer)
+    return answer.added_to(replace(result, structured_output=value))
 
 
 async def _answer_failure(context: RunContext, record: PassRecord, failure: Failure, shown: PatternResult) -> None:
     """Put the final answer into the partial result, unless it is a replay that failed."""
     if not has_diverged(failure):
         answer = await record.final_answer(context, failure)
-        context.set_partial_result(replace(shown, content=answer.answer_text, final_answer=answer))
+        context.set_partial_result(answer.added_to(shown))
 
 
 async def _start(

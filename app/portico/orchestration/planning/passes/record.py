@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from portico.capabilities.prompting.prompts.assessment import SemanticCheckOutput
 from portico.capabilities.prompting.prompts.task_profile import TaskProfileOutput
-from portico.domain.contract.final_answer import ConvergenceStatus, FinalAnswer, PhaseEInput
+from portico.domain.contract.final_answer import ConvergenceStatus, PhaseEInput
 from portico.domain.contract.request import PlanOptions
 from portico.domain.contract.response import StepReport, StepStatus
 from portico.domain.failures import Failure
@@ -18,7 +18,7 @@ from portico.orchestration.execution.reserve import LIMIT_CODES
 from portico.orchestration.patterns.plan_run import PlanProgress
 from portico.orchestration.planning.passes.evaluation import Verdict
 from portico.orchestration.planning.plan_check import AcceptedSteps
-from portico.orchestration.planning.synthesis import execute_phase_e
+from portico.orchestration.planning.synthesis import SynthesizedAnswer, answer_in_passes
 from portico.orchestration.planning.synthesis_call import synthesis_ask
 
 
@@ -50,7 +50,7 @@ class PassRecord:
         elif not self.ttl_remaining:
             self.status = "ttl_expired"
 
-    async def final_answer(self, context: RunContext, failure: Failure | None = None) -> FinalAnswer:
+    async def final_answer(self, context: RunContext, failure: Failure | None = None) -> SynthesizedAnswer:
         """Return the final answer; `failure` is what ended the phases, if it did.
 
         Raises: OrchestrationFailure if a replay diverges, and nothing else.
@@ -58,7 +58,7 @@ class PassRecord:
         use_reserve(context)
         is_salvaged = failure is not None and failure.code in LIMIT_CODES and context.request.on_limit == "salvage"
         limit = failure.code if failure is not None and is_salvaged else None
-        return await execute_phase_e(self.phase_e_input(context), synthesis_ask(context), limit=limit)
+        return await answer_in_passes(self.phase_e_input(context), synthesis_ask(context), limit=limit)
 
     def phase_e_input(self, context: RunContext) -> PhaseEInput:
         """Return what was found so far; the parts that were not reached are None."""
