@@ -58,13 +58,13 @@ async def test_long_texts_are_searched_on_a_thread(clock: VirtualClock, length: 
 
 
 @pytest.mark.parametrize("action", ["refuse", "flag"])
-async def test_a_chunk_with_an_injection_is_dropped_under_either_action(clock: VirtualClock, action: str) -> None:
+async def test_a_chunk_that_trips_a_guard_is_dropped_under_either_action(clock: VirtualClock, action: str) -> None:
     environment, threads = environment_of(clock, replace(ORDERS, action=action), SECRETS)
     chunks = ["Cats purr.", f"Dogs bark. {ATTACK}", "password: x", "a" * 100]
-    assert await dropped_chunks(CHAT, request_of("Hello"), environment, chunks) == {1: "no_orders"}
+    assert await dropped_chunks(CHAT, request_of("Hello"), environment, chunks) == {1: "no_orders", 2: "no_secrets"}
     assert threads.runs == 0
     long = [*chunks, "b" * LONG_TEXT]
-    assert await dropped_chunks(CHAT, request_of("Hello"), environment, long) == {1: "no_orders"}
+    assert await dropped_chunks(CHAT, request_of("Hello"), environment, long) == {1: "no_orders", 2: "no_secrets"}
     assert threads.runs == 1
 
 

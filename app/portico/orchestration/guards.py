@@ -45,6 +45,8 @@ class GuardResult:
     judges: tuple[RequestedJudge, ...] = ()
 
 
+_OF_CHUNKS: Final = frozenset({"pii", "injection"})
+"""Types of the guards that check chunks of documents, too."""
 NOTHING_GUARDED: Final = GuardResult()
 
 
@@ -81,11 +83,11 @@ async def check_answer(
 async def dropped_chunks(
     pattern: Pattern, request: SystemRequest, environment: Environment, chunks: Sequence[str]
 ) -> Mapping[int, str]:
-    """Return the chunks in which an injection guard of the request found an injection, by index, with its name.
+    """Return the chunks on which a guard of type pii or injection of the request trips, by index, with its name.
 
     They are dropped under either action, the guard's name becomes a flag of the answer, and the request goes on.
     """
-    guards = [each for each in _watching(environment, pattern, request) if each.type == "injection"]
+    guards = [each for each in _watching(environment, pattern, request) if each.type in _OF_CHUNKS]
 
     def search() -> dict[int, str]:
         tripped: dict[int, str] = {}

@@ -39,6 +39,16 @@ def assert_refused(answer: HttpAnswer, guard: str) -> None:
 
 CALL = {"id": "c", "name": "calculate", "arguments": {"deep": [{"api_key": CANARY}]}}
 HELLO = {"role": "user", "content": "Hello"}
+
+
+def structured(schema: dict[str, Any], **output: Any) -> dict[str, Any]:
+    return {"messages": [HELLO], "mode": "structured", "output": {"schema": schema, **output}}
+
+
+def planned(step: dict[str, Any]) -> dict[str, Any]:
+    return {"messages": [HELLO], "mode": "plan", "plan": {"steps": [{"name": "a", **step}]}}
+
+
 PLACES: dict[str, dict[str, Any]] = {
     "the last message": {"messages": [{"role": "user", "content": SECRET}]},
     "an earlier message": {"messages": [{"role": "user", "content": SECRET}, HELLO]},
@@ -59,6 +69,26 @@ PLACES: dict[str, dict[str, Any]] = {
             {"role": "tool", "content": SECRET, "tool_call_id": "c"},
         ]
     },
+    "a description of the schema": structured({"type": "object", "description": SECRET}),
+    "a description of a member": structured({"properties": {"description": {"description": SECRET}}}),
+    "a constant of the schema": structured({"properties": {"enum": {"enum": ["none", f"{CANARY}@canary.example"]}}}),
+    "a member of a constant": structured({"const": {"deep": [{"api_key": CANARY}]}}),
+    "a number of the schema": structured({"minimum": 4111111111111111}),
+    "the name of a member": structured({"properties": {f"{CANARY}@canary.example": True}}),
+    "an unknown keyword": structured({"x-note": SECRET}),
+    "the grammar": {"messages": [HELLO], "mode": "structured", "output": {"grammar": f'root ::= "{SECRET}"'}},
+    "the intent of a judge": {"messages": [HELLO], "output": {"semantic": SECRET}},
+    "the path of a rule": structured({}, rules=[{"type": "not_empty", "path": f"$['{CANARY}@canary.example']"}]),
+    "a text that ends the answer": {"messages": [HELLO], "hints": {"stop": ["end", SECRET]}},
+    "the only text that ends the answer": {"messages": [HELLO], "hints": {"stop": SECRET}},
+    "the schema of a step": planned({"type": "infer", "schema": {"type": "string", "description": SECRET}}),
+    "the path of a rule of a step": planned(
+        {"type": "validate", "rules": [{"type": "not_empty", "path": f"$['{CANARY}@canary.example']"}]}
+    ),
+    "the schema in the input of a step": planned(
+        {"type": "infer", "input": {"messages": [HELLO], "schema": {"type": "string", "description": SECRET}}}
+    ),
+    "the name of a step": planned({"type": "infer", "name": f"{CANARY}@canary.example"}),
     "the input of a step": {
         "mode": "plan",
         "messages": [HELLO],
@@ -168,9 +198,11 @@ async def test_the_messages_of_a_fork_are_checked() -> None:
     async with portico(guardrails=PII) as (served, _):
         await served.post(says("Hello"), {"Idempotency-Key": "k"})
         overrides = {"messages": [{"role": "user", "content": SECRET}]}
+        stops = {"messages": [HELLO], "hints": {"stop": SECRET}}
         answers = [
-            await served.post(body(from_step=step, overrides=overrides), path="/v1/executions/q/fork")
+            await served.post(body(from_step=step, overrides=each), path="/v1/executions/q/fork")
             for step in (0, "end")
+            for each in (overrides, stops)
         ]
     for answer in answers:
         assert_refused(answer, "no_secrets")

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from portico.domain.contract.messages import Message
-from portico.domain.contract.request import SystemRequest
+from portico.domain.contract.request import ExecutionHints, OutputContract, PlanStep, SystemRequest
 from portico.domain.contract.rules import Rule
 from portico.domain.failures import Code, ValidationFailure
 from portico.domain.value import value
@@ -18,6 +18,26 @@ GUARDRAIL_FAILED: Final = "guardrail_failed"
 """Flag of an answer for which a judge that only flags gave no judgement."""
 RESERVED_NAMES: Final = frozenset({INPUT_RULES, GUARDRAIL_FAILED, "usage_implausible", "redacted"})
 """Names that a guard must not have, since they mean something else among the flags of an answer."""
+
+_NAMED: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+"""Keywords of a JSON schema whose members have names of their own."""
+_CONSTANTS: Final = frozenset({"const", "enum", "default", "examples"})
+_STRUCTURE: Final = frozenset(
+    {
+        "$schema",
+        "$id",
+        "$ref",
+        "$anchor",
+        "$dynamicRef",
+        "$dynamicAnchor",
+        "type",
+        "format",
+        "pattern",
+        "required",
+        "contentEncoding",
+        "contentMediaType",
+    }
+)
 
 
 @value
@@ -93,20 +113,80 @@ def texts_of_request(request: SystemRequest, instructions: str | None) -> Iterat
     yield from texts_of_messages(request.messages)
     if instructions is not None:
         yield InputText(instructions)
+    yield from texts_of_hints(request.hints)
+    yield from _texts_of_output(request.output)
     if request.plan is not None:
         for step in request.plan.steps or ():
-            yield from texts_of_value(step.input)
+            yield from _texts_of_step(step)
     if request.flow is not None:
         yield from texts_of_value(request.flow.input)
 
 
+def texts_of_hints(hints: ExecutionHints) -> Iterator[InputText]:
+    """Yield the texts that end an answer, and those of the options of an engine."""
+    stop = hints.stop
+    yield from map(InputText, () if stop is None else [stop] if isinstance(stop, str) else stop)
+    yield from texts_of_value(hints.options)
+
+
+def _texts_of_output(output: OutputContract) -> Iterator[InputText]:
+    """Yield the texts of the format that a model is told, of the intent of a judge, and of paths in violations."""
+    if output.schema_ is not None:
+        yield from texts_of_schema(output.schema_)
+    if output.grammar is not None:
+        yield InputText(output.grammar, is_prose=False)
+    if isinstance(output.semantic, str):
+        yield InputText(output.semantic)
+    for rule in output.rules:
+        if not isinstance(rule, str):
+            yield from _texts_of_rule(rule.model_dump())
+
+
+def _texts_of_step(step: PlanStep) -> Iterator[InputText]:
+    """Yield the texts of a step of a plan: its name, its input and its options."""
+    yield InputText(step.name, is_prose=False)
+    yield from texts_of_value(step.input)
+    options = dict(step.model_extra or {})
+    yield from texts_of_schema(options.pop("schema", None))
+    rules = options.pop("rules", None)
+    for rule in rules if isinstance(rules, list) else ():
+        yield from _texts_of_rule(rule)
+    yield from texts_of_value(options)
+
+
+def _texts_of_rule(rule: object) -> Iterator[InputText]:
+    """Yield the paths of a rule: they are all that a model is told of it."""
+    if isinstance(rule, Mapping):
+        paths = (rule.get("path"), rule.get("other"))
+        yield from (InputText(path, is_prose=False) for path in paths if isinstance(path, str))
+
+
+def texts_of_schema(schema: object) -> Iterator[InputText]:
+    """Yield the texts of a JSON schema. Names of members, types, formats, patterns and references are no prose."""
+    unread: list[tuple[str, object]] = [("", schema)]
+    while unread:
+        keyword, each = unread.pop()
+        if isinstance(each, str):
+            yield InputText(each, is_prose=keyword not in _STRUCTURE)
+        elif keyword in _CONSTANTS:
+            yield from texts_of_value(each)
+        elif isinstance(each, list):
+            unread += ((keyword, element) for element in each)
+        elif isinstance(each, Mapping):
+            yield from (InputText(name, is_prose=False) for name in each)
+            unread += (("" if keyword in _NAMED else name, value) for name, value in each.items())
+        else:
+            yield from texts_of_value(each)
+
+
 def texts_of_messages(messages: Iterable[Message]) -> Iterator[InputText]:
-    """Yield the texts of messages: what they say, their authors' names, and names and arguments of their calls."""
+    """Yield the texts of messages: what they say, their authors' names, and ids, names and arguments of their calls."""
     for message in messages:
         yield InputText(message.text)
-        if message.name:
-            yield InputText(message.name, is_prose=False)
+        for name in filter(None, (message.name, message.tool_call_id)):
+            yield InputText(name, is_prose=False)
         for call in message.tool_calls or ():
+            yield InputText(call.id, is_prose=False)
             yield InputText(call.name, is_prose=False)
             yield from texts_of_value(call.arguments)
 

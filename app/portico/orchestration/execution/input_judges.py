@@ -24,6 +24,7 @@ from portico.domain.context.guards import (
     InputText,
     RequestedJudge,
     refused_input,
+    texts_of_hints,
     texts_of_messages,
     texts_of_request,
     texts_of_value,
@@ -122,8 +123,11 @@ def _has_refusal(judges: int, results: Mapping[int, PatternResult | Failure | No
 def _questions(execution: Execution) -> list[tuple[RequestedJudge, tuple[str, ...]]]:
     """Return what each judge is asked: the texts of the request and of forks, then those of each answer."""
     header = execution.header
-    added = () if header.fork is None else (message for fork in header.fork.chain for message in fork.messages)
-    inputs = [_prose([*texts_of_request(header.request, header.instructions), *texts_of_messages(added)])]
+    texts = [*texts_of_request(header.request, header.instructions)]
+    for fork in () if header.fork is None else header.fork.chain:
+        texts += texts_of_messages(fork.messages)
+        texts += () if fork.hints is None else texts_of_hints(fork.hints)
+    inputs = [_prose(texts)]
     inputs += filter(None, (_prose(texts_of_value(answer.payload)) for answer in execution.recorder.cursor.answers()))
     return [(judge, texts) for texts in inputs for judge in header.judges]
 
