@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from portico.capabilities.output.grammar import MAX_GRAMMAR_BYTES, Grammar, GrammarError
+from portico.capabilities.output.grammar import MAX_GRAMMAR_BYTES, GrammarError, cached_grammar
 from portico.domain.failures import Code, ConfigurationFailure
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -26,7 +26,7 @@ def _read(file: Path) -> str:
     try:
         with file.open("rb") as opened:
             text = opened.read(MAX_GRAMMAR_BYTES + 1).decode()
-        Grammar(text)
+        cached_grammar(text)
     except OSError as fault:
         raise _unusable(f"{file.name}: cannot be read") from fault
     except UnicodeDecodeError as fault:

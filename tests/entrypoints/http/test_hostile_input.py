@@ -244,6 +244,8 @@ async def test_an_exponential_pattern_is_matched_like_any_other(tmp_path: Path, 
         ('a ::= "a"', "root"),
         ('root ::= "a', "line 1"),
         ("root ::= root", "left recursion"),
+        ("root ::= []", "only the empty text follows this rule"),
+        ('root ::= x [^]\nx ::= "" | "b"{0} | "b" y\ny ::= "c" y', "only the empty text follows this rule"),
     ],
 )
 async def test_a_hostile_grammar_is_refused_with_line_and_column(grammar: str, why: str) -> None:

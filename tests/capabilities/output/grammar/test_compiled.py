@@ -114,6 +114,24 @@ def test_a_compiled_grammar_is_cached() -> None:
     assert cached_grammar(ARITHMETIC) is not cached_grammar(JSON)
 
 
+@pytest.mark.parametrize(
+    ("grammar", "is_refused"),
+    [
+        ("root ::= []", True),
+        ('root ::= "a"{0} x\nx ::= "" | "b" y\ny ::= "c" y', True),
+        ('root ::= "a"?', False),
+        ('root ::= x [^]\nx ::= "" | ("b" x)*', False),
+    ],
+)
+def test_a_grammar_of_answers_has_a_text_with_characters(grammar: str, is_refused: bool) -> None:
+    assert Grammar(grammar).check("").accepted
+    if is_refused:
+        with pytest.raises(GrammarError, match="only the empty text follows this rule, which is no answer"):
+            cached_grammar(grammar)
+    else:
+        assert cached_grammar(grammar).check("").accepted
+
+
 def test_threads_may_share_a_grammar() -> None:
     texts = [json.dumps({"n": [number] * (number % 7), "s": "x" * number}) for number in range(200)]
     texts += [text[: len(text) // 2] + "!" for text in texts]

@@ -4,7 +4,8 @@ A grammar is refused, with line and column, before any engine sees it, since a b
 process. Refused are syntax errors and limits (`parser`) and left recursion: direct, through other rules, behind an
 element that may be empty, or in an unbounded repetition of an element that may be empty. The last is `(x?)*`: llama.cpp
 writes it as `many ::= x? many |`, which enters itself first; old versions of it never end there, current ones refuse
-some of it. A grammar that no text follows is refused too, since no answer could ever be valid.
+some of it. A grammar that no text follows is refused too, and for an answer one that only the empty text follows, since
+no answer could ever be valid.
 """
 
 from bisect import bisect_right
@@ -51,18 +52,27 @@ _SMALL_CHARACTERS = 4_096
 
 
 def cached_grammar(text: str) -> "Grammar":
-    """Return the grammar of that text, from the cache if it was compiled before. Raises: GrammarError."""
+    """Return the grammar of answers with that text, from the cache if it was compiled before.
+
+    Raises: GrammarError, also if only the empty text follows it, which is no answer.
+    """
     return _small(text) if len(text) <= _SMALL_CHARACTERS else _large(text)
 
 
 @lru_cache(maxsize=32)
 def _small(text: str) -> "Grammar":
-    return Grammar(text)
+    return _for_answers(text)
 
 
 @lru_cache(maxsize=4)
 def _large(text: str) -> "Grammar":
-    return Grammar(text)
+    return _for_answers(text)
+
+
+def _for_answers(text: str) -> "Grammar":
+    grammar = Grammar(text)
+    grammar.require_characters()
+    return grammar
 
 
 class Grammar:
@@ -96,6 +106,11 @@ class Grammar:
             return GrammarMatch(*self._recogniser.read(text))
         except TooAmbiguousError as cause:
             raise self._error("this rule gives a text too many readings to check it") from cause
+
+    def require_characters(self) -> None:
+        """Raise GrammarError if only the empty text follows the grammar."""
+        if not _has_characters(self._rules, self._lengths):
+            raise self._error("only the empty text follows this rule, which is no answer")
 
     def start(self) -> GrammarPosition:
         """Return the position before any character of a text that is still to be written.
@@ -173,6 +188,21 @@ def _paths(
         elif isinstance(symbol, Repetition):
             known = symbol.minimum == 0 or lengths[symbol.item] is not None
             yield rule, symbol.minimum if known else 0, [] if known else [symbol.item], symbol.minimum
+
+
+def _has_characters(rules: GrammarRules, lengths: Sequence[int | None]) -> bool:
+    """Return True if a text with characters follows the root, which some text follows."""
+    seen, waiting = {rules.root}, [rules.root]
+    while waiting:
+        symbol = rules.symbols[waiting.pop()]
+        if isinstance(symbol, CharacterSet):
+            return True
+        alternatives = symbol.alternatives if isinstance(symbol, Alternation) else [(symbol.item,)]
+        possible = [parts for parts in alternatives if all(lengths[part] is not None for part in parts)]
+        further = {part for parts in possible for part in parts} - seen
+        seen |= further
+        waiting += further
+    return False
 
 
 def _callers_first(rules: GrammarRules, lengths: Sequence[int | None]) -> list[int]:
