@@ -538,6 +538,7 @@ class TestDefaultEngine:
         assert engine.model == ModelUrl("openai", "gpt-4o-mini")
         assert engine.api_key.read() == CANARY
         assert settings.routes["default"].engines == ("openai",)
+        assert settings.model_of("openai") == "gpt-4o-mini (from OPENAI_API_KEY)"
         assert not settings.is_rehearsal
 
     @pytest.mark.parametrize(
@@ -558,6 +559,7 @@ class TestDefaultEngine:
     def test_without_a_credential_an_ollama_server_is_used_and_otherwise_rehearsal(self) -> None:
         found = load_settings({}, local_model=lambda: "qwen3:8b")
         assert found.engines["ollama"].model == ModelUrl("ollama", "qwen3:8b")
+        assert found.model_of("ollama") == "qwen3:8b (from the Ollama server of this machine)"
         assert not found.is_rehearsal
         assert load().is_rehearsal
         with_key = load_settings({"GEMINI_API_KEY": "x"}, local_model=lambda: "qwen3:8b")

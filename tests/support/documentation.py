@@ -29,6 +29,7 @@ from portico.capabilities.prompting.registry import SYSTEM_PROMPTS, default_regi
 from portico.domain.diagrams import fallback_mermaid, lifecycle_mermaid
 from portico.domain.failures import TAXONOMY, FailureRow
 from portico.domain.journal.events import EVENT_FIELDS, EVENT_TYPES, WIRE_NAMES
+from portico.ports.engine_schemes import SCHEMES
 from portico.settings.schema import Settings
 from portico.settings.tables.agents import AgentSettings
 from portico.settings.tables.engines import EngineSettings, RouteSettings
@@ -107,6 +108,17 @@ def settings() -> str:
     return "\n".join(_section(name, table) for name, table in _sections())
 
 
+def providers() -> str:
+    """Return the table of the variables that select an engine, and the model that each asks."""
+    rows = ["| Variable | Engine | Model asked |", "|---|---|---|"]
+    rows += [
+        f"| `{scheme.api_key_env}` | `{name}` | `{scheme.default_model}` |"
+        for name, scheme in SCHEMES.items()
+        if scheme.api_key_env is not None
+    ]
+    return "\n".join(rows) + "\n"
+
+
 PART_WRITERS: Mapping[str, Callable[[], str]] = {
     "lifecycle": lifecycle,
     "fallback": fallback,
@@ -115,6 +127,7 @@ PART_WRITERS: Mapping[str, Callable[[], str]] = {
     "events": events,
     "prompts": prompts,
     "settings": settings,
+    "providers": providers,
 }
 
 

@@ -52,16 +52,19 @@ def load_settings(
     """
     variables = os.environ if environ is None else environ
     tree = _file_tree(variables, path)
+    engine_source = str(_file_path(variables, path)) if "engines" in tree else f"{_PREFIX}ENGINES"
     errors = [*_file_errors(tree), *_insert_variables(tree, variables)]
     for dotted, value in overrides.items():
         _insert(tree, tuple(dotted.split(".")), value)
     if "engines" not in tree:
-        tree |= _default_engines(variables, local_model)
+        chosen, engine_source = _default_engines(variables, local_model)
+        tree |= chosen
     if not errors:
         try:
             context = {
                 "environ": variables,
                 "warnings": _warnings(variables),
+                "engine_source": engine_source,
                 "directory": _file_path(variables, path).parent,
             }
             return Settings.model_validate(tree, context=context)
@@ -70,13 +73,16 @@ def load_settings(
     raise ConfigurationFailure(Code.CONFIG_INVALID, "; ".join(errors), {"errors": errors})
 
 
-def _default_engines(variables: Mapping[str, str], local_model: Callable[[], str | None]) -> Tree:
+def _default_engines(variables: Mapping[str, str], local_model: Callable[[], str | None]) -> tuple[Tree, str]:
+    """Return the table of an available engine, empty if there is none, and what made it available."""
     for name, scheme in SCHEMES.items():
         key = scheme.api_key_env
         if key is not None and variables.get(key):
-            return {"engines": {name: {"model": f"{name}://{scheme.default_model}", "api_key_env": key}}}
+            return {"engines": {name: {"model": f"{name}://{scheme.default_model}", "api_key_env": key}}}, key
     model = local_model()
-    return {} if model is None else {"engines": {"ollama": {"model": f"ollama:///{model}"}}}
+    if model is None:
+        return {}, ""
+    return {"engines": {"ollama": {"model": f"ollama:///{model}"}}}, "the Ollama server of this machine"
 
 
 def _file_tree(variables: Mapping[str, str], path: Path | None) -> Tree:

@@ -66,6 +66,7 @@ class Settings(Table):
     guardrails: Mapping[GuardName, GuardSettings] = Field(default_factory=dict)
     _proxies: ProxyEnvironment = PrivateAttr(default_factory=ProxyEnvironment)
     _warnings: tuple[str, ...] = PrivateAttr(default=())
+    _engine_source: str = PrivateAttr(default="")
     _directory: Path = PrivateAttr(default=Path())
     _child_environment: Mapping[str, str] = PrivateAttr(default_factory=dict)
 
@@ -73,6 +74,12 @@ class Settings(Table):
     def is_rehearsal(self) -> bool:
         """Return True if no engine is configured, so that the built-in one answers."""
         return "engines" not in self.model_fields_set
+
+    def model_of(self, engine: str) -> str:
+        """Return the model that an engine asks, and where that is configured; empty for the built-in engine."""
+        if self.is_rehearsal:
+            return ""
+        return f"{self.engines[engine].model.model} (from {self._engine_source})"
 
     @property
     def allowed_hosts(self) -> tuple[str, ...]:
@@ -149,6 +156,7 @@ class Settings(Table):
         environ = context.get("environ", {})
         self._proxies = ProxyEnvironment.of(environ)
         self._warnings = tuple(context.get("warnings", ()))
+        self._engine_source = context.get("engine_source", "")
         self._directory = context.get("directory", Path())
         self._child_environment = {name: environ[name] for name in ("PATH", "LANG", "TZ") if name in environ}
         return self

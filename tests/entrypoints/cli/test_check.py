@@ -109,6 +109,13 @@ def test_what_is_down_is_named_with_the_reason_and_the_first_one_decides_the_exi
     assert result.exit_code == EXIT_CODES[Category.CONFIGURATION]
 
 
+def test_the_model_that_an_engine_asks_is_named_beside_what_it_answers() -> None:
+    result = check('[engines.own]\nmodel = "openai://gpt-4.1"\nbase_url = "http://127.0.0.1:9/v1"\n')
+    assert "engine rehearsal  ok  rehearsal (from portico.toml): " in result.stdout
+    assert "engine own  unreachable  gpt-4.1 (from portico.toml): " in result.stdout
+    assert result.exit_code == EXIT_CODES[Category.INFERENCE]
+
+
 def test_offline_programs_are_started_and_nothing_that_needs_the_network_is_tried() -> None:
     servers = f'[tools.mcp.shop]\ncommand = {MCP_SERVER}\n[tools.mcp.closed]\nurl = "http://127.0.0.1:9/mcp"\n'
     agent = '[agents.a]\ndescription = "A."\ntools = ["closed__read"]\n'

@@ -51,6 +51,7 @@ issuer = "https://issuer.test"
 audience = "portico"
 jwks_url = "https://issuer.test/keys"
 """
+ENGINES = "".join(f'[engines.{name}]\nmodel = "rehearsal://"\n' for name in ("primary", "backup"))
 TRACES = '[telemetry]\notlp_endpoint = "http://127.0.0.1:1"\n'
 ONE_OF_EACH = [next(row.code for row in TAXONOMY.values() if row.category is category) for category in Category]
 
@@ -156,11 +157,8 @@ class StagedService:
     def introspection(self) -> "StagedService":
         return self
 
-    def engines(self, _permissions: Permissions) -> list[Reach]:
-        return self.reached
-
     async def ping_engine(self, name: str) -> Reach:
-        return next(each for each in self.reached if each.name == name)
+        return next((each for each in self.reached if each.name == name), Reach(name, ok=True, detail="answered"))
 
     def tool_servers(self) -> list[ToolServerStatus]:
         return self.servers
@@ -424,7 +422,7 @@ class TestConfiguration:
 
     def test_check_says_what_it_checked(self) -> None:
         Path("grammars").mkdir()
-        Path("portico.toml").write_text('[grammars]\ndirectory = "grammars"\n')
+        Path("portico.toml").write_text('[grammars]\ndirectory = "grammars"\n' + ENGINES)
         engines = [Reach("primary", ok=True, detail="2 models"), Reach("backup", ok=True, detail="no\x1bne")]
         tools = [Offered("roll_dice", available=True, reason="")]
         result = StagedService(reached=engines, offered=tools).run("check")
@@ -434,20 +432,20 @@ class TestConfiguration:
             "storage  ok  tables found",
             "grammars  ok  grammars",
             "tool roll_dice  ok",
-            "engine primary  ok  2 models",
-            "engine backup  ok  no\\x1bne",
+            "engine primary  ok  rehearsal (from portico.toml): 2 models",
+            "engine backup  ok  rehearsal (from portico.toml): no\\x1bne",
         ]
 
     def test_check_fails_when_an_engine_cannot_be_reached(self) -> None:
+        Path("portico.toml").write_text(ENGINES)
         engines = [Reach("primary", ok=True, detail="fine"), Reach("backup", ok=False, detail="connection refused")]
         result = StagedService(reached=engines).run("check")
         assert result.exit_code == EXIT_CODES[Category.INFERENCE]
-        assert "engine backup  unreachable  connection refused" in result.stdout
+        assert "engine backup  unreachable  rehearsal (from portico.toml): connection refused" in result.stdout
 
     def test_check_has_a_line_for_everything_that_is_configured_and_ends_with_the_first_failure(self) -> None:
         Path("portico.toml").write_text(JWT + TRACES)
         service = StagedService(
-            reached=[Reach("primary", ok=True, detail="answered")],
             servers=[
                 ToolServerStatus("clock", 1),
                 ToolServerStatus("files", 0, ServerFault.NOT_STARTED, "not started: no such file (mcp-files)"),
@@ -460,7 +458,7 @@ class TestConfiguration:
             "storage  ok  tables found",
             "mcp clock  ok  1 tool",
             "mcp files  unavailable  not started: no such file (mcp-files)",
-            "engine primary  ok  answered",
+            "engine rehearsal  ok  answered",
             "issuer  ok  2 keys",
             "traces  unreachable  http://127.0.0.1:1 does not take spans",
         ]
@@ -468,7 +466,7 @@ class TestConfiguration:
 
     def test_check_offline_skips_what_needs_the_network(self) -> None:
         Path("portico.toml").write_text(JWT + TRACES)
-        service = StagedService(reached=[Reach("primary", ok=False, detail="refused")])
+        service = StagedService(reached=[Reach("rehearsal", ok=False, detail="refused")])
         result = service.run("check", "--offline")
         assert result.stdout.splitlines() == ["configuration  ok", "storage  ok  tables found"]
         assert (result.exit_code, service.opened_offline) == (0, True)
@@ -495,11 +493,11 @@ class TestConfiguration:
 
     def test_check_fails_when_the_database_cannot_be_opened_and_checks_the_rest(self) -> None:
         refused = StorageFailure(Code.STORAGE_UNAVAILABLE, "storage.url: nothing listens on the port")
-        result = StagedService(reached=[Reach("primary", ok=True, detail="fine")], no_storage=refused).run("check")
+        result = StagedService(no_storage=refused).run("check")
         assert result.exit_code == EXIT_CODES[Category.STORAGE]
         assert result.stdout.splitlines()[1:] == [
             "storage  failed  storage.url: nothing listens on the port",
-            "engine primary  ok  fine",
+            "engine rehearsal  ok  answered",
         ]
 
     def test_check_shows_a_variable_that_is_spelt_wrongly(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,22 @@ def test_serve_prints_its_address_its_access_and_the_rehearsal_engine(start: Cal
         assert portico.ended()[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("configuration", "line"),
+    [
+        ("", "engine anthropic: claude-haiku-4-5 (from ANTHROPIC_API_KEY)\n"),
+        ('[engines.own]\nmodel = "openai://gpt-4.1"\n', "engine own: gpt-4.1 (from portico.toml)\n"),
+    ],
+)
+def test_serve_names_the_model_of_each_engine_and_where_it_comes_from(
+    start: Callable[..., Process], tmp_path: Path, configuration: str, line: str
+) -> None:
+    (tmp_path / "portico.toml").write_text(configuration)
+    with serving(start, ANTHROPIC_API_KEY="x") as portico:
+        portico.line()
+        assert portico.line() == line
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_running_work_ends_within_the_grace_period_while_new_work_is_refused(
     start: Callable[..., Process], number: signal.Signals

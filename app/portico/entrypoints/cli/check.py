@@ -96,7 +96,8 @@ class _Checks:
         introspection, settings = service.facade.introspection, self._settings
         if not self._is_offline:
             self._engines = {
-                engine.name: _unanswered(engine.name) for engine in introspection.engines(LOCAL.permissions)
+                name: self._engine(name, "unreachable", f"no answer within {ENGINE_SECONDS:g} s")
+                for name in settings.engines
             }
         async with anyio.create_task_group() as group:
             for name in self._engines:
@@ -119,17 +120,17 @@ class _Checks:
     async def _ping(self, service: Service, name: str) -> None:
         with anyio.move_on_after(ENGINE_SECONDS):
             ping = await service.facade.introspection.ping_engine(name)
-            status, category = ("ok", None) if ping.ok else ("unreachable", Category.INFERENCE)
-            self._engines[name] = CheckResult(f"engine {name}", status, ping.detail, category)
+            self._engines[name] = self._engine(name, "ok" if ping.ok else "unreachable", ping.detail)
+
+    def _engine(self, name: str, status: str, detail: str) -> CheckResult:
+        """Return the result of an engine, with the model that it asks."""
+        detail = ": ".join(filter(None, (self._settings.model_of(name), detail)))
+        return CheckResult(f"engine {name}", status, detail, None if status == "ok" else Category.INFERENCE)
 
 
 def _available(subject: str, detail: str, *, is_ok: bool) -> CheckResult:
     status, category = ("ok", None) if is_ok else ("unavailable", Category.TOOL)
     return CheckResult(subject, status, detail, category)
-
-
-def _unanswered(name: str) -> CheckResult:
-    return CheckResult(f"engine {name}", "unreachable", f"no answer within {ENGINE_SECONDS:g} s", Category.INFERENCE)
 
 
 def _directories(settings: Settings) -> tuple[tuple[str, str | None], ...]:

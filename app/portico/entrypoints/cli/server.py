@@ -68,6 +68,8 @@ def _announce(settings: Settings, address: str) -> None:
     url = typer.style(f"http://{address}", bold=True)
     typer.echo(f"Portico listens on {url}, with its API description at /docs.")
     typer.echo(f'auth.mode is "{settings.auth.mode}": {_ACCESS[settings.auth.mode]}')
+    for name in () if settings.is_rehearsal else settings.engines:
+        typer.echo(f"engine {name}: {settings.model_of(name)}")
     if settings.is_rehearsal:
         typer.echo("No engine is configured: the built-in rehearsal engine answers. It is not a model.")
 
