@@ -10,9 +10,13 @@ from portico.adapters.stores.access.usage import DatabaseUsage
 from portico.capabilities.limits.quotas import Quota, Quotas, Reservation
 from portico.domain.access.limits import AccessLimits, Rate
 from portico.domain.failures import RequestFailure
+from portico.domain.journal.events import ExecutionSuspended
+from portico.domain.lifecycle import State
 from portico.ports.limits import UsageCounts, UsageFilter, UsageKey
 from portico.ports.runtime import Clock
-from tests.support.stores import StoreReplica
+from tests.support.examples import COMPLETED, MOVED, SUSPENSION, response, unnumbered
+from tests.support.stored_executions import begun, moved
+from tests.support.stores import StoreReplica, open_replica
 
 RATE = Rate(quota=1_000, seconds=366 * 86_400)
 """A rate of which next to nothing comes back during a test."""
@@ -150,6 +154,40 @@ async def test_usage_is_replaced_by_process_and_never_lowered_by_execution(here:
     await stored.write({process: UsageCounts(4, 40, 4, 0.4)}, {execution: UsageCounts(1, 7, 2, 0.05)})
     ((model, sums),) = await stored.read(UsageFilter("acme"), "model")
     assert (model, sums) == ("m", UsageCounts(5, 50, 6, pytest.approx(0.5)))
+
+
+async def test_usage_that_became_part_of_the_total_of_a_process_is_deleted(here: StoreReplica) -> None:
+    stored = DatabaseUsage(here.database)
+    process, first, second = (counted(10, source, model="m") for source in ("process", "e-1", "e-2"))
+    await stored.write({}, {first: UsageCounts(1, 10, 1, 0.1), second: UsageCounts(1, 20, 2, 0.2)})
+    for _ in range(2):
+        await stored.write({process: UsageCounts(1, 10, 1, 0.1)}, {}, {first})
+    assert await stored.read(UsageFilter("acme"), "model") == [("m", UsageCounts(2, 30, 3, pytest.approx(0.3)))]
+
+
+async def test_the_commit_of_an_end_or_a_suspension_stores_what_the_execution_has_taken(
+    here: StoreReplica, clock: Clock
+) -> None:
+    taken = {counted(10, "a", model="m"): UsageCounts(1, 10, 1, 0.1)}
+    stored, sums = DatabaseUsage(here.database), []
+
+    async def count() -> None:
+        sums.extend(await stored.read(UsageFilter("acme"), "model"))
+
+    async with open_replica(here.database, clock, "other", usage=lambda _: taken) as there:
+        await begun(there, "a", "r-a", MOVED)
+        await count()
+        asked = ExecutionSuspended((SUSPENSION,), response(State.SUSPENDED))
+        there.journal.put("a", (), unnumbered(moved(State.SUSPENDED), asked))
+        await there.journal.durable("a")
+        await count()
+        taken = {counted(10, "a", model="m"): UsageCounts(1, 30, 3, 0.3)}
+        there.journal.put("a", (), unnumbered(moved(State.COMPLETE), COMPLETED))
+        await there.journal.durable("a")
+        await count()
+        await stored.write({}, taken)
+        await count()
+    assert [each.input_tokens for _, each in sums] == [10, 30, 30]
 
 
 async def test_usage_is_read_by_user_group_and_time(here: StoreReplica) -> None:

@@ -1,6 +1,6 @@
 """Stores of limits and usage in memory."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from portico.adapters.stores.access.limits import MemoryLimitStore
 from portico.domain.access.limits import Rate
@@ -32,16 +32,25 @@ class ExactLimitStore(MemoryLimitStore):
 
 
 class RecordedUsage:
-    """Implementation of the `UsageStore` port that remembers what was written."""
+    """Implementation of the `UsageStore` port that remembers what was written, after `on_write`."""
 
     def __init__(self) -> None:
         self.process: dict[UsageKey, UsageCounts] = {}
         self.executions: dict[UsageKey, UsageCounts] = {}
         self.writes = 0
+        self.on_write: Callable[[], Awaitable[None]] = _no_work
 
-    async def write(self, process: Mapping[UsageKey, UsageCounts], executions: Mapping[UsageKey, UsageCounts]) -> None:
+    async def write(
+        self,
+        process: Mapping[UsageKey, UsageCounts],
+        executions: Mapping[UsageKey, UsageCounts],
+        surplus: Collection[UsageKey] = (),
+    ) -> None:
+        await self.on_write()
         self.process |= process
         self.executions |= executions
+        for key in surplus:
+            self.executions.pop(key, None)
         self.writes += 1
 
     async def read(self, where: UsageFilter, by: UsageGroup) -> Sequence[tuple[str, UsageCounts]]:
@@ -51,3 +60,7 @@ class RecordedUsage:
     def total(self) -> UsageCounts:
         """The sum of everything that is stored."""
         return sum([*self.process.values(), *self.executions.values()], UsageCounts())
+
+
+async def _no_work() -> None:
+    """Do nothing while something is written."""

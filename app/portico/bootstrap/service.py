@@ -216,10 +216,10 @@ async def open_service(
         open_database(storage.url, clock, base.entropy, statement_timeout=storage.statement_timeout) as database,
     ):
         replica = replica_for(database, clock, owner, storage)
-        event_bus, journal_config = base.event_bus(replica.sinks, tracing), _journal_config(owner, tracing)
+        event_bus = base.event_bus(replica.sinks, tracing)
         async with (
-            open_journal(database, event_bus, clock, journal_config, callbacks) as journal,
             open_limits(database, clock, replica.owner, settings, base.limit_reports()) as accounts,
+            open_journal(database, event_bus, clock, _journal_config(owner, tracing, accounts), callbacks) as journal,
             anyio.create_task_group() as group,
             open_worker_pool(WorkerLimits(rule_modules=settings.rules.modules)) as validator,
             base.open_task_pool() as task_pool,
@@ -472,8 +472,9 @@ def _metrics_sink(settings: Settings, tools: ToolRegistry, step_types: Collectio
     return MetricsSink(models=models, tools=tools, step_types=step_types, currency=currency, guards=settings.guardrails)
 
 
-def _journal_config(owner: ReplicaId, tracing: "Tracing | None") -> JournalConfig:
-    return JournalConfig(owner, REMEMBERED_IDS, observer=None if tracing is None else tracing.sink)
+def _journal_config(owner: ReplicaId, tracing: "Tracing | None", accounts: LimitAccounts) -> JournalConfig:
+    observer = None if tracing is None else tracing.sink
+    return JournalConfig(owner, REMEMBERED_IDS, observer=observer, usage=accounts.usage.counts_of)
 
 
 def _log_sink(settings: Settings, clock: Clock) -> LogSink:

@@ -1,6 +1,6 @@
 """Ports of limits and usage: units and slots that replicas share, and the usage that is stored."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from portico.domain.access.limits import Rate
@@ -89,8 +89,16 @@ class UsageFilter:
 class UsageStore(Protocol):
     """Stored usage. Every method raises StorageFailure."""
 
-    async def write(self, process: Mapping[UsageKey, UsageCounts], executions: Mapping[UsageKey, UsageCounts]) -> None:
-        """Store the totals of a process in place of earlier ones, and those of executions where they are larger."""
+    async def write(
+        self,
+        process: Mapping[UsageKey, UsageCounts],
+        executions: Mapping[UsageKey, UsageCounts],
+        surplus: Collection[UsageKey] = (),
+    ) -> None:
+        """Store the totals of a process in place of earlier ones, and those of executions where they are larger.
+
+        Delete the `surplus` in the same transaction: the totals of the process contain it.
+        """
         ...
 
     async def read(self, where: UsageFilter, by: UsageGroup) -> Sequence[tuple[str, UsageCounts]]:

@@ -1,5 +1,7 @@
 """Restarts of a service on the same database file."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -55,3 +57,21 @@ async def test_a_suspended_execution_survives_a_restart_and_is_resumed_once(kept
         again = await served.post(chat(ASK_PERSON, request_id="q"), IDEMPOTENCY_KEY)
     assert (again.status, again.json) == (200, answer.json)
     assert again.headers["idempotency-replayed"] == "true"
+
+
+async def test_the_usage_of_what_was_answered_is_stored_when_it_is_answered(
+    kept: dict[str, Any], tmp_path: Path
+) -> None:
+    stored = "SELECT count(DISTINCT source), sum(input_tokens + output_tokens) FROM usage"
+    async with portico(**kept) as (served, _):
+        answers = [await served.post(chat("Hello"), {"Idempotency-Key": f"k-{number}"}) for number in range(3)]
+        answers.append(await served.post(chat(ASK_PERSON, request_id="q")))
+        with closing(sqlite3.connect(tmp_path / "portico.db")) as database:
+            before = database.execute(stored).fetchone()
+        shown = (await served.get("/v1/usage")).json["data"]
+        await resume(served)
+        after = (await served.get("/v1/usage")).json["data"]
+    taken = [answer.json["token_usage"]["total_tokens"] for answer in answers]
+    assert before == (4, sum(taken))
+    assert [(each["executions"], each["total_tokens"]) for each in shown] == [before]
+    assert [each["executions"] for each in after] == [4]

@@ -2,13 +2,15 @@
 
 Theory of operation
 
-1. Counts are totals and not increments, so storing them twice changes nothing. The totals of a journaled execution are
-   its own: its next owner, who replays the recorded attempts, arrives at the same totals and goes on from them. Nothing
-   that is recorded is lost or counted twice.
-2. An execution in memory cannot be continued. Its usage is part of the totals of this process, since one row for each
-   plain chat would be many. Of a process that is killed, the seconds since they were last stored are lost.
-3. One that becomes journaled while it runs moves from the totals of the process to its own, in one transaction.
-4. Stored totals of an execution never go down: its next owner may be stopped before it has replayed everything.
+1. Counts are totals and not increments, so storing them twice changes nothing. The totals of a running execution are
+   its own. They never go down: its next owner may be stopped before it has replayed everything.
+2. A journaled execution keeps its rows. The commit of its end or suspension stores them, too, so that they are not lost
+   with the process; its next owner, who replays the recorded attempts, arrives at the same totals and goes on from
+   them. Nothing that is recorded is lost or counted twice.
+3. An execution that ended in memory becomes part of the totals of this process, since rows for each plain chat would be
+   many. Its own, if there are any, are deleted in the transaction that stores these totals. Of a process that is
+   killed, what such executions took since the totals were last stored is lost.
+4. Only `flush` changes the totals of the process and deletes rows, so no other writer can be late with earlier ones.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +35,8 @@ class ExecutionUsage:
         self.slot = slot
         """The slot in the limits of the caller, if there are any."""
         self.is_journaled = is_journaled
+        self.stored: dict[UsageKey, UsageCounts | None] = {}
+        """Its own totals as they were stored last; None where that is not certain."""
         self._header = header
         self._counts: dict[tuple[int, str], UsageCounts] = {(_hour(header.created_at), ""): UsageCounts(executions=1)}
         self._models: set[str] = set()
@@ -44,11 +48,17 @@ class ExecutionUsage:
         self._models.add(model)
         self._counts[key] = self._counts[key] + counts if key in self._counts else counts
 
-    def counts(self, source: str) -> dict[UsageKey, UsageCounts]:
-        """Return the totals under the name of that source."""
+    def counts(self) -> dict[UsageKey, UsageCounts]:
+        """Return the totals under the name of the execution."""
         counts: dict[UsageKey, UsageCounts] = {}
-        self.add_to(counts, source)
+        self.add_to(counts, self._header.execution_id)
         return counts
+
+    def unstored(self) -> dict[UsageKey, UsageCounts]:
+        """Return the totals that are not stored as they are, and count them as perhaps stored from now on."""
+        unstored = {key: counts for key, counts in self.counts().items() if self.stored.get(key) != counts}
+        self.stored |= dict.fromkeys(unstored)
+        return unstored
 
     def add_to(self, totals: dict[UsageKey, UsageCounts], source: str) -> None:
         """Add the totals to those of that source."""
@@ -66,12 +76,14 @@ class UsageMeter:
         self._store = store
         self._process = process
         self._running: dict[ExecutionId, ExecutionUsage] = {}
-        self._ended: dict[ExecutionId, Mapping[UsageKey, UsageCounts]] = {}
-        """Totals of journaled executions that have ended and are not stored yet."""
+        self._ended: dict[ExecutionId, ExecutionUsage] = {}
+        """Journaled executions that have ended and are not stored yet."""
         self._totals: dict[UsageKey, UsageCounts] = {}
         """Totals of the executions in memory that have ended."""
         self._stored: dict[UsageKey, UsageCounts] = {}
-        """Totals of this process and of running executions as they were stored last."""
+        """Totals of this process as they were stored last."""
+        self._surplus: set[UsageKey] = set()
+        """Stored rows of executions that are part of the totals of this process by now."""
 
     def begin(self, header: ExecutionHeader, is_journaled: Callable[[], bool], slot: RunSlot | None = None) -> None:
         """Count an execution from now on; one that goes on from a history counts what is recorded again."""
@@ -88,9 +100,15 @@ class UsageMeter:
         if usage is None:
             return
         if usage.is_journaled():
-            self._ended[execution_id] = usage.counts(execution_id)
+            self._ended[execution_id] = usage
         else:
             usage.add_to(self._totals, self._process)
+            self._surplus.update(usage.stored)
+
+    def counts_of(self, execution_id: ExecutionId) -> Mapping[UsageKey, UsageCounts]:
+        """Return the totals of an execution that runs here, for the commit of its end or suspension."""
+        usage = self._running.get(execution_id)
+        return {} if usage is None else usage.counts()
 
     def charge(self, principal: Principal, model: str, at: float, tokens: int, cost: float) -> None:
         """Count what a caller has taken of a model outside of executions: the tokens that it read, and their cost."""
@@ -101,46 +119,31 @@ class UsageMeter:
 
     async def flush(self) -> None:
         """Store all totals that have changed. Raises: StorageFailure."""
-        process, executions = dict(self._totals), dict[UsageKey, UsageCounts]()
-        ended = dict(self._ended)
-        for counts in ended.values():
-            executions |= counts
-        for execution_id, usage in self._running.items():
-            if usage.is_journaled():
-                executions |= usage.counts(execution_id)
-            else:
-                usage.add_to(process, self._process)
-        moved = {key for key in self._stored if key.source == self._process} - process.keys()
-        process |= dict.fromkeys(moved, NO_COUNTS)
-        await self._store_changes(process, executions)
-        for execution_id, counts in ended.items():
-            if self._ended.get(execution_id) is counts:
+        process = {key: counts for key, counts in self._totals.items() if self._stored.get(key) != counts}
+        ended, surplus = dict(self._ended), set(self._surplus)
+        changed = [(usage, usage.unstored()) for usage in (*ended.values(), *self._running.values())]
+        executions = {key: counts for _, unstored in changed for key, counts in unstored.items()}
+        if process or executions or surplus:
+            await self._store.write(process, executions, surplus)
+        for usage, unstored in changed:
+            usage.stored |= unstored
+        for execution_id, usage in ended.items():
+            if self._ended.get(execution_id) is usage:
                 del self._ended[execution_id]
-        self._forget(process, executions)
+        self._surplus -= surplus
+        self._stored |= process
+        self._forget()
 
     async def read(self, where: UsageFilter, by: UsageGroup) -> Sequence[tuple[str, UsageCounts]]:
         """Return the stored sums by that group. Raises: StorageFailure."""
         return await self._store.read(where, by)
 
-    async def _store_changes(
-        self, process: Mapping[UsageKey, UsageCounts], executions: Mapping[UsageKey, UsageCounts]
-    ) -> None:
-        changed = [
-            {key: counts for key, counts in totals.items() if self._stored.get(key) != counts}
-            for totals in (process, executions)
-        ]
-        if any(changed):
-            await self._store.write(*changed)
-
-    def _forget(self, process: Mapping[UsageKey, UsageCounts], executions: Mapping[UsageKey, UsageCounts]) -> None:
-        """Remember what was stored, but nothing of ended executions and, while nothing runs, of hours that passed."""
-        self._stored = {key: counts for key, counts in executions.items() if key.source in self._running}
-        latest = max((key.hour for key in process), default=0)
-        for key, counts in process.items():
+    def _forget(self) -> None:
+        """Forget, while nothing runs, the totals of hours that passed."""
+        latest = max((key.hour for key in self._stored), default=0)
+        for key, counts in list(self._stored.items()):
             if key.hour < latest and not self._running and self._totals.get(key) == counts:
-                del self._totals[key]
-            else:
-                self._stored[key] = counts
+                del self._totals[key], self._stored[key]
 
 
 def _hour(at: float) -> int:

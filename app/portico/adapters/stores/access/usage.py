@@ -1,14 +1,24 @@
 """Stored usage."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import astuple
 from datetime import UTC, datetime
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, Final, get_args
 
 from sqlalchemy import ColumnElement, Insert, Select, bindparam, case, delete, func, select
 
-from portico.adapters.stores.database import Database, Insertion, Statement, Transaction, execute, execute_each
+from portico.adapters.stores.database import (
+    Database,
+    Insertion,
+    ResultRows,
+    Statement,
+    StatementCall,
+    Transaction,
+    execute,
+    execute_each,
+)
 from portico.adapters.stores.schema import usage
 from portico.ports.limits import UsageCounts, UsageFilter, UsageGroup, UsageKey
 
@@ -25,9 +35,14 @@ class DatabaseUsage:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def write(self, process: Mapping[UsageKey, UsageCounts], executions: Mapping[UsageKey, UsageCounts]) -> None:
-        totals, own = _rows(process), _rows(executions)
-        await self._database.write(lambda: _write(totals, own), idempotent=True)
+    async def write(
+        self,
+        process: Mapping[UsageKey, UsageCounts],
+        executions: Mapping[UsageKey, UsageCounts],
+        surplus: Collection[UsageKey] = (),
+    ) -> None:
+        totals, own, deleted = usage_rows(process), usage_rows(executions), [key._asdict() for key in surplus]
+        await self._database.write(lambda: _write(totals, own, deleted), idempotent=True)
 
     async def read(self, where: UsageFilter, by: UsageGroup) -> Sequence[tuple[str, UsageCounts]]:
         statement = _READ[by, where.user is not None]
@@ -55,16 +70,22 @@ def _day(number: int) -> str:
     return datetime.fromtimestamp(number * HOURS_PER_DAY * _HOUR_S, UTC).date().isoformat()
 
 
-def _rows(counts: Mapping[UsageKey, UsageCounts]) -> list[Mapping[str, object]]:
-    return [
-        {name: getattr(key, name) for name in _KEYS} | dict(zip(_COUNTS, astuple(each), strict=True))
-        for key, each in counts.items()
-    ]
+def usage_rows(counts: Mapping[UsageKey, UsageCounts]) -> list[dict[str, Any]]:
+    """Return the rows of these totals."""
+    return [key._asdict() | dict(zip(_COUNTS, astuple(each), strict=True)) for key, each in counts.items()]
 
 
-def _write(process: Sequence[Mapping[str, object]], executions: Sequence[Mapping[str, object]]) -> Transaction[None]:
+def raise_usage(rows: Iterable[Mapping[str, Any]]) -> Generator[StatementCall, ResultRows, None]:
+    """Store the totals of executions where they are larger, in the order in which every transaction locks the rows."""
+    yield from execute_each(_RAISE, sorted(rows, key=itemgetter(*_KEYS)))
+
+
+def _write(
+    process: Sequence[Mapping[str, Any]], executions: Sequence[Mapping[str, Any]], surplus: Sequence[Mapping[str, Any]]
+) -> Transaction[None]:
     yield from execute_each(_REPLACE, process)
-    yield from execute_each(_RAISE, executions)
+    yield from raise_usage(executions)
+    yield from execute_each(_DELETE, surplus)
 
 
 def _read(by: UsageGroup, *, own: bool) -> Select[Any]:
@@ -118,4 +139,5 @@ _RAISE = Statement(
         {name: case((usage.c[name] > bindparam(name), usage.c[name]), else_=bindparam(name)) for name in _COUNTS},
     )
 )
+_DELETE = Statement(lambda _: delete(usage).where(*(usage.c[name] == bindparam(name) for name in _KEYS)))
 _PURGE = Statement(lambda _: delete(usage).where(usage.c.hour < bindparam("before")))

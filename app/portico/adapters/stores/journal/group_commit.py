@@ -10,7 +10,8 @@ Theory of operation
    request_id in use. Anything that was granted to a refused execution is released.
 4. Executions that ended in memory are many and nearly always new, so they are inserted together, and checked one by
    one only if some exist already.
-5. An execution that is erased at its end is erased by the commit that ends it, so its answer is never stored.
+5. An execution that is erased at its end is erased by the commit that ends it, so its answer is never stored. What it
+   has taken stays.
 6. A session's turn belongs to one execution from its insertion to its end, suspended or not, whichever replica owns it.
    If it still has the turn at its end, its messages are appended and the turn is passed on in the same commit.
 """
@@ -21,6 +22,7 @@ from typing import Any, TypeAlias
 
 from sqlalchemy import bindparam, select, update
 
+from portico.adapters.stores.access.usage import raise_usage
 from portico.adapters.stores.database import (
     ResultRows,
     Statement,
@@ -69,13 +71,17 @@ class SessionTurnEnd:
 
 @value
 class ExecutionAdvance:
-    """Advance of an execution by one put: rows of `commits`, changed columns of `executions`, and related rows."""
+    """Advance of an execution by one put: rows of `commits`, changed columns of `executions`, and related rows.
+
+    `usage` is what it has taken so far, if it ends or is suspended here.
+    """
 
     execution_id: ExecutionId
     commits: Sequence[Values]
     row: Values
     suspensions: Sequence[Values] = ()
     turn: SessionTurnEnd | None = None
+    usage: Sequence[Values] = ()
 
 
 @dataclass(slots=True)
@@ -123,6 +129,9 @@ def apply_batch(batch: CommitBatch) -> Transaction[BatchResult]:
             yield from end_session_turn(each.execution_id, each.turn)
     if erased:
         yield from _erase(batch, erased)
+    ending = [batch.advances[each][-1] for each in (*opened, *advanced) if each in batch.advances]
+    if any(each.usage for each in ending):
+        yield from raise_usage([row for each in ending for row in each.usage])
     if batch.ended:
         refused |= yield from _insert_ended([each for each in batch.ended if each.execution_id not in orphans])
         refused |= {each.execution_id: origin_refusal() for each in batch.ended if each.execution_id in orphans}

@@ -1,9 +1,10 @@
 """Encoding of commits as rows of the database."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from portico.adapters.stores import codec
+from portico.adapters.stores.access.usage import usage_rows
 from portico.adapters.stores.journal.group_commit import ExecutionAdvance, SessionTurnEnd
 from portico.adapters.stores.journal.insert_execution import NewExecution
 from portico.domain.contract.messages import Message
@@ -17,6 +18,7 @@ from portico.domain.journal.outcomes import RecordedStep
 from portico.domain.journal.status import ExecutionStatus
 from portico.domain.journal.suspensions import ABOUT_CALLS
 from portico.ports.journal import IdempotencyClaim
+from portico.ports.limits import UsageCounts, UsageKey
 
 Values: TypeAlias = dict[str, Any]
 
@@ -65,9 +67,15 @@ def new_execution(
 
 
 def execution_advance(
-    header: ExecutionHeader, put: JournalPut, status: ExecutionStatus, *, epoch: int, owner: ReplicaId
+    header: ExecutionHeader,
+    put: JournalPut,
+    status: ExecutionStatus,
+    *,
+    epoch: int,
+    owner: ReplicaId,
+    usage: Mapping[UsageKey, UsageCounts],
 ) -> ExecutionAdvance:
-    """Return the rows of what was put; `status` is the status of the execution after it."""
+    """Return the rows of what was put; `status` is the status of the execution after it, `usage` what it has taken."""
     execution_id, steps = header.execution_id, put.steps
     first = put.last_commit - max(1, len(steps)) + 1
     commits = [
@@ -83,6 +91,7 @@ def execution_advance(
         _status_columns(status, owner_after, commits=put.last_commit, events=put.last_event, response=response),
         _suspension_rows(header, put.events),
         _turn_end(header, put) if status.ended else None,
+        usage_rows(usage) if usage else (),
     )
 
 

@@ -9,12 +9,12 @@ Deltas are not stored, but pass through the writer: it publishes them after the 
 every subscription sees deltas and stored events in one order.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import anyio
 
@@ -44,6 +44,7 @@ from portico.domain.failures import Code, Failure, StorageFailure
 from portico.domain.ids import ExecutionId, ReplicaId, RequestId, TenantId
 from portico.domain.journal.events import (
     MAX_TOOL_CONTENT,
+    RESTING_EVENTS,
     TERMINAL_EVENTS,
     CorrelationContext,
     ExecutionSuspended,
@@ -59,8 +60,10 @@ from portico.domain.journal.status import ExecutionStatus
 from portico.domain.value import value
 from portico.ports.events import EventPublisher
 from portico.ports.journal import ExecutionHistory, IdempotencyClaim, IdempotencyHit, JournalObserver
+from portico.ports.limits import UsageCounts, UsageKey
 from portico.ports.runtime import Clock, Timeline
 
+NO_USAGE: Final[Mapping[UsageKey, UsageCounts]] = MappingProxyType({})
 _DELTA_BYTES = 256
 """Size of a delta in the writer's queue, apart from its text."""
 
@@ -70,7 +73,8 @@ class JournalConfig:
     """Configuration of a journal.
 
     `owner` is the name of this replica. The request ids of the last `remembered_request_ids` executions that ended in
-    memory are refused. The `observer`, if there is one, sees what is recorded.
+    memory are refused. The `observer`, if there is one, sees what is recorded. `usage` returns what an execution has
+    taken so far, which is stored with the commit of its end or suspension.
     """
 
     owner: ReplicaId
@@ -78,6 +82,7 @@ class JournalConfig:
     limits: WriterLimits = field(default_factory=WriterLimits)
     closing_seconds: float = 5.0
     observer: JournalObserver | None = None
+    usage: Callable[[ExecutionId], Mapping[UsageKey, UsageCounts]] = lambda _: NO_USAGE
 
 
 @dataclass(slots=True)
@@ -114,10 +119,10 @@ class _OpenExecution:
         last_commit = self.commits + max(1, len(steps))
         return JournalPut(last_commit, self.events + len(numbered), steps, numbered, messages, at)
 
-    def encode(self, put: JournalPut, owner: ReplicaId) -> QueuedCommit:
-        """Encode the commits for the writer and update the status."""
+    def encode(self, put: JournalPut, owner: ReplicaId, usage: Mapping[UsageKey, UsageCounts]) -> QueuedCommit:
+        """Encode the commits for the writer, with what it has taken so far, and update the status."""
         status = self.status.apply(put.steps, put.events)
-        work = execution_advance(self.header, put, status, epoch=self.epoch, owner=owner)
+        work = execution_advance(self.header, put, status, epoch=self.epoch, owner=owner, usage=usage)
         self.status = status
         return QueuedCommit(self.stream, work, encoded_size(work), put.events)
 
@@ -168,6 +173,7 @@ class StoredJournal:
         self._clock = clock
         self.owner = config.owner
         self._observer = config.observer
+        self._usage = config.usage
         self._open: dict[ExecutionId, _OpenExecution] = {}
         self._request_ids = RequestIds(config.remembered_request_ids)
 
@@ -231,7 +237,11 @@ class StoredJournal:
         if self._observer is not None:
             for step in steps:
                 self._observer.recorded(execution_id, step)
-        queued = execution.encode(put, self.owner) if execution.in_memory is None else None
+        queued = None
+        if execution.in_memory is None:
+            is_at_rest = bool(events) and type(events[-1][2]) in RESTING_EVENTS
+            usage = self._usage(execution_id) if is_at_rest else NO_USAGE
+            queued = execution.encode(put, self.owner, usage)
         execution.commits, execution.events = put.last_commit, put.last_event
         execution.keys.update([step.key for step in steps])
         if queued is not None:
