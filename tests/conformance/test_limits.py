@@ -1,6 +1,6 @@
 """Conformance of the stores of limits and usage, and of replicas that share limits."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import anyio
 import pytest
@@ -165,29 +165,43 @@ async def test_usage_that_became_part_of_the_total_of_a_process_is_deleted(here:
     assert await stored.read(UsageFilter("acme"), "model") == [("m", UsageCounts(2, 30, 3, pytest.approx(0.3)))]
 
 
+class Taken:
+    """Implementation of the `UsageSource` port for one execution."""
+
+    def __init__(self) -> None:
+        self.counts = UsageCounts(1, 10, 1, 0.1)
+        self.confirmed: list[str] = []
+
+    def counts_of(self, execution_id: str) -> Mapping[UsageKey, UsageCounts]:
+        return {counted(10, execution_id, model="m"): self.counts}
+
+    def confirm(self, execution_id: str) -> None:
+        self.confirmed.append(execution_id)
+
+
 async def test_the_commit_of_an_end_or_a_suspension_stores_what_the_execution_has_taken(
     here: StoreReplica, clock: Clock
 ) -> None:
-    taken = {counted(10, "a", model="m"): UsageCounts(1, 10, 1, 0.1)}
-    stored, sums = DatabaseUsage(here.database), []
+    taken, stored, sums = Taken(), DatabaseUsage(here.database), []
 
     async def count() -> None:
         sums.extend(await stored.read(UsageFilter("acme"), "model"))
 
-    async with open_replica(here.database, clock, "other", usage=lambda _: taken) as there:
+    async with open_replica(here.database, clock, "other", usage=taken) as there:
         await begun(there, "a", "r-a", MOVED)
         await count()
         asked = ExecutionSuspended((SUSPENSION,), response(State.SUSPENDED))
         there.journal.put("a", (), unnumbered(moved(State.SUSPENDED), asked))
         await there.journal.durable("a")
         await count()
-        taken = {counted(10, "a", model="m"): UsageCounts(1, 30, 3, 0.3)}
+        taken.counts = UsageCounts(1, 30, 3, 0.3)
         there.journal.put("a", (), unnumbered(moved(State.COMPLETE), COMPLETED))
         await there.journal.durable("a")
         await count()
-        await stored.write({}, taken)
+        await stored.write({}, taken.counts_of("a"))
         await count()
     assert [each.input_tokens for _, each in sums] == [10, 30, 30]
+    assert taken.confirmed == ["a", "a", "a"]
 
 
 async def test_usage_is_read_by_user_group_and_time(here: StoreReplica) -> None:

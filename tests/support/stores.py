@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,7 @@ from portico.adapters.stores.sessions import DatabaseSessions
 from portico.adapters.stores.sqlite import open_sqlite
 from portico.domain.failures import Failure
 from portico.domain.journal.events import LiveDelta, StoredEvent
-from portico.ports.limits import UsageCounts, UsageKey
+from portico.ports.limits import UsageSource
 from portico.ports.runtime import Clock
 from tests.support.postgres import open_empty_postgres
 
@@ -92,7 +92,7 @@ async def open_replica(
     *,
     limits: WriterLimits | None = None,
     closing_seconds: float = 5.0,
-    usage: Callable[[str], Mapping[UsageKey, UsageCounts]] = lambda _: {},
+    usage: UsageSource | None = None,
 ) -> AsyncIterator[StoreReplica]:
     """Open a replica on a database that others may share."""
     listener, losses = RecordingSink(), RecordedLosses()

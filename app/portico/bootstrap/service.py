@@ -474,7 +474,7 @@ def _metrics_sink(settings: Settings, tools: ToolRegistry, step_types: Collectio
 
 def _journal_config(owner: ReplicaId, tracing: "Tracing | None", accounts: LimitAccounts) -> JournalConfig:
     observer = None if tracing is None else tracing.sink
-    return JournalConfig(owner, REMEMBERED_IDS, observer=observer, usage=accounts.usage.counts_of)
+    return JournalConfig(owner, REMEMBERED_IDS, observer=observer, usage=accounts.usage)
 
 
 def _log_sink(settings: Settings, clock: Clock) -> LogSink:

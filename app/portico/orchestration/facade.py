@@ -244,11 +244,11 @@ class Facade:
         header = self._header(admitted, principal, options)
         if request.background and not options.subscribe:
             return await self._queue(header, claim, principal)
-        slot = await open_within_limits(self._environment, header, claim)
-        if isinstance(slot, IdempotencyHit):
-            return await self._earlier_execution(principal, slot)
+        opening = await open_within_limits(self._environment, self._launcher.runner, header, claim)
+        if isinstance(opening, IdempotencyHit):
+            return await self._earlier_execution(principal, opening)
         history = ExecutionHistory(header, {}, ())
-        handle = self._launcher.start(history, subscribe=options.subscribe, slot=slot)
+        handle = self._launcher.start(history, subscribe=options.subscribe, opening=opening)
         return handle if sees_all(principal) else redact_handle(handle)
 
     async def fork(
@@ -266,10 +266,10 @@ class Facade:
             header, steps = await self._continued(request_id, fork, principal, options), list[RecordedStep]()
         else:
             header, steps = await self._forked(request_id, fork.from_step, fork, principal, options)
-        slot = await open_within_limits(self._environment, header, steps=steps)
-        assert not isinstance(slot, IdempotencyHit)  # noqa: S101 - a fork claims no key
+        opening = await open_within_limits(self._environment, self._launcher.runner, header, steps=steps)
+        assert not isinstance(opening, IdempotencyHit)  # noqa: S101 - a fork claims no key
         history = ExecutionHistory(header, {step.key: step for step in steps}, ())
-        handle = self._launcher.start(history, subscribe=options.subscribe, slot=slot)
+        handle = self._launcher.start(history, subscribe=options.subscribe, opening=opening)
         return handle if sees_all(principal) else redact_handle(handle)
 
     async def quote(self, request: SystemRequest, principal: Principal) -> Quote:
@@ -431,8 +431,7 @@ class Facade:
     async def _queue(
         self, header: ExecutionHeader, claim: IdempotencyClaim | None, principal: Principal
     ) -> Accepted | ExecutionView:
-        await self._launcher.admit()
-        hit = await open_within_limits(self._environment, header, claim, queued=True)
+        hit = await open_within_limits(self._environment, self._launcher.runner, header, claim, queued=True)
         if isinstance(hit, IdempotencyHit):
             return await self._earlier_execution(principal, hit)
         await self._launcher.queue(QueueTicket(header.tenant, header.execution_id, epoch=1))

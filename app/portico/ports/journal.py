@@ -134,6 +134,13 @@ class Journal(Protocol):
         """Return the committed history of an execution that is open here."""
         ...
 
+    def retract(self, execution_id: ExecutionId) -> None:
+        """Store nothing of an execution beyond its end, which comes next: neither its key nor its request id.
+
+        A session that it began is gone, too, unless somebody has used it since.
+        """
+        ...
+
     def discard(self, execution_id: ExecutionId) -> bool:
         """Store nothing of an execution in memory beyond its end; return False if it is not in memory.
 

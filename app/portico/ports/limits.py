@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from portico.domain.access.limits import Rate
-from portico.domain.ids import TenantId, UserId
+from portico.domain.ids import ExecutionId, TenantId, UserId
 from portico.domain.value import value
 
 UsageGroup = Literal["day", "key", "user", "agent", "model"]
@@ -84,6 +84,18 @@ class UsageFilter:
     user: UserId | None = None
     since: int | None = None
     until: int | None = None
+
+
+class UsageSource(Protocol):
+    """Usage of the executions that run here, for the commits of their ends and suspensions."""
+
+    def counts_of(self, execution_id: ExecutionId) -> Mapping[UsageKey, UsageCounts]:
+        """Return the totals of the execution, which the next commit stores; none if nothing is counted of it."""
+        ...
+
+    def confirm(self, execution_id: ExecutionId) -> None:
+        """Take that the totals that were returned last, if any were, are stored."""
+        ...
 
 
 class UsageStore(Protocol):

@@ -71,6 +71,18 @@ class QueueTicket:
     epoch: int
 
 
+class ReservedPlace(Protocol):
+    """Place for one execution that has not started, which counts as running until it has ended or was given back."""
+
+    def start(self, execution_id: ExecutionId, body: Callable[[], Awaitable[None]]) -> None:
+        """Run `body` in this place, as `Runner.start` does, also once no new work is accepted."""
+        ...
+
+    def release(self) -> None:
+        """Give the place back; after `start`, or a second time, nothing changes."""
+        ...
+
+
 class Runner(Protocol):
     """Scheduler of executions: admission, in-flight limit, tasks, the queue, and draining."""
 
@@ -79,6 +91,10 @@ class Runner(Protocol):
 
         Raises: RequestFailure (REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN).
         """
+        ...
+
+    def reserve(self) -> ReservedPlace:
+        """Take the place of an execution that is to be stored before it starts. Raises: as `start`."""
         ...
 
     async def admit(self) -> None:

@@ -2,10 +2,11 @@
 
 Of two faults of a request, the one that stands first here is the answer. Those of fields that are `collected` are
 answered together, in this order. All are provoked in the service of `TABLES`, in which one execution runs and another
-one waits, so that there is no capacity left.
+one waits; those of capacity while all its places are taken.
 
-There is one exception: an Idempotency-Key that was used before is answered although the caller's limit is used up. Over
-HTTP nothing provokes the refusals of a mode without a pattern and of a service without a memory.
+There is one exception: an Idempotency-Key that was used before is answered although the caller's limit is used up, or
+there is no capacity. An execution that is stored while it runs has its place before it is written, one in memory when
+it starts. Over HTTP nothing provokes the refusals of a mode without a pattern and of a service without a memory.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,8 +29,8 @@ HELLO: Final = {"role": "user", "content": "Hello"}
 TABLES: Final[Mapping[str, Any]] = {
     "auth": {"mode": "keys"},
     "telemetry": {"log_level": "error"},
-    "server": {"max_in_flight": 1, "drain_seconds": 3_600, "allowed_hosts": ["localhost"]},
-    "queue": {"waiting": 1},
+    "server": {"max_in_flight": 2, "drain_seconds": 3_600, "allowed_hosts": ["localhost"]},
+    "queue": {"waiting": 1, "at_once": 1},
     "engines": {
         "paid": {"model": "rehearsal://", "price": {"input": 1.0, "output": 2.0}},
         "unpriced": {"model": "rehearsal://"},
@@ -78,6 +79,7 @@ class Provocation:
     """Permissions that the caller does not have."""
     limits: AccessLimits = NO_LIMITS
     is_surplus: bool = False
+    is_full: bool = False
 
     def with_other(self, other: "Provocation") -> "Provocation":
         """Return what provokes both. Raises: Conflict."""
@@ -92,6 +94,7 @@ class Provocation:
             lacks=self.lacks | other.lacks,
             limits=other.limits if self.limits == NO_LIMITS else self.limits,
             is_surplus=self.is_surplus or other.is_surplus,
+            is_full=self.is_full or other.is_full,
         )
 
     def sent_body(self) -> dict[str, Any]:
@@ -292,12 +295,13 @@ REFUSALS: Final[Sequence[Refusal]] = (
     _refusal("model without a price for a caller with a cost limit", _C.ACCESS_DENIED, None,
              modes=[_CHAT], body={"model": "unpriced"}, limits=SOME_COST),
     _refusal("limit of requests", _C.REQUEST_RATE_LIMITED, "requests", limits=ONE_REQUEST),
+    _refusal("capacity", _C.REQUEST_OVERLOADED, None, body={"session_id": RUNNING["session_id"]}, is_full=True),
     _refusal("request id of an execution in memory", _C.REQUEST_ID_CONFLICT, None, body={"request_id": ENDED}),
     _refusal("Idempotency-Key of another body", _C.REQUEST_IDEMPOTENCY_MISMATCH, None, headers={_KEY: "used"}),
     _refusal("busy session", _C.REQUEST_SESSION_BUSY, None, body={"session_id": RUNNING["session_id"]}),
     _refusal("request id of a stored execution", _C.REQUEST_ID_CONFLICT, None,
              body={"request_id": RUNNING["request_id"]}),
-    # capacity
-    _refusal("capacity", _C.REQUEST_OVERLOADED, None, body={"background": False}),
+    _refusal("capacity of an execution in memory", _C.REQUEST_OVERLOADED, None,
+             body={"background": False, "session_id": ABSENT}, is_full=True),
 )
 # fmt: on

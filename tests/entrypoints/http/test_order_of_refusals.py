@@ -17,7 +17,7 @@ from portico.adapters.system import SystemEntropy
 from portico.bootstrap.service import Service
 from portico.domain.access.limits import NO_LIMITS, AccessLimits
 from portico.domain.access.principal import KEY_DEFAULT, Permissions
-from portico.domain.failures import Code
+from portico.domain.failures import Code, RequestFailure
 from portico.domain.ids import TenantId, UserId
 from portico.domain.lifecycle import Mode
 from portico.entrypoints.http.app import create_app
@@ -60,7 +60,7 @@ class Answer:
 
 @dataclass
 class FullService:
-    """The service of `TABLES`, without capacity, and keys of its callers."""
+    """The service of `TABLES`, with a full queue, and keys of its callers."""
 
     served: RunningServer
     service: Service
@@ -86,10 +86,18 @@ class FullService:
         async with AsyncExitStack() as others:
             for _ in range(CONNECTIONS if provocation.is_surplus else 0):
                 await others.enter_async_context(self.served.connect())
+            if provocation.is_full:
+                self._fill(others)
             answer = await self.served.ask(request_bytes("POST", "/v1/execute", headers, body))
         problem = answer.json
         assert answer.headers["content-type"] == "application/problem+json", problem
         return Answer(problem["code"], problem.get("details", {}))
+
+    def _fill(self, until: AsyncExitStack) -> None:
+        """Take all places of the service for that time."""
+        with suppress(RequestFailure):
+            while True:
+                until.callback(self.service.runner.reserve().release)
 
 
 @asynccontextmanager
@@ -101,7 +109,6 @@ async def full_service(clock: Clock, folder: Path) -> AsyncIterator[FullService]
     async with (
         running_server(app, limit_concurrency=CONNECTIONS) as served,
         open_beside(storage["url"], clock, entropy) as database,
-        anyio.create_task_group() as clients,
     ):
         service = app.state.service
         here = FullService(served, service, KeyAdministration(DatabaseKeys(database), clock, entropy))
@@ -109,7 +116,8 @@ async def full_service(clock: Clock, folder: Path) -> AsyncIterator[FullService]
         await ended(served, await here.key("bob"), session_id="foreign")
         await ended(served, await here.key(limits=ONE_REQUEST))
         await ended(served, ann, request_id=ENDED)
-        clients.start_soon(served.post, chat("[[slow:80000]] Hello", **RUNNING), {**ann, "Idempotency-Key": "used"})
+        used = {**ann, **RESPOND_ASYNC, "Idempotency-Key": "used"}
+        assert (await served.post(chat("[[slow:80000]] Hello", **RUNNING), used)).status == 202
         await wait_for_running(service, 1)
         waits = await served.post(chat("Hello", request_id="waits"), {**ann, **RESPOND_ASYNC})
         assert waits.status == 202
@@ -159,7 +167,8 @@ async def test_the_errors_of_all_fields_are_listed_in_order(clock: Clock, tmp_pa
 async def test_a_server_that_stops_says_so_only_where_it_would_look_at_its_capacity(
     clock: Clock, tmp_path: Path
 ) -> None:
-    stopping = dict.fromkeys(("full queue", "capacity"), Code.REQUEST_SHUTTING_DOWN)
+    looking = ("full queue", "capacity", "busy session", "capacity of an execution in memory")
+    stopping = dict.fromkeys(looking, Code.REQUEST_SHUTTING_DOWN)
     async with full_service(clock, tmp_path) as here, anyio.create_task_group() as group:
         group.start_soon(here.service.drain)
         await anyio.wait_all_tasks_blocked()

@@ -13,7 +13,7 @@ from portico.orchestration.runtime.launcher import Launcher
 from portico.orchestration.runtime.recovery import Recovery
 from portico.orchestration.runtime.resume import status_of
 from portico.ports.journal import ExecutionHistory
-from portico.ports.runtime import QueueTicket
+from portico.ports.runtime import QueueTicket, ReservedPlace
 from portico.ports.storage import RecoveryTicket
 from tests.support.harness import Harness, chat_request, make_harness, scripted_engine
 from tests.support.virtual_time import VirtualClock
@@ -61,6 +61,9 @@ class FakeRunner:
 
     def start(self, _execution_id: str, body: Callable[[], Awaitable[None]]) -> None:
         self.started.append(body)
+
+    def reserve(self) -> ReservedPlace:
+        raise AssertionError("recovery writes nothing before it starts")
 
     async def admit(self) -> None:
         raise AssertionError("recovery queues what was admitted before")

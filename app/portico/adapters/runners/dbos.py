@@ -75,6 +75,7 @@ class DbosRunner:
         on_fault: Callable[[Exception], None],
     ) -> None:
         self.start = pool.start
+        self.reserve = pool.reserve
         self._pool = pool
         self._limits = limits
         self._shared = shared

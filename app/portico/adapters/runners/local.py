@@ -16,6 +16,7 @@ class LocalRunner:
 
     def __init__(self, pool: TaskPool, limits: QueueLimits, clock: Clock) -> None:
         self.start = pool.start
+        self.reserve = pool.reserve
         self.drain = pool.drain
         self._pool = pool
         self._limits = limits

@@ -12,6 +12,7 @@ import anyio
 from portico.domain.failures import Code, RequestFailure
 from portico.domain.ids import ExecutionId
 
+_NO_EXECUTION = ExecutionId("")
 _RETRY_AFTER = 1.0
 _CANCEL_GRACE_S = 1.5
 
@@ -47,9 +48,21 @@ class TaskPool:
         """
         self.require_accepting()
         if not self.has_capacity:
-            raise overloaded_failure("the maximum number of executions is running")
+            raise _full()
         self._tasks.create_task(self._run(execution_id, body))
         self._in_flight += 1
+
+    def reserve(self) -> "_Place":
+        """Take a place, which counts as a running task. Raises: as `start`."""
+        self.require_accepting()
+        if not self.has_capacity:
+            raise _full()
+        self._in_flight += 1
+        return _Place(self)
+
+    def start_in_place(self, execution_id: ExecutionId, body: Callable[[], Awaitable[None]]) -> None:
+        """Run the body in a place that was taken before."""
+        self._tasks.create_task(self._run(execution_id, body))
 
     @property
     def has_capacity(self) -> bool:
@@ -104,6 +117,24 @@ class TaskPool:
         return self._in_flight == 0
 
 
+class _Place:
+    """Implementation of the `ReservedPlace` port. A place that is given back runs nothing, and is free after that."""
+
+    def __init__(self, pool: TaskPool) -> None:
+        self._pool: TaskPool | None = pool
+
+    def start(self, execution_id: ExecutionId, body: Callable[[], Awaitable[None]]) -> None:
+        pool, self._pool = self._pool, None
+        if pool is None:
+            raise RuntimeError(f"the place of {execution_id} is not reserved any more")
+        pool.start_in_place(execution_id, body)
+
+    def release(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.start_in_place(_NO_EXECUTION, _do_nothing)
+
+
 @asynccontextmanager
 async def open_task_pool(
     *, max_in_flight: int, drain_seconds: float, on_bug: Callable[[ExecutionId, Exception], None]
@@ -118,6 +149,14 @@ async def open_task_pool(
 def overloaded_failure(message: str) -> RequestFailure:
     """Return the failure of a request for which there is no capacity."""
     return RequestFailure(Code.REQUEST_OVERLOADED, message, retry_after=_RETRY_AFTER)
+
+
+def _full() -> RequestFailure:
+    return overloaded_failure("the maximum number of executions is running")
+
+
+async def _do_nothing() -> None:
+    """Return at once; the body of a place that is not needed."""
 
 
 def _ignore() -> None:

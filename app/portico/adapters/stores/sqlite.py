@@ -91,14 +91,20 @@ class SqliteDatabase:
             await self._run(self._writer, _write_probe)
 
     async def _run(self, thread: "_Thread", work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run the work on that thread and record its success."""
-        writing = thread is self._writer
+        """Run the work on that thread and record its success.
+
+        After a failed write, only one that changes something shows that there is room.
+        """
+        writing, has_changed = thread is self._writer, True
         try:
-            result = await thread.run_alone(work)
+            if writing and self.health.needs_write:
+                result, has_changed = await thread.run_alone(partial(_run_watched, work=work))
+            else:
+                result = await thread.run_alone(work)
         except StorageFailure as failure:
             self.health.failed(failure, writing=writing, is_damage=_is_damage(failure.__cause__))
             raise
-        self.health.succeeded(writing=writing)
+        self.health.succeeded(writing=writing and has_changed)
         return result
 
 
@@ -308,6 +314,12 @@ def _run_maintenance(connection: sqlite3.Connection, work: Callable[[], Transact
     finally:
         connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
     return result
+
+
+def _run_watched(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> tuple[T, bool]:
+    """Do the work, and return whether it has changed a row, too."""
+    before = connection.total_changes
+    return work(connection), connection.total_changes > before
 
 
 def _run_write(connection: sqlite3.Connection, work: Callable[[], Transaction[T]]) -> T:

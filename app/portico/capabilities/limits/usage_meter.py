@@ -37,6 +37,8 @@ class ExecutionUsage:
         self.is_journaled = is_journaled
         self.stored: dict[UsageKey, UsageCounts | None] = {}
         """Its own totals as they were stored last; None where that is not certain."""
+        self.committed: Mapping[UsageKey, UsageCounts] = {}
+        """Its own totals as a commit of the execution stores them."""
         self._header = header
         self._counts: dict[tuple[int, str], UsageCounts] = {(_hour(header.created_at), ""): UsageCounts(executions=1)}
         self._models: set[str] = set()
@@ -105,10 +107,27 @@ class UsageMeter:
             usage.add_to(self._totals, self._process)
             self._surplus.update(usage.stored)
 
+    def retract(self, execution_id: ExecutionId) -> None:
+        """Count nothing of an execution that was refused before it asked anybody, and give back what it has taken."""
+        usage = self._running.pop(execution_id, None)
+        if usage is not None:
+            self._surplus.update(usage.stored)
+            if usage.slot is not None:
+                usage.slot.refund()
+
     def counts_of(self, execution_id: ExecutionId) -> Mapping[UsageKey, UsageCounts]:
         """Return the totals of an execution that runs here, for the commit of its end or suspension."""
         usage = self._running.get(execution_id)
-        return {} if usage is None else usage.counts()
+        if usage is None:
+            return {}
+        usage.committed = usage.counts()
+        return usage.committed
+
+    def confirm(self, execution_id: ExecutionId) -> None:
+        """Take that the totals that `counts_of` returned last, if any, are stored."""
+        usage = self._running.get(execution_id)
+        if usage is not None:
+            usage.stored |= usage.committed
 
     def charge(self, principal: Principal, model: str, at: float, tokens: int, cost: float) -> None:
         """Count what a caller has taken of a model outside of executions: the tokens that it read, and their cost."""

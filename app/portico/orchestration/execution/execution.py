@@ -121,8 +121,10 @@ class Execution:
         if step is not None:
             return step
         environment = self.environment
-        if effect.acts and self.branches.is_withheld:
-            await self._pass_gate(effect)
+        if effect.acts:
+            self.ledger.has_acted = True
+            if self.branches.is_withheld:
+                await self._pass_gate(effect)
         if effect.is_instant:
             return self.recorder.add(effect, await effect.run(environment))
         if isinstance(effect, NonIdempotentEffect):

@@ -100,6 +100,8 @@ class Ledger:
         self.last_at = 0.0
         self.fallback_attempts = 0
         self.flags: set[str] = set()
+        self.has_acted = False
+        """True once a tool or other people's code was to run."""
         self.upstream = UpstreamTime()
         self.retrievals: dict[StepKey, Retrieved] = {}
         """What searches of the memory found, by their steps."""
@@ -136,6 +138,14 @@ class Ledger:
             isinstance(each.outcome, AttemptFailed) and each.outcome.reason is AttemptFailureReason.OVER_BUDGET
             for each in self._attempts
         )
+
+    @property
+    def has_asked_nobody(self) -> bool:
+        """True while no provider and no tool was asked, and no document searched for."""
+        is_unsent = all(
+            isinstance(each.outcome, AttemptFailed) and each.outcome.reason in _UNSENT for each in self._attempts
+        )
+        return is_unsent and not self.has_acted and not self.retrievals
 
     @property
     def last_speaker(self) -> tuple[str, str] | None:

@@ -7,16 +7,17 @@ from typing import TypeAlias
 
 from portico.capabilities.limits.quotas import RunSlot
 from portico.domain.failures import Code, Failure, RequestFailure
+from portico.domain.ids import ExecutionId
 from portico.domain.journal.outcomes import StopDecision
 from portico.domain.lifecycle import Mode
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.execution import Execution
 from portico.orchestration.execution.pattern import Pattern
-from portico.orchestration.execution.progress import RunProgress
-from portico.orchestration.execution.response import Termination, is_journaled
+from portico.orchestration.execution.response import is_journaled
 from portico.orchestration.pipeline.stages import StageTimer
-from portico.orchestration.runtime.driver import drive, finish, pattern_for
+from portico.orchestration.runtime.driver import drive, pattern_for
 from portico.orchestration.runtime.handle import CANCELLED_BY_CLIENT, ExecutionHandle, LocalExecution, LocalExecutions
+from portico.orchestration.runtime.limited_start import NOTHING_TAKEN, Opening
 from portico.orchestration.runtime.resume import resume_if_answered
 from portico.ports.journal import ExecutionHistory
 from portico.ports.runtime import QueueTicket, Runner
@@ -31,7 +32,7 @@ class Launcher:
         self.patterns = patterns
         self.local = LocalExecutions(environment.event_feed)
         self._environment = environment
-        self._runner = runner
+        self.runner = runner
 
     def start(
         self,
@@ -39,35 +40,35 @@ class Launcher:
         *,
         subscribe: bool = False,
         claimed: bool = False,
-        slot: RunSlot | None = None,
+        opening: Opening = NOTHING_TAKEN,
         stop: StopDecision | None = None,
-        spawn: Callable[[str, Body], None] | None = None,
+        spawn: Callable[[ExecutionId, Body], None] | None = None,
     ) -> ExecutionHandle:
         """Start an execution at the end of its history and return at once; every execution starts here.
 
         The history of a new execution has no events, and the journal is open already; one that was `claimed` from the
         store is attached to the journal. With `subscribe` the handle has its events from now on; with `stop`, or if a
-        cancellation was requested, it ends at once; `spawn` runs its body, by default in a task of its own. Without a
-        `slot` in the limits of its caller it waits for one.
+        cancellation was requested, it ends at once; `spawn` runs its body, by default in a task of its own, in its
+        place if the `opening` has one. Without a slot in the limits of its caller it waits for one.
 
-        Raises: RequestFailure (REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN). A new execution then ends with that failure;
-        a claimed one is left to its next owner.
+        Raises: RequestFailure (REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN). Nothing is left of a new execution then,
+        which is in memory: a journaled one has its place before it is opened. A claimed one is left to its next owner.
         """
         execution = self._attach(history, stop) if claimed else self._execution(history)
         execution_id = execution.header.execution_id
         subscription = self._environment.event_feed.subscribe(execution_id) if subscribe else None
         local = LocalExecution(execution, subscription)
-        body = partial(self._run, local, StageTimer(self._environment.clock), slot)
+        body = partial(self._run, local, StageTimer(self._environment.clock), opening.slot)
+        start_body = spawn or (self.runner if opening.place is None else opening.place).start
         try:
-            (spawn or self._runner.start)(execution_id, body)
-        except Failure as refusal:
+            start_body(execution_id, body)
+        except Failure:
             if subscription is not None:
                 subscription.close()
-            if local.is_journaled and not claimed:
-                finish(execution, RunProgress(), Termination(failure=refusal))
+            if not claimed:
+                self._environment.journal.discard(execution_id)
             self._environment.journal.close(execution_id)
-            if slot is not None:
-                slot.refund()
+            opening.refund()
             raise
         self.local.add(local)
         return local.handle
@@ -78,18 +79,14 @@ class Launcher:
         self.start(history, claimed=True, spawn=lambda _, body: bodies.append(body))
         await bodies.pop()()
 
-    async def admit(self) -> None:
-        """Raise RequestFailure (REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN) if no more executions may be queued."""
-        await self._runner.admit()
-
     async def queue(self, ticket: QueueTicket) -> None:
         """Queue a stored execution, which runs here or on another replica when its turn comes."""
-        await self._runner.queue(ticket)
+        await self.runner.queue(ticket)
 
     @property
     def is_draining(self) -> bool:
         """Return whether nothing new is started here any more."""
-        return self._runner.is_draining
+        return self.runner.is_draining
 
     def require_accepting(self) -> None:
         """Raise RequestFailure (REQUEST_SHUTTING_DOWN) if nothing new is started here any more."""

@@ -1,6 +1,11 @@
-"""Start within the limits of the caller: the request and the slot that an execution takes before it is opened."""
+"""Start within limits: the request, the slot and the place that an execution takes before it is opened.
+
+A request that is refused leaves nothing, since nothing is written before it has all that it takes. An execution in
+memory takes its place when it starts: until then nothing of it is written.
+"""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from portico.capabilities.limits.quotas import Quota, RunSlot, unpriced_failure
 from portico.domain.failures import RequestFailure
@@ -9,31 +14,55 @@ from portico.domain.journal.outcomes import RecordedStep
 from portico.domain.lifecycle import Mode
 from portico.orchestration.execution.environment import Environment, quota_of
 from portico.ports.journal import IdempotencyClaim, IdempotencyHit
+from portico.ports.runtime import ReservedPlace, Runner
 
 _ASKS_THE_MODEL_OF_THE_REQUEST = frozenset({Mode.CHAT, Mode.STRUCTURED})
 
 
+class Opening(NamedTuple):
+    """What an execution that was opened has taken: a slot in the limits of its caller, and a place to run in."""
+
+    slot: RunSlot | None = None
+    place: ReservedPlace | None = None
+
+    def refund(self) -> None:
+        """Give everything back."""
+        if self.slot is not None:
+            self.slot.refund()
+        if self.place is not None:
+            self.place.release()
+
+
+NOTHING_TAKEN = Opening()
+
+
 async def open_within_limits(
     environment: Environment,
+    runner: Runner,
     header: ExecutionHeader,
     claim: IdempotencyClaim | None = None,
     *,
     steps: Sequence[RecordedStep] = (),
     queued: bool = False,
-) -> RunSlot | IdempotencyHit | None:
-    """Open the history of a new execution, and return what it has taken; None without limits.
+) -> Opening | IdempotencyHit:
+    """Open the history of a new execution, and return what it has taken.
 
-    A queued one takes its slot when it runs. Nothing is taken if the execution is refused, or if another one holds the
-    idempotency key: it is returned then, though the limits be used up. Raises: RequestFailure (REQUEST_RATE_LIMITED,
-    and those of `Journal.open`); StorageFailure; AccessFailure and OrchestrationFailure for what no wait would allow.
+    A queued one takes its slot and its place when it runs. Nothing is taken if the execution is refused, or if another
+    one holds the idempotency key: it is returned then, though the limits be used up.
+
+    Raises: RequestFailure (REQUEST_RATE_LIMITED, REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN, and those of
+    `Journal.open`); StorageFailure; AccessFailure and OrchestrationFailure for what no wait would allow.
     """
     journal, quota = environment.journal, quota_of(header, environment)
-    if quota is None:
-        return await journal.open(header, claim, steps=steps, queued=queued)
-    if header.mode in _ASKS_THE_MODEL_OF_THE_REQUEST:
-        _refuse_impossible(environment, header, quota)
+    if quota is None and header.durability == "memory":
+        hit = await journal.open(header, claim, steps=steps)
+        return NOTHING_TAKEN if hit is None else hit
     try:
-        slot = await (quota.admit_to_queue() if queued else quota.admit())
+        if queued:
+            await runner.admit()
+        if quota is not None and header.mode in _ASKS_THE_MODEL_OF_THE_REQUEST:
+            _refuse_impossible(environment, header, quota)
+        opening = await _take(runner, header, quota, queued=queued)
     except RequestFailure:
         hit = None if claim is None else await journal.holder_of_key(header, claim)
         if hit is None:
@@ -42,12 +71,25 @@ async def open_within_limits(
     try:
         hit = await journal.open(header, claim, steps=steps, queued=queued)
     except BaseException:
-        slot.refund()
+        opening.refund()
         raise
     if hit is None:
-        return slot
-    slot.refund()
+        return opening
+    opening.refund()
     return hit
+
+
+async def _take(runner: Runner, header: ExecutionHeader, quota: Quota | None, *, queued: bool) -> Opening:
+    """Take the request and the slot, then the place of an execution that is written before it starts."""
+    if queued:
+        return Opening(None if quota is None else await quota.admit_to_queue())
+    slot = None if quota is None else await quota.admit()
+    try:
+        return Opening(slot, runner.reserve() if header.durability == "journaled" else None)
+    except RequestFailure:
+        if slot is not None:
+            slot.refund()
+        raise
 
 
 def _refuse_impossible(environment: Environment, header: ExecutionHeader, quota: Quota) -> None:

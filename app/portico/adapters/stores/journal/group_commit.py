@@ -34,6 +34,7 @@ from portico.adapters.stores.database import (
 )
 from portico.adapters.stores.erasure import erase_rows
 from portico.adapters.stores.journal.insert_execution import (
+    DELETE_UNUSED_SESSION,
     INSERT_IF_ABSENT,
     PASS_ON_TURN,
     InsertRefusal,
@@ -73,7 +74,8 @@ class SessionTurnEnd:
 class ExecutionAdvance:
     """Advance of an execution by one put: rows of `commits`, changed columns of `executions`, and related rows.
 
-    `usage` is what it has taken so far, if it ends or is suspended here.
+    `usage` is what it has taken so far, if it ends or is suspended here. An execution that `erases` itself is gone with
+    the commit of its end, and the session that it began, if that is an `unused_session`.
     """
 
     execution_id: ExecutionId
@@ -82,6 +84,8 @@ class ExecutionAdvance:
     suspensions: Sequence[Values] = ()
     turn: SessionTurnEnd | None = None
     usage: Sequence[Values] = ()
+    erases: bool = False
+    unused_session: Values | None = None
 
 
 @dataclass(slots=True)
@@ -113,7 +117,9 @@ def apply_batch(batch: CommitBatch) -> Transaction[BatchResult]:
     lost: frozenset[str] = frozenset()
     if advancing:
         advanced, lost = yield from _advance(advancing)
-    erased = {each for each, erase_at_end in (opened | advanced).items() if erase_at_end and _ends(batch, each)}
+    erasing = {each for each, advances in batch.advances.items() if advances[-1].erases}
+    present = opened | advanced
+    erased = {each for each in present if (present[each] or each in erasing) and _ends(batch, each)}
     stored = [each for each in (*opened, *advanced) if each not in erased]
     committed = [each for execution_id in stored for each in batch.advances.get(execution_id, ())]
     new: list[NewExecution | ExecutionAdvance] = [batch.new_executions[each] for each in stored if each in opened]
@@ -155,6 +161,8 @@ def _erase(batch: CommitBatch, erased: Collection[str]) -> Generator[StatementCa
     for last in (batch.advances[execution_id][-1] for execution_id in erased):
         if last.turn is not None:
             yield from end_session_turn(last.execution_id, replace(last.turn, messages=()))
+        if last.unused_session is not None:
+            yield from execute(DELETE_UNUSED_SESSION, last.unused_session)
     yield from erase_rows(erased)
 
 

@@ -189,7 +189,7 @@ def _release(new: NewExecution) -> Generator[StatementCall, ResultRows, None]:
         session = holder | {"the_session_id": new.row["session_id"]}
         if (yield from execute(_RELEASE_TURN, session)):
             yield from execute(PASS_ON_TURN, session)
-        yield from execute(_DELETE_UNUSED_SESSION, new.session)
+        yield from execute(DELETE_UNUSED_SESSION, new.session)
     if new.key is not None:
         yield from execute(_RELEASE_KEY, holder | {"the_key": new.key["key"]})
 
@@ -299,7 +299,7 @@ PASS_ON_TURN = Statement(
 It must follow the statement that ended the turn: on PostgreSQL that statement waits for executions that are being
 inserted, and would not see them itself.
 """
-_DELETE_UNUSED_SESSION = Statement(
+DELETE_UNUSED_SESSION = Statement(
     lambda _: delete(sessions).where(
         sessions.c.tenant == bindparam("tenant"),
         sessions.c.session_id == bindparam("session_id"),

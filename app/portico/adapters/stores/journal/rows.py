@@ -59,7 +59,7 @@ def new_execution(
         row,
         [stored],
         key,
-        _session_row(header),
+        session_row(header),
         may_wait=may_wait,
         metadata=_metadata_rows(header) if header.request.metadata else (),
         ancestors=_ancestor_rows(header) if header.ancestors else (),
@@ -114,7 +114,7 @@ def whole_execution(
     return NewExecution(
         row,
         [stored],
-        session=_session_row(header),
+        session=session_row(header),
         suspensions=suspensions,
         metadata=_metadata_rows(header) if header.request.metadata else (),
         ancestors=_ancestor_rows(header) if header.ancestors else (),
@@ -274,7 +274,8 @@ def _turn_end(header: ExecutionHeader, put: JournalPut) -> SessionTurnEnd | None
     return SessionTurnEnd(header.tenant, session_id, put.at, [codec.encode_message(each) for each in put.turn])
 
 
-def _session_row(header: ExecutionHeader) -> Values | None:
+def session_row(header: ExecutionHeader) -> Values | None:
+    """Return the row of the session that the execution begins if there is none; None without a session."""
     session_id, at = header.request.session_id, header.created_at
     if session_id is None:
         return None

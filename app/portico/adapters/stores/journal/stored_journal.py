@@ -11,7 +11,7 @@ every subscription sees deltas and stored events in one order.
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Final, NoReturn
@@ -29,6 +29,7 @@ from portico.adapters.stores.journal.rows import (
     idempotency_key,
     new_execution,
     number_events,
+    session_row,
     whole_execution,
 )
 from portico.adapters.stores.journal.writer import (
@@ -60,7 +61,7 @@ from portico.domain.journal.status import ExecutionStatus
 from portico.domain.value import value
 from portico.ports.events import EventPublisher
 from portico.ports.journal import ExecutionHistory, IdempotencyClaim, IdempotencyHit, JournalObserver
-from portico.ports.limits import UsageCounts, UsageKey
+from portico.ports.limits import UsageCounts, UsageKey, UsageSource
 from portico.ports.runtime import Clock, Timeline
 
 NO_USAGE: Final[Mapping[UsageKey, UsageCounts]] = MappingProxyType({})
@@ -73,8 +74,8 @@ class JournalConfig:
     """Configuration of a journal.
 
     `owner` is the name of this replica. The request ids of the last `remembered_request_ids` executions that ended in
-    memory are refused. The `observer`, if there is one, sees what is recorded. `usage` returns what an execution has
-    taken so far, which is stored with the commit of its end or suspension.
+    memory are refused. The `observer`, if there is one, sees what is recorded. `usage` has what an
+    execution has taken so far, which is stored with the commit of its end or suspension.
     """
 
     owner: ReplicaId
@@ -82,7 +83,7 @@ class JournalConfig:
     limits: WriterLimits = field(default_factory=WriterLimits)
     closing_seconds: float = 5.0
     observer: JournalObserver | None = None
-    usage: Callable[[ExecutionId], Mapping[UsageKey, UsageCounts]] = lambda _: NO_USAGE
+    usage: UsageSource | None = None
 
 
 @dataclass(slots=True)
@@ -123,6 +124,8 @@ class _OpenExecution:
         """Encode the commits for the writer, with what it has taken so far, and update the status."""
         status = self.status.apply(put.steps, put.events)
         work = execution_advance(self.header, put, status, epoch=self.epoch, owner=owner, usage=usage)
+        if not self.stays:
+            work = replace(work, unused_session=session_row(self.header), erases=True)
         self.status = status
         return QueuedCommit(self.stream, work, encoded_size(work), put.events)
 
@@ -240,7 +243,7 @@ class StoredJournal:
         queued = None
         if execution.in_memory is None:
             is_at_rest = bool(events) and type(events[-1][2]) in RESTING_EVENTS
-            usage = self._usage(execution_id) if is_at_rest else NO_USAGE
+            usage = self._usage.counts_of(execution_id) if is_at_rest and self._usage is not None else NO_USAGE
             queued = execution.encode(put, self.owner, usage)
         execution.commits, execution.events = put.last_commit, put.last_event
         execution.keys.update([step.key for step in steps])
@@ -267,6 +270,8 @@ class StoredJournal:
                 return
             self._promote(execution)
         await self._flush(execution.stream)
+        if self._usage is not None:
+            self._usage.confirm(execution_id)
 
     async def flush(self, execution_id: ExecutionId) -> None:
         execution = self._open.get(execution_id) or self._not_open(execution_id)
@@ -298,6 +303,9 @@ class StoredJournal:
             self._request_ids.forget(execution.header.tenant, execution.header.request_id)
         elif execution.in_memory is not None and _has_ended(execution.in_memory):
             self._writer.write_ended(partial(self._encode_ended, execution))
+
+    def retract(self, execution_id: ExecutionId) -> None:
+        (self._open.get(execution_id) or self._not_open(execution_id)).stays = False
 
     def discard(self, execution_id: ExecutionId) -> bool:
         execution = self._open.get(execution_id)
