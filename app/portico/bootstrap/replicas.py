@@ -19,7 +19,12 @@ from portico.adapters.runners.fair_queue import QueueLimits
 from portico.adapters.runners.heartbeat import MAX_MISSED_BEATS, Heartbeat
 from portico.adapters.runners.local import LocalRunner
 from portico.adapters.runners.log_tailer import LogTailer
-from portico.adapters.runners.maintenance import CHECK_INTERVAL_S, MAINTENANCE_INTERVAL_S, run_maintenance
+from portico.adapters.runners.maintenance import (
+    CANCEL_INTERVAL_S,
+    CHECK_INTERVAL_S,
+    MAINTENANCE_INTERVAL_S,
+    run_maintenance,
+)
 from portico.adapters.runners.task_pool import TaskPool
 from portico.adapters.stores.executions.retention import count_waiting
 from portico.adapters.stores.replicas import DatabaseReplicas
@@ -75,9 +80,11 @@ class SingleReplica:
         """Queue the executions that an earlier process left, then run the periodic jobs. Raises: StorageFailure."""
         recovery = jobs.recovery
         await recovery.recover(alive=(), gone=None)
-        own = (recovery.expire, recovery.process_cancels, partial(recovery.recover, (), ()))
+        own = (recovery.expire, partial(recovery.recover, (), ()))
         periodic = (*own, jobs.purge, jobs.measure)
         group.start_soon(run_maintenance, self._clock, periodic, jobs.on_error)
+        cancels = (recovery.process_cancels,)
+        group.start_soon(run_maintenance, self._clock, cancels, jobs.on_error, CANCEL_INTERVAL_S)
         group.start_soon(run_maintenance, self._clock, (jobs.check,), jobs.on_error, CHECK_INTERVAL_S)
         group.start_soon(jobs.log_tailer.run)
         yield
@@ -117,9 +124,10 @@ class ClusteredReplica:
         beat = partial(self._heartbeat.beat, partial(self._sweep, recovery))
         await beat()
         interval = self._storage.replica_timeout / MAX_MISSED_BEATS
-        quick, slow = (beat, recovery.process_cancels), (recovery.expire, jobs.purge, self._purge_queue, jobs.measure)
+        slow = (recovery.expire, jobs.purge, self._purge_queue, jobs.measure)
         for periodic, seconds in (
-            (quick, interval),
+            ((beat,), interval),
+            ((recovery.process_cancels,), CANCEL_INTERVAL_S),
             (slow, MAINTENANCE_INTERVAL_S),
             ((jobs.check,), CHECK_INTERVAL_S),
         ):

@@ -42,7 +42,7 @@ from tests.support.issuer import (
 )
 from tests.support.keys import MemoryKeys, api_key, stored
 from tests.support.portico import EVENTS, RESPOND_ASYNC, chat, events, portico
-from tests.support.server_state import wait_for_idle
+from tests.support.server_state import wait_for_idle, wait_for_running
 
 REVOKED_WITHIN_S = 5.0
 ENGINES: dict[str, Any] = {"engines": {"rehearsal": {"model": "rehearsal://"}}}
@@ -68,8 +68,8 @@ class Keyed:
 
 
 @asynccontextmanager
-async def keyed(clock: Clock, folder: Path, **tables: Any) -> AsyncIterator[Keyed]:
-    storage = {"url": f"sqlite:///{folder}/portico.db"}
+async def keyed(clock: Clock, folder: Path, *, url: str | None = None, **tables: Any) -> AsyncIterator[Keyed]:
+    storage = {"url": url or f"sqlite:///{folder}/portico.db"}
     entropy = SystemEntropy(clock)
     async with (
         portico(**{"auth": {"mode": "keys"}, "storage": storage} | tables) as (served, service),
@@ -234,6 +234,48 @@ async def test_revoking_a_key_with_cancel_stops_its_executions(clock: Clock, tmp
             (await here.served.get(f"/v1/executions/{name}", bearer(other))).json["state"] for name in ("mine", "other")
         ]
     assert states == ["CANCELLED", "COMPLETE"]
+
+
+async def test_a_key_that_is_revoked_with_cancel_stops_what_runs_within_a_second(
+    clock: Clock, tmp_path: Path, empty_database_url: str, real_time: None
+) -> None:
+    async with keyed(clock, tmp_path, url=empty_database_url) as here:
+        key, waited = await here.key(), list[HttpAnswer]()
+
+        async def wait() -> None:
+            waited.append(await here.served.post(chat("[[slow:90]] Hello", session_id="s"), bearer(key)))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait)
+            await wait_for_running(here.service)
+            await here.keys.revoke(key.key_id, cancel=True)
+            with anyio.fail_after(1):
+                while not waited:  # noqa: ASYNC110 - there is no event for it
+                    await anyio.sleep(0.01)
+    assert (waited[0].json["state"], waited[0].json["error"]["code"]) == ("CANCELLED", "CANCELLED_SIGNAL")
+
+
+@pytest.mark.parametrize(("on_disconnect", "state"), [("cancel", "CANCELLED"), ("continue", "COMPLETE")])
+async def test_a_request_that_waits_is_refused_when_its_key_is_revoked(
+    clock: Clock, on_disconnect: str, state: str
+) -> None:
+    key, other = api_key(1), api_key(2)
+    async with (
+        on_virtual_time(clock, stored(key), stored(other)) as (served, service, store),
+        served.connect() as client,
+    ):
+        body = chat("[[slow:60]] Hello", request_id="slow", on_disconnect=on_disconnect)
+        headers = {**bearer(key), "Content-Type": "application/json"}
+        await client.send(request_bytes("POST", "/v1/execute", headers, body))
+        await clock.sleep(10)
+        revoked_at = clock.monotonic()
+        await store.revoke(key.key_id, clock.now())
+        refused = await client.answer()
+        assert clock.monotonic() - revoked_at <= REVOKED_WITHIN_S
+        await wait_for_idle(service)
+        shown = await served.get("/v1/executions/slow", bearer(other))
+    assert (refused.status, refused.json["code"]) == (401, "ACCESS_UNAUTHENTICATED")
+    assert shown.json["state"] == state
 
 
 async def test_authentication_is_a_stage_with_its_time_for_queued_executions_too(clock: Clock, tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ from portico.domain.failures import StorageFailure
 from portico.ports.runtime import Clock
 
 MAINTENANCE_INTERVAL_S = 15.0
+CANCEL_INTERVAL_S = 0.5
+"""Interval of the look for executions that another process, as the command line, was asked to cancel."""
 CHECK_INTERVAL_S = 2.0
 """Interval of the check whether the database answers."""
 

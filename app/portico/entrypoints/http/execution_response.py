@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from portico.domain.access.principal import LOCAL
 from portico.domain.contract.response import SystemResponse
-from portico.domain.failures import Code, RequestFailure
+from portico.domain.failures import AccessFailure, Code, RequestFailure
 from portico.domain.lifecycle import State
 from portico.domain.value import value
 from portico.entrypoints.http.context import RequestContext
@@ -18,7 +18,7 @@ from portico.entrypoints.http.errors import JSON, WholeResponse, retry_headers, 
 from portico.entrypoints.http.exception_handlers import location_header
 from portico.entrypoints.http.negotiation import ResponseKind
 from portico.entrypoints.http.protocol import DisconnectListener
-from portico.entrypoints.http.sse import EventStreamResponse
+from portico.entrypoints.http.sse import EventStreamResponse, PermissionCheck
 from portico.orchestration.facade import Accepted, CatchUpSubscription, ExecutionHandle, ExecutionView
 from portico.ports.events import Subscription
 
@@ -37,7 +37,8 @@ class ExecutionResponder:
     async def respond(self, handle: ExecutionHandle, on_disconnect: Callable[[], None] | None = None) -> Response:
         """Return the response of a running execution; `on_disconnect` is called if the client leaves before its end.
 
-        Raises: ClientDisconnect; RequestFailure (REQUEST_SHUTTING_DOWN) if another replica continues the execution.
+        Raises: ClientDisconnect; AccessFailure (ACCESS_UNAUTHENTICATED) if the client's key is revoked before its end;
+        RequestFailure (REQUEST_SHUTTING_DOWN) if another replica continues the execution.
         """
         if self.kind is ResponseKind.LOCATION:
             view = await self.context.facade.executions.show(self.context.principal, handle.request_id)
@@ -71,7 +72,11 @@ class ExecutionResponder:
     async def _whole(self, handle: ExecutionHandle, on_disconnect: Callable[[], None] | None) -> WholeResponse:
         listener = DisconnectListener(self.context.scope, self.context.receive)
         handle.add_done_callback(listener.wake)
-        if await listener.wait() and handle.response is None:
+        if self.context.principal.key_id is None:
+            has_left = await listener.wait()
+        else:
+            has_left = await self._wait_while_permitted(handle, listener, on_disconnect)
+        if has_left and handle.response is None:
             if on_disconnect is not None:
                 on_disconnect()
             raise ClientDisconnect
@@ -84,6 +89,24 @@ class ExecutionResponder:
         message = "this replica is stopping; another one continues the execution"
         details = {"request_id": handle.request_id}
         raise RequestFailure(Code.REQUEST_SHUTTING_DOWN, message, details, retry_after=1.0)
+
+    async def _wait_while_permitted(
+        self, handle: ExecutionHandle, listener: DisconnectListener, on_disconnect: Callable[[], None] | None
+    ) -> bool:
+        """Return True once the client has left, False once the execution is done. Raises: AccessFailure."""
+        permission = PermissionCheck(self.context.is_still_permitted)
+        permission.start(listener.wake)
+        try:
+            while not await listener.wait():
+                if handle.is_done:
+                    return False
+                if await permission.has_ended() and not handle.is_done:
+                    if on_disconnect is not None:
+                        on_disconnect()
+                    raise AccessFailure(Code.ACCESS_UNAUTHENTICATED, "the key was revoked, or has expired")
+            return True
+        finally:
+            permission.stop()
 
     def correlation(self, view: ExecutionView) -> Correlation:
         """Return the ids of an execution that has not been started by this request, with its trace if it is known."""

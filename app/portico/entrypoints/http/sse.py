@@ -88,7 +88,7 @@ class EventStreamResponse(Response):
         self._on_disconnect = on_disconnect
         self._encoder = FrameEncoder()
         self._loop = get_running_loop()
-        self._permission = None if is_permitted is None else _PermissionCheck(is_permitted)
+        self._permission = None if is_permitted is None else PermissionCheck(is_permitted)
         self._sent_at = self._loop.time()
         self._ended = False
         self._silence_timer: TimerHandle | None = None
@@ -157,7 +157,7 @@ class EventStreamResponse(Response):
             self._on_disconnect()
 
 
-class _PermissionCheck:
+class PermissionCheck:
     """Repeated check whether the client may still read; between two checks it counts as permitted."""
 
     def __init__(self, is_permitted: Callable[[], Awaitable[bool]]) -> None:

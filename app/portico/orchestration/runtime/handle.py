@@ -57,6 +57,11 @@ class ExecutionHandle:
         return response is not None and response.state is State.SUSPENDED
 
     @property
+    def is_done(self) -> bool:
+        """Return whether the execution has ended, was suspended, or is left to its next owner."""
+        return self._is_done
+
+    @property
     def upstream_ms(self) -> float:
         """Return the milliseconds that all provider attempts took together."""
         return self._execution.ledger.upstream.attempts_ms
