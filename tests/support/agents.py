@@ -34,7 +34,7 @@ def to(name: str, message: str = "go") -> tuple[str, dict[str, Any]]:
     return f"agent:{name}", {"message": message}
 
 
-def calls_made(response: SystemResponse) -> list[tuple[str, str | None, str, bool]]:
+def calls_made(response: SystemResponse) -> list[tuple[str, str | None, str | None, bool]]:
     """Return the name, the step, the result and the success of each call."""
     return [(call.name, call.step_name, call.result, call.is_error) for call in response.tool_calls_made]
 

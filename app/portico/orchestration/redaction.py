@@ -249,7 +249,7 @@ def _final_answer(answer: FinalAnswer, *, is_text_repeated: bool) -> FinalAnswer
 
 def _call_made(call: ToolCallMade) -> ToolCallMade:
     redactor = Redactor()
-    return call.model_copy(update={"arguments": redactor.value(call.arguments), "result": redactor.text(call.result)})
+    return call.model_copy(update={"arguments": redactor.value(call.arguments), "result": redactor.value(call.result)})
 
 
 def _agent(record: AgentRecord, redactor: Redactor) -> AgentRecord:

@@ -266,7 +266,8 @@ async def test_a_question_within_an_agent_is_answered_and_goes_on_exactly_there(
     )
     response, record = await here.run("agent:helper")
     assert [each.tool_id for each in response.suspensions] == ["whom"]
-    assert calls_made(response)[0][2:] == ("waiting for an answer", False)
+    assert calls_made(response)[0][2:] == (None, False)
+    assert [call.status for call in response.tool_calls_made] == ["waiting", "done", "waiting", "done"]
     assert replay_offline(record) == len(record.steps)
     response, record = await here.again(record).harness.recover(answer_suspension(clock, record, "Ada"))
     assert (response.content, act.run_count, whom.run_count) == ("done", 2, 1)

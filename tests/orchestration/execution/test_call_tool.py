@@ -159,6 +159,7 @@ async def test_an_unsafe_call_that_is_in_doubt_waits_for_a_person_and_is_never_m
     assert response.state is State.SUSPENDED
     [waiting] = response.suspensions
     assert (waiting.kind, waiting.tool_id, waiting.tool_call_id) == ("unknown_outcome", "act", "call_0")
+    assert [(call.status, call.result) for call in response.tool_calls_made] == [("waiting", None)]
     again, done_again = act(clock, "done")
     response, _ = await make_harness(clock, scripted_engine(clock, "a"), tools=[again]).recover(record, calling)
     assert response.state is State.SUSPENDED

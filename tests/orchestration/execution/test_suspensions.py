@@ -39,7 +39,7 @@ async def test_a_person_is_asked_and_the_answer_is_the_result_of_the_call(clock:
     [suspension] = response.suspensions
     assert (response.state, suspension.kind, suspension.tool_id) == (State.SUSPENDED, "question", "ask_person")
     assert suspension.value == {"question": "really?"}
-    assert response.tool_calls_made[0].result == "waiting for an answer"
+    assert (response.tool_calls_made[0].status, response.tool_calls_made[0].result) == ("waiting", None)
     assert replay_offline(record) == len(record.steps)
 
     await clock.sleep(86_400)
@@ -65,6 +65,11 @@ async def test_siblings_run_once_and_all_questions_wait_together(clock: VirtualC
     here = make_harness(clock, scripted_engine(clock, "a", calls), tools=[ask_person, look])
     response, record = await here.run(chat_request())
     first, second = response.suspensions
+    assert [(call.status, call.result) for call in response.tool_calls_made] == [
+        ("waiting", None),
+        ("done", "seen"),
+        ("waiting", None),
+    ]
     with pytest.raises(RequestFailure) as ambiguous:
         select_suspension(open_suspensions(record), "ask_person", None)
     assert ambiguous.value.code is Code.REQUEST_RESUME_MISMATCH
@@ -112,25 +117,27 @@ async def test_a_call_goes_on_with_the_answers_and_the_state_of_its_questions(
 
 
 @pytest.mark.parametrize(
-    ("payload", "result", "acted"),
+    ("payload", "result", "acted", "status"),
     [
-        ({"decision": "approve"}, "sent to bob", ["bob"]),
-        ({"decision": "deny"}, "not approved", []),
-        ({"decision": "deny", "reason": "not him"}, "not approved: not him", []),
+        ({"decision": "approve"}, "sent to bob", ["bob"], "done"),
+        ({"decision": "deny"}, "not approved", [], "not_run"),
+        ({"decision": "deny", "reason": "not him"}, "not approved: not him", [], "not_run"),
     ],
 )
 async def test_an_external_call_waits_for_approval(
-    clock: VirtualClock, payload: Any, result: str, acted: list[str]
+    clock: VirtualClock, payload: Any, result: str, acted: list[str], status: str
 ) -> None:
     acts: list[str] = []
     here = make_harness(clock, scripted_engine(clock, "a", SEND), tools=[sending(acts)])
     response, record = await here.run(chat_request())
     [suspension] = response.suspensions
     assert (suspension.kind, acts, starts(record)) == ("approval", [], 0)
+    assert [(call.status, call.result) for call in response.tool_calls_made] == [("waiting", None)]
     assert suspension.arguments_digest
     elsewhere = make_harness(clock, scripted_engine(clock, "a", {"text": "done"}), tools=[sending(acts)])
     response, after = await elsewhere.resume(record, payload)
-    assert (response.tool_calls_made[0].result, acts) == (result, acted)
+    [call] = response.tool_calls_made
+    assert (call.result, call.status, acts) == (result, status, acted)
     assert replay_offline(after) == len(after.steps)
 
 
@@ -189,7 +196,7 @@ async def test_giving_up_tells_the_model_that_the_outcome_is_unknown(clock: Virt
     )
     last = make_harness(clock, scripted_engine(clock, "a", {"text": "pity"}), tools=[slow])
     response, record = await last.resume(record, {"decision": "give_up"})
-    assert (response.content, response.tool_calls_made[0].is_error) == ("pity", True)
+    assert (response.content, response.tool_calls_made[0].status) == ("pity", "failed")
     assert replay_offline(record) == len(record.steps)
 
 
@@ -205,6 +212,47 @@ async def test_a_suspended_execution_can_be_cancelled(clock: VirtualClock) -> No
     moves = [item.event for item in after.events if isinstance(item.event, LifecycleTransition)]
     assert (moves[-1].from_state, moves[-1].to_state) == (State.SUSPENDED, State.CANCELLED)
     assert replay_offline(after) == len(after.steps)
+
+
+@pytest.mark.parametrize(
+    ("asked", "statuses"),
+    [
+        (SEND, [("not_run", "not run: the execution ended before it")]),
+        (ASKED, [("failed", "cancelled while it ran")]),
+        (
+            {"tool_calls": [*ASKED["tool_calls"], {"name": "look"}]},
+            [("failed", "cancelled while it ran"), ("done", "seen")],
+        ),
+    ],
+    ids=["approval", "question", "sibling"],
+)
+async def test_no_call_of_an_ended_execution_waits(
+    clock: VirtualClock, asked: dict[str, Any], statuses: list[tuple[str, str]]
+) -> None:
+    @tool(side_effects=SideEffects.READ, idempotent=True)
+    async def look() -> str:
+        """Look."""
+        return "seen"
+
+    tools = [ask_person, sending([]), look]
+    _, record = await make_harness(clock, scripted_engine(clock, "a", asked), tools=tools).run(chat_request())
+    here = make_harness(clock, scripted_engine(clock, "a"), tools=tools)
+    here.journal.attach(record)
+    execution = Execution(record.header, environment=here.environment, journal=here.journal, history=record)
+    execution.stop(Code.CANCELLED_SIGNAL, "cancelled by the client")
+    await here.drive(execution)
+    assert [(call.status, call.result) for call in response_of(execution).tool_calls_made] == statuses
+    assert all(call.is_error is (call.status != "done") for call in response_of(execution).tool_calls_made)
+
+
+async def test_an_unknown_tool_and_a_call_beyond_the_limit_of_a_reply_are_not_run(clock: VirtualClock) -> None:
+    unknown = {"tool_calls": [{"name": "look"}, {"name": "look"}]}
+    here = make_harness(clock, scripted_engine(clock, "a", unknown, {"text": "done"}), calls_per_reply=1)
+    response, _ = await here.run(chat_request())
+    assert [(call.status, call.result) for call in response.tool_calls_made] == [
+        ("not_run", "no such tool"),
+        ("not_run", "not run: only 1 calls of one reply run"),
+    ]
 
 
 async def test_the_time_of_waiting_is_no_running_time(clock: VirtualClock) -> None:

@@ -100,13 +100,28 @@ class SystemError(_Outbound):
         )
 
 
+class ToolCallStatus(StrEnum):
+    """Status of a tool call.
+
+    A call waits while the execution is suspended at it, or before it. A call failed if it began and has an error, also
+    if it is not known what it has done. It did not run if it was denied or refused, was beyond a limit, or if the
+    execution ended before it.
+    """
+
+    WAITING = "waiting"
+    DONE = "done"
+    FAILED = "failed"
+    NOT_RUN = "not_run"
+
+
 class ToolCallMade(_Outbound):
     """Tool call that the model asked for, refused ones included."""
 
     id: str = Field(description="Id of the call, generated if the provider gave none.")
     name: str = Field(description="Name of the tool as the model wrote it.")
     arguments: dict[str, Any] = Field(description="Arguments by name.")
-    result: str = Field(description="Text the model saw.")
+    status: ToolCallStatus = Field(description="What has become of the call.")
+    result: str | None = Field(description="Text the model saw; null while the call waits.")
     is_error: bool = Field(description="True if the result is an error text.")
     attempts: int = Field(ge=0, description="Number of times the tool ran.")
     duration_ms: float = Field(ge=0, description="Duration of all attempts in milliseconds.")

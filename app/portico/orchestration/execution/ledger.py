@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from portico.capabilities.models.context_window import count_tokens
 from portico.domain.contract.messages import ToolCall
-from portico.domain.contract.response import NO_USAGE, TokenUsage, ToolCallMade
+from portico.domain.contract.response import NO_USAGE, TokenUsage, ToolCallMade, ToolCallStatus
 from portico.domain.failures import Code, OrchestrationFailure
 from portico.domain.journal.events import ToolStart
 from portico.domain.journal.header import EffectiveLimits
@@ -51,7 +51,6 @@ from portico.ports.model import EngineProfile, TokenCounter
 
 NOT_RUN = "not run: the execution ended before it"
 CANCELLED = "cancelled while it ran"
-WAITING = "waiting for an answer"
 _UNSENT = frozenset(
     {
         AttemptFailureReason.BREAKER_OPEN,
@@ -265,10 +264,48 @@ class ToolCallState:
     """When its last question was answered, in Unix seconds."""
     is_trusted: bool = True
     """True if its result counts as trusted text."""
+    has_begun: bool = False
+    """True once it ran, or may have."""
+    is_waiting: bool = False
+    """True while it, or the agent that it called, waits for an answer."""
 
     def mark_waiting(self) -> None:
-        """Show that the call waits for an answer."""
-        self.result, self.is_error, self.code = WAITING, False, None
+        """Let the call wait for an answer."""
+        self.is_waiting, self.is_error, self.code = True, False, None
+        self.result = CANCELLED if self.has_begun else NOT_RUN
+
+    def mark_permitted(self) -> None:
+        """Let the call wait no longer: it may run."""
+        self.is_waiting, self.is_error = False, True
+
+    def refuse(self, text: str, code: Code | None = None) -> None:
+        """End the call, which does not run, with that text."""
+        self.is_waiting, self.is_error, self.result, self.code = False, True, text, code
+
+    def answer(self, text: str) -> None:
+        """End the call with a result that did not come from its tool."""
+        self.is_waiting, self.has_begun, self.is_error, self.result = False, True, False, text
+
+    def made(self, *, is_suspended: bool) -> ToolCallMade:
+        """Return the call as the response of an execution shows it that has ended or `is_suspended`."""
+        waits = is_suspended and (self.is_waiting or (not self.has_begun and self.result == NOT_RUN))
+        is_error = not waits and (self.is_error or self.is_waiting)
+        return ToolCallMade(
+            id=self.call.id,
+            name=self.call.name,
+            arguments=self.call.arguments,
+            status=ToolCallStatus.WAITING if waits else self._end(is_error=is_error),
+            result=None if waits else self.result,
+            is_error=is_error,
+            attempts=self.attempts,
+            duration_ms=self.duration_ms,
+            step_name=self.step_name,
+        )
+
+    def _end(self, *, is_error: bool) -> ToolCallStatus:
+        if not self.has_begun:
+            return ToolCallStatus.NOT_RUN
+        return ToolCallStatus.FAILED if is_error else ToolCallStatus.DONE
 
 
 class ToolCalls:
@@ -308,6 +345,8 @@ class ToolCalls:
         self.rounds.add(call_key(StepKey(step.key)).parent)
         state.attempts += _is_attempt(outcome)
         state.duration_ms += outcome.duration_ms
+        state.has_begun |= not isinstance(outcome, ToolEnded) or outcome.ran
+        state.is_waiting = False
         match outcome:
             case ToolCallSuspended():
                 state.mark_waiting()
@@ -347,19 +386,10 @@ class ToolCalls:
             for state in states
         )
 
-    def made(self) -> list[ToolCallMade]:
-        """Return every call, by step and then in call order."""
+    def made(self, *, is_suspended: bool) -> list[ToolCallMade]:
+        """Return every call, by step and then in call order, of an execution that has ended or `is_suspended`."""
         return [
-            ToolCallMade(
-                id=state.call.id,
-                name=state.call.name,
-                arguments=state.call.arguments,
-                result=state.result,
-                is_error=state.is_error,
-                attempts=state.attempts,
-                duration_ms=state.duration_ms,
-                step_name=state.step_name,
-            )
+            state.made(is_suspended=is_suspended)
             for key in sorted(filter(self._states.get, self._states), key=lambda key: key.numbers)
             for state in self._states[key]
         ]

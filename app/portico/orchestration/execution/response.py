@@ -76,7 +76,7 @@ def build_response(
     header, ledger, state = execution.header, execution.ledger, termination.state
     is_withheld = execution.branches.input_gate is not None and execution.branches.is_withheld
     result = None if is_withheld else termination.result or progress.partial_result
-    tool_calls = ledger.tool_calls.made()
+    tool_calls = ledger.tool_calls.made(is_suspended=state is State.SUSPENDED)
     retrieved = retrieved_texts(ledger, progress.prepared) if ledger.retrievals else ()
     confidence, confidence_source = _confidence(result, retrieved)
     return SystemResponse(

@@ -14,7 +14,7 @@ from portico.domain.failures import Code, Failure, StorageFailure
 from portico.domain.lifecycle import State
 from portico.orchestration.execution.effect import SuspensionRequest
 from portico.orchestration.execution.execution import Execution
-from portico.orchestration.execution.ledger import NOT_RUN, WAITING, ToolCallState
+from portico.orchestration.execution.ledger import NOT_RUN, ToolCallState
 from portico.orchestration.flow.flow_loop import FlowRun, flow_loop, flow_pattern
 from portico.orchestration.flow.graph import SEPARATOR
 from portico.orchestration.flow.nodes import AgentNode
@@ -98,6 +98,6 @@ def _pending_call(node: str, state: ToolCallState, questions: Sequence[Suspensio
     asked = [each for each in questions if each.tool_call_id == state.call.id and each.tool_id.startswith(prefix)]
     return PendingCall(
         call=state.call,
-        result=None if state.result in {NOT_RUN, WAITING} else state.result,
+        result=None if state.is_waiting or state.result == NOT_RUN else state.result,
         suspension=_suspension(node, asked[0]) if asked else None,
     )

@@ -21,7 +21,7 @@ from pydantic import JsonValue
 from portico.capabilities.prompting.definition import PromptId
 from portico.capabilities.prompting.prompts.answer import AnswerSynthesisInput
 from portico.domain.contract.final_answer import PhaseEInput
-from portico.domain.contract.response import StepStatus
+from portico.domain.contract.response import StepStatus, ToolCallStatus
 from portico.domain.failures import Code, Failure
 from portico.domain.lifecycle import NEXT, Lifecycle, State
 from portico.domain.pattern_result import PatternResult
@@ -29,7 +29,6 @@ from portico.orchestration.execution.branches import has_diverged
 from portico.orchestration.execution.context import RunContext, closing_context
 from portico.orchestration.execution.effect import BranchStopped
 from portico.orchestration.execution.execution import Execution
-from portico.orchestration.execution.ledger import WAITING
 from portico.orchestration.execution.progress import RunProgress
 from portico.orchestration.execution.reserve import LIMIT_CODES, use_reserve
 from portico.orchestration.planning.synthesis import SynthesizedAnswer, answer_in_passes, salvage_answer
@@ -135,8 +134,8 @@ def _results(execution: Execution, progress: RunProgress) -> dict[str, JsonValue
     found: Mapping[str, JsonValue] = {} if progress.findings is None else progress.findings()
     calls: list[JsonValue] = [
         {"tool": call.name, "arguments": call.arguments, "result": call.result}
-        for call in execution.ledger.tool_calls.made()
-        if call.attempts and not call.is_error and call.result != WAITING and call.step_name not in {*outputs, *found}
+        for call in execution.ledger.tool_calls.made(is_suspended=False)
+        if call.attempts and call.status is ToolCallStatus.DONE and call.step_name not in {*outputs, *found}
     ]
     draft = _draft(execution, progress)
     return {**outputs, **found, **({"tool_results": calls} if calls else {}), **({"draft": draft} if draft else {})}

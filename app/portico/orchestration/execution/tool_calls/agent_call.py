@@ -78,7 +78,7 @@ class AgentCall:
             )
         ledger.tool_calls.begin(self.key, None)
         ledger.exclude((self.key,))
-        state.attempts, state.result, state.code = 1, CANCELLED, Code.CANCELLED_SIGNAL
+        state.attempts, state.has_begun, state.result, state.code = 1, True, CANCELLED, Code.CANCELLED_SIGNAL
         return step.outcome
 
     def nested(self, started: AgentCallStarted, limits: EffectiveLimits, *, is_barrier: bool) -> BranchSettings:
@@ -128,7 +128,8 @@ class AgentCall:
         return self.start.key, self.start.correlation, self._ended(at, code)
 
     def _end(self, text: str, at: float) -> None:
-        self.state.result, self.state.duration_ms = text, max(0.0, at - self.started_at) * 1000
+        self.state.is_waiting, self.state.result = False, text
+        self.state.duration_ms = max(0.0, at - self.started_at) * 1000
         end = self._ended(at, self.state.code)
         self._execution.recorder.emit(self.start.key, self.start.correlation, end)
 

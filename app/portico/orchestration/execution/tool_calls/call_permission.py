@@ -44,7 +44,7 @@ class CallPermissions:
             return self._permit_undecided(state, offered, key)
         number, decision = await self._decision(state, offered, key)
         if decision.verdict is CallVerdict.DENY:
-            state.result, state.is_error, state.code = NOT_PERMITTED, True, Code.TOOL_EXECUTION_FAILED
+            state.refuse(NOT_PERMITTED, Code.TOOL_EXECUTION_FAILED)
             return False
         if decision.verdict is CallVerdict.ASK and not self._is_approved(state, _question_key(key, number)):
             return False
@@ -120,7 +120,9 @@ class CallPermissions:
         state.answered_at = step.at
         answer = APPROVAL_DECISIONS.validate_python(step.outcome.payload)
         if isinstance(answer, Deny):
-            state.result, state.is_error, state.code = denial_text(answer), True, Code.TOOL_EXECUTION_FAILED
+            state.refuse(denial_text(answer), Code.TOOL_EXECUTION_FAILED)
+        else:
+            state.mark_permitted()
         return isinstance(answer, Approve)
 
     def _has_run(self, key: StepKey) -> bool:

@@ -100,9 +100,9 @@ class ToolRound:
         for group in concurrent_groups(running, unsafe):
             await self._execution.branches.gather([partial(self._call, index) for index in group])
         for state in self._states[limit:count]:
-            state.result = f"not run: only {limit} calls of one reply run"
+            state.refuse(f"not run: only {limit} calls of one reply run")
         for state, text in zip(self._states[count:], answered, strict=True):
-            state.result, state.is_error = text, False
+            state.answer(text)
         return [self._result(state) for state in self._states]
 
     async def _call(self, index: int) -> None:
@@ -120,11 +120,16 @@ class ToolRound:
         number, continuation = 0, None
         while True:
             attempt = self._attempt(index, key.child(number), offered, continuation)
-            step = await self._execution.perform(attempt)
+            try:
+                step = await self._execution.perform(attempt)
+            except BranchSuspended:
+                state.has_begun = True
+                state.mark_waiting()
+                raise
             self.ended_at = max(self.ended_at, step.at)
             match step.outcome:
                 case ToolCallSuspended(value=value, state=None):
-                    state.result = answer_text(self._ask(state, value, attempt.key))
+                    state.answer(answer_text(self._ask(state, value, attempt.key)))
                     self._show(state, attempt.key, result=state.result)
                     return
                 case ToolCallSuspended(value=value, state=str(kept)):
