@@ -330,7 +330,8 @@ class Executions:
     async def replay(self, principal: Principal, request_id: RequestId) -> ReplayReport:
         """Replay the execution offline. Raises: as `load_at_rest`."""
         history = await self.load_at_rest(principal.readable, request_id)
-        return await self._environment.thread_pool.run(partial(self._replayer.replay, history))
+        replay = partial(self._replayer.replay, history, redacted=not sees_all(principal))
+        return await self._environment.thread_pool.run(replay)
 
     async def load_at_rest(self, scope: AccessScope, request_id: RequestId) -> ExecutionHistory:
         """Return the history of an execution that has ended or is suspended.

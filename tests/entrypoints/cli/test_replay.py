@@ -130,11 +130,11 @@ def test_the_first_difference_is_printed_and_fails_only_if_asked_to() -> None:
     executed(a="Please calculate 17*3", b="Hello")
     received = portico("a", "b", opener=CHANGED)
     assert received.exit_code == 0
-    assert received.stdout.splitlines()[0].startswith("a  differs  at step 0: recorded ")
+    assert received.stdout.splitlines()[0].startswith('a  differs  at step 0, $.fingerprint: recorded "')
     failed = portico("--last", "2", "--json", "--fail-on-difference", opener=CHANGED)
     assert failed.exit_code == 14
     assert [(each["identical"], each["step"]) for each in lines(failed)] == [(False, "0"), (False, "0")]
-    assert {"request_id", "identical", "step", "recorded", "replayed"} == set(lines(failed)[0])
+    assert {"request_id", "identical", "step", "field", "recorded", "replayed"} == set(lines(failed)[0])
 
 
 def test_an_exception_in_a_pattern_is_a_difference_and_hides_no_other_outcome() -> None:

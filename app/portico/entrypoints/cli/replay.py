@@ -116,7 +116,7 @@ def _summary(outcome: ReplayOutcome) -> tuple[str, str, str]:
             return "identical", "green", f"{outcome.steps} steps"
         case ReplayReport():
             before, now = outcome.recorded or "nothing", outcome.replayed or "nothing"
-            return "differs", "bold red", f"at step {outcome.step}: recorded {before}, now {now}"
+            return "differs", "bold red", f"at step {outcome.step}, {outcome.field}: recorded {before}, now {now}"
         case Failure():
             return outcome.code, "yellow", outcome.message
         case _:

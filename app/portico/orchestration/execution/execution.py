@@ -249,7 +249,7 @@ class Execution:
         if isinstance(effect, NonIdempotentEffect) and cursor.has_started(effect.key):
             cursor.mark_matched(effect.key)
             self.branches.suspend(resolve(effect, cursor.step).question, effect)
-        raise diverged(effect.key, recorded=None, replayed=effect.fingerprint)
+        raise diverged(effect.key, recorded=None, replayed=effect)
 
     async def _run_unless_uncertain(self, effect: NonIdempotentEffect, environment: Environment) -> RecordedStep:
         if self.recorder.cursor.has_started(effect.key):

@@ -161,7 +161,7 @@ class Recorder:
         """Record the outcome of an instant effect, with its events, for the next commit."""
         key, events = effect.key, effect.end_events(outcome)
         if self._timeline is None or self._put is None:
-            raise diverged(key, recorded=None, replayed=events[0] if events else effect.fingerprint)
+            raise diverged(key, recorded=None, replayed=events[0] if events else effect)
         step = RecordedStep(key, effect.fingerprint, outcome, self._timeline.now())
         self._events += [(key, effect.correlation, event) for event in events]
         self.pending_steps.append(step)
@@ -308,17 +308,34 @@ def cancel_unfinished(recorder: Recorder, effect: Effect) -> None:
             recorder.complete(effect, AttemptCancelled(duration_ms=0.0))
 
 
-def diverged(step: str, *, recorded: object, replayed: object) -> OrchestrationFailure:
-    """Return the failure that names the step and the kinds of both sides."""
-    return OrchestrationFailure(
-        Code.ORCHESTRATION_REPLAY_DIVERGED,
-        "the replay asked for something else than the record",
-        {"step": step, "recorded": _kind(recorded), "replayed": _kind(replayed)},
-    )
+ReplayedPart: TypeAlias = Event | Outcome | Effect | str | None
+"""One side of a difference: an event, an outcome, an effect, a fingerprint, or None if the side has nothing there."""
 
 
-def _kind(value: object) -> str | None:
-    return value if value is None or isinstance(value, str) else type(value).__name__
+class ReplayDiverged(OrchestrationFailure):
+    """Failure of a replay at its first difference, with both sides.
+
+    The details name the step and the kinds of the sides, and nothing of their contents.
+    """
+
+    def __init__(self, step: str, recorded: ReplayedPart, replayed: ReplayedPart) -> None:
+        details = {"step": step, "recorded": _kind(recorded), "replayed": _kind(replayed)}
+        message = "the replay asked for something else than the record"
+        super().__init__(Code.ORCHESTRATION_REPLAY_DIVERGED, message, details)
+        self.step = step
+        self.recorded = recorded
+        self.replayed = replayed
+
+
+def diverged(step: str, *, recorded: ReplayedPart, replayed: ReplayedPart) -> ReplayDiverged:
+    """Return the failure at that step."""
+    return ReplayDiverged(step, recorded, replayed)
+
+
+def _kind(part: ReplayedPart) -> str | None:
+    if isinstance(part, Effect):
+        return part.fingerprint
+    return part if part is None or isinstance(part, str) else type(part).__name__
 
 
 def _is_suspension_event(event: Event) -> bool:

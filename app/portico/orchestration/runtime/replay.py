@@ -1,22 +1,33 @@
 """Offline replay of stored executions: over HTTP, before a resume, and from the command line."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
-from pydantic import BaseModel, Field
+import orjson
+from pydantic import BaseModel, Field, JsonValue
+from pydantic_core import to_jsonable_python
 
+from portico.capabilities.context.redaction import Redactor
+from portico.domain import json_path
 from portico.domain.access.principal import AccessScope
-from portico.domain.failures import Code, Failure, RequestFailure
+from portico.domain.failures import Code, RequestFailure
 from portico.domain.ids import RequestId, TenantId
+from portico.domain.journal.events import EVENT_FIELDS, WIRE_NAMES
 from portico.domain.lifecycle import Mode, State
 from portico.domain.value import value
+from portico.orchestration.execution.effect import Effect
 from portico.orchestration.execution.execution import Execution
 from portico.orchestration.execution.pattern import Pattern
+from portico.orchestration.execution.recorder import ReplayDiverged
 from portico.orchestration.runtime.driver import pattern_for, replay, require_current_version
 from portico.orchestration.runtime.resume import as_suspended
+from portico.orchestration.runtime.step_list import OUTCOMES
 from portico.ports.journal import ExecutionHistory
 from portico.ports.storage import ExecutionFilter, ExecutionStore, StoredExecution
 
 _PAGE_SIZE = 100
+MAX_VALUE: Final = 200
+"""Characters of a value that differs, as JSON."""
 
 
 class ReplayReport(BaseModel):
@@ -25,8 +36,12 @@ class ReplayReport(BaseModel):
     identical: bool = Field(description="True if the replay equals the record, step by step.")
     steps: int | None = Field(None, description="The number of steps.")
     step: str | None = Field(None, description="The first step that differs.")
-    recorded: str | None = Field(None, description="The kind of that step in the record.")
-    replayed: str | None = Field(None, description="The kind of that step in the replay.")
+    field: str | None = Field(
+        None,
+        description="Path of the first value that differs, such as `$.outcome`; `$` if one side has nothing.",
+    )
+    recorded: str | None = Field(None, description="The value in the record as JSON, cut to 200 characters.")
+    replayed: str | None = Field(None, description="The value in the replay as JSON, cut to 200 characters.")
 
 
 @value
@@ -44,20 +59,19 @@ class OfflineReplayer:
     def __init__(self, patterns: Mapping[Mode, Pattern]) -> None:
         self._patterns = patterns
 
-    def replay(self, history: ExecutionHistory) -> ReplayReport:
+    def replay(self, history: ExecutionHistory, *, redacted: bool = True) -> ReplayReport:
         """Replay the history; of a suspended one, the answers recorded since are left out.
 
-        Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID) if the pattern has another version by now.
+        The values of a difference are redacted unless the reader may see them. Raises: StorageFailure
+        (STORAGE_SNAPSHOT_INVALID) if the pattern has another version by now.
         """
         require_current_version(history.header, self._patterns)
         history = as_suspended(history)
         execution = Execution(history.header, environment=None, journal=None, history=history)
         try:
             steps = replay(execution, pattern_for(history.header, self._patterns))
-        except Failure as difference:
-            if difference.code is not Code.ORCHESTRATION_REPLAY_DIVERGED:
-                raise
-            return ReplayReport(identical=False, **difference.details)
+        except ReplayDiverged as difference:
+            return _difference(difference, redacted=redacted)
         return ReplayReport(identical=True, steps=steps)
 
 
@@ -124,6 +138,62 @@ class HistoryReader:
             return "another version of this service wrote its journal"
         report = self._replayer.replay(history)
         return None if report.identical else f"the flow differs from its record at step {report.step}"
+
+
+def _difference(difference: ReplayDiverged, *, redacted: bool) -> ReplayReport:
+    """Return the report of a difference. Its values are redacted as parts of the whole, then cut."""
+    sides = [_as_json(difference.recorded), _as_json(difference.replayed)]
+    path = _first_difference(*sides)
+    if redacted:
+        sides = [Redactor().value(side) for side in sides]
+    recorded, replayed = (_value_at(side, path) for side in sides)
+    field = json_path.format_path(path)
+    return ReplayReport(identical=False, step=difference.step, field=field, recorded=recorded, replayed=replayed)
+
+
+def _as_json(part: Any) -> JsonValue:
+    """Return one side as JSON: an event as readers get it, an outcome as a list of the steps shows it."""
+    match part:
+        case None:
+            return None
+        case str():
+            return {"fingerprint": part}
+        case Effect():
+            return {"request": part.asked()}
+        case _ if (shown := OUTCOMES.get(type(part))) is not None:
+            return {"kind": shown[0], "outcome": to_jsonable_python(shown[1](part))}
+    fields = {WIRE_NAMES.get(name, name): getattr(part, name) for name in EVENT_FIELDS[type(part)]}
+    event: JsonValue = to_jsonable_python({"type": part.type, **fields})
+    return event
+
+
+def _first_difference(recorded: JsonValue, replayed: JsonValue) -> tuple[str | int, ...]:
+    """Return the path of the first value that differs; the empty one if the sides have nothing in common."""
+    names: Iterable[str | int] = ()
+    if isinstance(recorded, dict) and isinstance(replayed, dict):
+        names = dict.fromkeys([*recorded, *replayed])
+    elif isinstance(recorded, list) and isinstance(replayed, list):
+        names = range(max(len(recorded), len(replayed)))
+    for name in names:
+        before, now = _member(recorded, name), _member(replayed, name)
+        if before != now:
+            return (name, *_first_difference(before, now))
+    return ()
+
+
+def _member(value: Any, name: str | int) -> JsonValue:
+    """Return a member of an object or a list; None if it has none of that name."""
+    if isinstance(value, dict):
+        return value.get(name)
+    return value[name] if isinstance(value, list) and isinstance(name, int) and name < len(value) else None
+
+
+def _value_at(side: JsonValue, path: Sequence[str | int]) -> str | None:
+    """Return the value at the path as JSON, or the redaction on the way there; None if the side has nothing there."""
+    for name in path:
+        if isinstance(side, dict | list):
+            side = _member(side, name)
+    return None if side is None else orjson.dumps(side).decode()[:MAX_VALUE]
 
 
 def require_at_rest(stored: StoredExecution) -> None:
