@@ -8,14 +8,14 @@ BOUNDS: Final[Mapping[str, int]] = MappingProxyType(
     {
         "chat": 389,
         "features that a chat does not name": 0,
-        "one more tool round": 294,
+        "one more tool round": 296,
         "one more streamed chunk": 16,
-        "journaled instead of in memory": 163,
+        "journaled instead of in memory": 177,
         "one more pass, of 2 to 4": 1042,
         "the 20th pass, in percent of the 3rd": 102,
-        "changes of file": 222,
-        "served chat": 508,
-        "one more served tool round": 377,
+        "changes of file": 223,
+        "served chat": 509,
+        "one more served tool round": 379,
         "one more served chunk": 22,
     }
 )
