@@ -12,6 +12,7 @@ from portico.domain.failures import Code, RequestFailure
 from portico.domain.journal.events import Event, LiveDelta, StoredEvent
 from portico.domain.journal.header import ExecutionHeader
 from portico.domain.journal.outcomes import Outcome
+from portico.domain.lifecycle import State
 from portico.ports.journal import Journal
 from portico.ports.runtime import Clock
 from tests.support.examples import (
@@ -27,7 +28,15 @@ from tests.support.examples import (
     recorded_step,
     unnumbered,
 )
-from tests.support.stores import RecordingSink, StoreReplica, database_opener, in_own_task, open_only_replica
+from tests.support.stored_executions import moved
+from tests.support.stores import (
+    RecordingSink,
+    StoreReplica,
+    database_opener,
+    in_own_task,
+    open_only_replica,
+    open_replica,
+)
 
 Level = Callable[..., ExecutionHeader]
 
@@ -263,3 +272,38 @@ async def test_an_execution_that_begins_with_steps_stores_them_with_its_header(
     assert after is not None
     assert (list(after.steps), after.commit_count) == (["prepare", "0", "1"], 1)
     assert sink.sequence_numbers("a") == [1]
+
+
+async def test_of_two_replicas_that_run_one_request_id_in_memory_one_says_that_it_is_not_stored(
+    replica: StoreReplica, clock: Clock
+) -> None:
+    async with open_replica(replica.database, clock, "other") as other:
+        for here, execution_id in ((replica, "a"), (other, "b")):
+            await here.journal.open(named(execution_id))
+        for here, execution_id in ((replica, "a"), (other, "b")):
+            here.journal.put(execution_id, (), unnumbered(MOVED, COMPLETED))
+            here.journal.close(execution_id)
+            await here.journal.flushed()
+        with pytest.raises(RequestFailure):
+            await other.journal.open(named("c"))
+    assert (replica.losses.refused, replica.losses.dropped) == ([], 0)
+    ((request_id, refusal),) = other.losses.refused
+    assert (request_id, refusal.code, other.losses.dropped) == ("r-1", Code.REQUEST_ID_CONFLICT, 1)
+
+
+async def test_a_request_id_that_is_refused_is_free_again_once_its_execution_is_erased(replica: StoreReplica) -> None:
+    await replica.journal.open(journaled("a"))
+    with pytest.raises(RequestFailure):
+        await replica.journal.open(named("b"))
+    replica.journal.discard("a", if_stored=True)
+    replica.journal.put("a", (), unnumbered(moved(State.COMPLETE), COMPLETED))
+    await replica.journal.durable("a")
+    replica.journal.close("a")
+    await replica.journal.open(named("c"))
+    assert await replica.store.load("local", "a") is None
+
+
+def named(execution_id: str) -> ExecutionHeader:
+    """Return the header of an execution in memory whose request id the client gave."""
+    plain = in_memory(execution_id)
+    return replace(plain, request=plain.request.model_copy(update={"request_id": plain.request_id}))

@@ -61,10 +61,16 @@ class RecordedLosses:
 
     lost: dict[str, Failure] = field(default_factory=dict)
     dropped: int = 0
+    refused: list[tuple[str, Failure]] = field(default_factory=list)
     bugs: list[Exception] = field(default_factory=list)
 
     def callbacks(self) -> WriterCallbacks:
-        return WriterCallbacks(on_lost=self.lost.__setitem__, on_dropped=self._drop, on_bug=self.bugs.append)
+        return WriterCallbacks(
+            on_lost=self.lost.__setitem__, on_dropped=self._drop, on_bug=self.bugs.append, on_refused=self._refuse
+        )
+
+    def _refuse(self, request_id: str, refusal: Failure) -> None:
+        self.refused.append((request_id, refusal))
 
     def _drop(self) -> None:
         self.dropped += 1

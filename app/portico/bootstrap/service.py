@@ -79,7 +79,7 @@ from portico.capabilities.tools.policy import ToolPolicy
 from portico.capabilities.tools.registry import ToolRegistry
 from portico.domain.contract.request import PlanStep
 from portico.domain.failures import Code, ConfigurationFailure, Failure
-from portico.domain.ids import ExecutionId, ReplicaId
+from portico.domain.ids import ExecutionId, ReplicaId, RequestId
 from portico.domain.lifecycle import Mode
 from portico.domain.plan.parsed_plan import parse_plan
 from portico.domain.value import value
@@ -350,7 +350,8 @@ class Foundation:
 
     def writer_callbacks(self, fail_unsaved: Callable[[ExecutionId, Failure], None]) -> WriterCallbacks:
         """Return the callbacks of the journal's writer."""
-        return WriterCallbacks(fail_unsaved, self.metrics.count_dropped_record, partial(self._on_error, "writer"))
+        dropped, on_bug = self.metrics.count_dropped_record, partial(self._on_error, "writer")
+        return WriterCallbacks(fail_unsaved, dropped, on_bug, self._on_unstored)
 
     def open_task_pool(self) -> AbstractAsyncContextManager[TaskPool]:
         """Return the pool of the tasks that run executions."""
@@ -456,6 +457,10 @@ class Foundation:
     def on_storage_error(self, error: Exception) -> None:
         """Log that the database does not answer."""
         self.logs.log_fault(error, "storage")
+
+    def _on_unstored(self, request_id: RequestId, refusal: Failure) -> None:
+        """Log an execution that ended in memory and was answered, and that cannot be stored."""
+        self.logs.log_refusal(refusal, {"request_id": request_id}, event="execution.unstored")
 
     def _on_bug(self, execution_id: ExecutionId, bug: Exception) -> None:
         self.logs.log_bug(execution_id, bug)

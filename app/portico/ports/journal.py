@@ -134,17 +134,11 @@ class Journal(Protocol):
         """Return the committed history of an execution that is open here."""
         ...
 
-    def retract(self, execution_id: ExecutionId) -> None:
-        """Store nothing of an execution beyond its end, which comes next: neither its key nor its request id.
-
-        A session that it began is gone, too, unless somebody has used it since.
-        """
-        ...
-
-    def discard(self, execution_id: ExecutionId) -> bool:
+    def discard(self, execution_id: ExecutionId, *, if_stored: bool = False) -> bool:
         """Store nothing of an execution in memory beyond its end; return False if it is not in memory.
 
-        Its request id is free again after its end.
+        With `if_stored` nothing of a stored one is left either, neither its key nor the session that it began, unless
+        another request has used that since. Its request id is free again after its end.
         """
         ...
 

@@ -117,7 +117,7 @@ async def test_a_request_that_is_over_the_limit_of_tokens_is_accepted_when_there
 async def test_a_refusal_after_a_tool_has_run_is_the_answer_of_the_key(tmp_path: Path) -> None:
     steps = [
         {"name": "dice", "type": "tool", "input": {"name": "roll_dice", "arguments": {"count": 1, "sides": 6}}},
-        {"name": "told", "type": "infer", "input": "Tell.", "depends_on": ["dice"]},
+        {"name": "summed", "type": "infer", "input": "Tell.", "depends_on": ["dice"]},
     ]
     plan = chat("Hello", mode="plan", plan={"steps": steps}, request_id="q")
     async with kept(tmp_path, **NARROW) as (served, _):

@@ -5,10 +5,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from tests.support.portico import (
     ASK_PERSON,
+    EVENTS,
     IDEMPOTENCY_KEY,
     RESPOND_ASYNC,
     chat,
@@ -75,3 +77,31 @@ async def test_the_usage_of_what_was_answered_is_stored_when_it_is_answered(
     assert before == (4, sum(taken))
     assert [(each["executions"], each["total_tokens"]) for each in shown] == [before]
     assert [each["executions"] for each in after] == [4]
+
+
+async def test_the_id_of_a_stored_execution_is_refused_before_anything_runs(kept: dict[str, Any]) -> None:
+    async with portico(**kept) as (served, _):
+        first = await served.post(chat("Hello", request_id="q"))
+    async with portico(**kept) as (served, _):
+        before = (await served.get("/v1/usage")).json["data"]
+        refused = [await served.post(chat("Bye", request_id="q"), each) for each in ({}, EVENTS)]
+        after = (await served.get("/v1/usage")).json["data"]
+        named = await served.post(chat("Hello"), {"X-Request-Id": "q"})
+        shown = (await served.get("/v1/executions/q")).json["response"]
+    assert [(each.status, each.json["code"]) for each in refused] == [(409, "REQUEST_ID_CONFLICT")] * 2
+    assert before == after
+    assert shown == first.json
+    assert named.status == 200
+
+
+async def test_of_two_requests_with_one_id_at_once_the_second_is_refused(kept: dict[str, Any]) -> None:
+    async with portico(**kept) as (served, _):
+        answers: list[int] = []
+
+        async def send() -> None:
+            answers.append((await served.post(chat("[[slow:5]] Hello", request_id="q"))).status)
+
+        async with anyio.create_task_group() as group:
+            for _ in range(2):
+                group.start_soon(send)
+    assert answers == [409, 200]

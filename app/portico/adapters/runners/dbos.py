@@ -36,7 +36,7 @@ from portico.adapters.runners.task_pool import TaskPool, overloaded_failure
 from portico.domain.failures import Code, StorageFailure
 from portico.domain.ids import ExecutionId, TenantId
 from portico.domain.value import value
-from portico.ports.runtime import Clock, QueueTicket
+from portico.ports.runtime import Clock, QueueTicket, ReservedPlace
 
 if TYPE_CHECKING:
     from dbos import DBOS, EnqueueOptions
@@ -75,7 +75,6 @@ class DbosRunner:
         on_fault: Callable[[Exception], None],
     ) -> None:
         self.start = pool.start
-        self.reserve = pool.reserve
         self._pool = pool
         self._limits = limits
         self._shared = shared
@@ -89,6 +88,9 @@ class DbosRunner:
         self._dequeued: deque[tuple[QueueTicket, Future[None]]] = deque()
         self._wake_up = Event()
         self._workflows: dict[QueueTicket, Future[None]] = {}
+
+    def reserve(self) -> ReservedPlace:
+        return self._pool.reserve()
 
     async def admit(self) -> None:
         self._pool.require_accepting()

@@ -158,10 +158,15 @@ class LogSink:
         """Log an exception of a sink, a failed commit or a database that does not answer."""
         self._logger.error(f"{place}.fault", exc_info=fault)
 
-    def log_refusal(self, failure: Failure, request: Mapping[str, str | None]) -> None:
-        """Log a request that was refused before an execution began, without the message, which may name its fields."""
+    def log_refusal(
+        self, failure: Failure, request: Mapping[str, str | None], *, event: str = "request.refused"
+    ) -> None:
+        """Log a request that was refused before an execution began, without the message, which may name its fields.
+
+        With another `event` it was refused later.
+        """
         level = logging.WARNING if failure.status >= 500 else logging.INFO
-        self._logger.log(level, "request.refused", code=failure.code, status=failure.status, **request)
+        self._logger.log(level, event, code=failure.code, status=failure.status, **request)
 
     def log_link(self, gateway_request_id: str, request: Mapping[str, str]) -> None:
         """Log the id under which a gateway knows a request."""

@@ -122,7 +122,7 @@ class Execution:
             return step
         environment = self.environment
         if effect.acts:
-            self.ledger.has_acted = True
+            self.ledger.tool_calls.has_acted = True
             if self.branches.is_withheld:
                 await self._pass_gate(effect)
         if effect.is_instant:

@@ -99,8 +99,6 @@ class Ledger:
         self.last_at = 0.0
         self.fallback_attempts = 0
         self.flags: set[str] = set()
-        self.has_acted = False
-        """True once a tool or other people's code was to run."""
         self.upstream = UpstreamTime()
         self.retrievals: dict[StepKey, Retrieved] = {}
         """What searches of the memory found, by their steps."""
@@ -139,12 +137,12 @@ class Ledger:
         )
 
     @property
-    def has_asked_nobody(self) -> bool:
+    def is_unsent(self) -> bool:
         """True while no provider and no tool was asked, and no document searched for."""
-        is_unsent = all(
+        refused = all(
             isinstance(each.outcome, AttemptFailed) and each.outcome.reason in _UNSENT for each in self._attempts
         )
-        return is_unsent and not self.has_acted and not self.retrievals
+        return refused and not self.tool_calls.has_acted and not self.retrievals
 
     @property
     def last_speaker(self) -> tuple[str, str] | None:
@@ -315,6 +313,8 @@ class ToolCalls:
     """
 
     def __init__(self, history: ExecutionHistory | None = None) -> None:
+        self.has_acted = False
+        """True once a tool or other people's code was to run."""
         self.has_run_unsafe = False
         """True once a non-idempotent call was started."""
         self.rounds: set[StepKey] = set()

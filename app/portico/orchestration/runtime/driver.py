@@ -193,18 +193,18 @@ def finish(
     messages = () if turn is None else turn.new_messages(progress, termination)
     if termination.failure is not None and _may_be_sent_again(execution, termination.failure):
         execution.environment.usage.retract(execution.header.execution_id)
-        execution.environment.journal.retract(execution.header.execution_id)
+        execution.environment.journal.discard(execution.header.execution_id, if_stored=True)
     execution.end(after, last.response, *stages, transition, last, new_messages=messages)
 
 
 def _may_be_sent_again(execution: Execution, failure: Failure) -> bool:
-    """Return whether the request was refused for a moment before anybody was asked, so that nothing of it is left.
+    """Return whether a request was refused for a moment before a provider or a tool was asked: nothing of it is left.
 
     What was queued was accepted, and its client cannot send it again.
     """
     if failure.code is not Code.REQUEST_RATE_LIMITED or execution.recorder.is_read_only:
         return False
-    return execution.ledger.has_asked_nobody and not execution.header.request.background
+    return execution.ledger.is_unsent and not execution.header.request.background
 
 
 def _add_final_answer(progress: RunProgress) -> None:

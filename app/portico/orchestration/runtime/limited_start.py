@@ -20,7 +20,7 @@ _ASKS_THE_MODEL_OF_THE_REQUEST = frozenset({Mode.CHAT, Mode.STRUCTURED})
 
 
 class Opening(NamedTuple):
-    """What an execution that was opened has taken: a slot in the limits of its caller, and a place to run in."""
+    """Resources of an execution that was opened: a slot in the limits of its caller, and a place to run in."""
 
     slot: RunSlot | None = None
     place: ReservedPlace | None = None

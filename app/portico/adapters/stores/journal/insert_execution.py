@@ -14,7 +14,7 @@ from sqlalchemy import and_, bindparam, delete, func, or_, select, text, update
 from portico.adapters.stores.database import ResultRows, Statement, StatementCall, execute, execute_each
 from portico.adapters.stores.schema import IS_LIVE, executions, idempotency_keys, sessions
 from portico.domain.failures import Code, Failure, RequestFailure
-from portico.domain.ids import ExecutionId
+from portico.domain.ids import ExecutionId, RequestId, TenantId
 from portico.domain.lifecycle import State
 from portico.domain.value import value
 from portico.ports.journal import IdempotencyHit
@@ -152,6 +152,11 @@ def holder_of_key(
         return None
     execution_id, body_digest, request_id, state = rows[0]
     return IdempotencyHit(execution_id, request_id, State(state), same_body=body_digest == key["body_digest"])
+
+
+def has_request_id(tenant: TenantId, request_id: RequestId) -> Generator[StatementCall, ResultRows, bool]:
+    """Return whether a stored execution has the id."""
+    return bool((yield from execute(_BY_REQUEST_ID, {"the_tenant": tenant, "the_request_id": request_id})))
 
 
 def request_id_refusal(new: NewExecution) -> Generator[StatementCall, ResultRows, RequestFailure | None]:

@@ -25,7 +25,7 @@ class RequestIds:
         """Reserve the id exclusively. Raises: RequestFailure (REQUEST_ID_CONFLICT), as `share`."""
         request = _key(header)
         if request in self._shared:
-            raise _conflict()
+            raise conflict()
         self._check_free(request)
         self._exclusive.add(request)
 
@@ -65,12 +65,13 @@ class RequestIds:
 
     def _check_free(self, request: tuple[str, str]) -> None:
         if request in self._exclusive or request in self._ended:
-            raise _conflict()
+            raise conflict()
 
 
 def _key(header: ExecutionHeader) -> tuple[str, str]:
     return header.tenant, header.request_id
 
 
-def _conflict() -> RequestFailure:
+def conflict() -> RequestFailure:
+    """Return the refusal of an id that another execution has."""
     return RequestFailure(Code.REQUEST_ID_CONFLICT, "request_id is in use")

@@ -20,8 +20,13 @@ import anyio
 
 from portico.adapters.stores.database import Database
 from portico.adapters.stores.history import load_history
-from portico.adapters.stores.journal.insert_execution import IDEMPOTENCY_KEY_TTL_S, NewExecution, holder_of_key
-from portico.adapters.stores.journal.request_ids import RequestIds
+from portico.adapters.stores.journal.insert_execution import (
+    IDEMPOTENCY_KEY_TTL_S,
+    NewExecution,
+    has_request_id,
+    holder_of_key,
+)
+from portico.adapters.stores.journal.request_ids import RequestIds, conflict
 from portico.adapters.stores.journal.rows import (
     JournalPut,
     encoded_size,
@@ -191,7 +196,10 @@ class StoredJournal:
         if header.durability == "memory":
             if steps:
                 raise RuntimeError("an execution that begins with steps must be journaled")
-            self._register(header, self._request_ids.reserve).in_memory = []
+            execution = self._register(header, self._request_ids.reserve)
+            execution.in_memory = []
+            if header.request.request_id is not None:
+                await self._require_unused(execution)
             self._observe(ExecutionHistory(header, {}, ()))
             return None
         execution = self._register(header, self._request_ids.share)
@@ -304,18 +312,27 @@ class StoredJournal:
         elif execution.in_memory is not None and _has_ended(execution.in_memory):
             self._writer.write_ended(partial(self._encode_ended, execution))
 
-    def retract(self, execution_id: ExecutionId) -> None:
-        (self._open.get(execution_id) or self._not_open(execution_id)).stays = False
-
-    def discard(self, execution_id: ExecutionId) -> bool:
+    def discard(self, execution_id: ExecutionId, *, if_stored: bool = False) -> bool:
         execution = self._open.get(execution_id)
-        if execution is None or execution.in_memory is None:
+        if execution is None or (execution.in_memory is None and not if_stored):
             return False
         execution.stays = False
-        return True
+        return execution.in_memory is not None
 
     def forget(self, tenant: TenantId, request_id: RequestId) -> None:
         self._request_ids.forget(tenant, request_id)
+
+    async def _require_unused(self, execution: _OpenExecution) -> None:
+        """Raise RequestFailure (REQUEST_ID_CONFLICT) if a stored execution has the id; nothing is open then."""
+        header, is_unused = execution.header, False
+        try:
+            is_unused = not await self._database.read(lambda: has_request_id(header.tenant, header.request_id))
+        finally:
+            if not is_unused:
+                execution.stays = False
+                self.close(header.execution_id)
+        if not is_unused:
+            raise conflict()
 
     def _observe(self, history: ExecutionHistory) -> None:
         if self._observer is not None:

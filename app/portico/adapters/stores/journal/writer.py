@@ -28,7 +28,7 @@ from portico.adapters.stores.database import Database
 from portico.adapters.stores.journal.group_commit import BatchResult, CommitBatch, ExecutionAdvance, apply_batch
 from portico.adapters.stores.journal.insert_execution import InsertRefusal, NewExecution
 from portico.domain.failures import Code, Failure, StorageFailure
-from portico.domain.ids import ExecutionId
+from portico.domain.ids import ExecutionId, RequestId
 from portico.domain.journal.events import LiveDelta, StoredEvent
 from portico.domain.value import value
 from portico.ports.events import EventPublisher
@@ -51,13 +51,15 @@ class WriterLimits:
 class WriterCallbacks:
     """Callbacks for data that is not stored.
 
-    `on_lost` is called for a running execution, with the reason; `on_dropped` for one that ended in memory; `on_bug`
+    `on_lost` is called for a running execution, with the reason; `on_dropped` for one that ended in memory, and
+    `on_refused` before it with its request id, if another one has that id or its origin is gone; `on_bug`
     for an unexpected exception that broke a group.
     """
 
     on_lost: Callable[[ExecutionId, Failure], None]
     on_dropped: Callable[[], None]
     on_bug: Callable[[Exception], None]
+    on_refused: Callable[[RequestId, Failure], None] = lambda _, __: None
 
 
 @dataclass(slots=True, eq=False)
@@ -262,7 +264,9 @@ class GroupWriter:
             if stream.end is None:
                 self._publish(item)
         for each in ended:
-            if each.execution.execution_id in result.refused:
+            refusal = result.refused.get(each.execution.execution_id)
+            if isinstance(refusal, Failure):
+                self._callbacks.on_refused(each.execution.row["request_id"], refusal)
                 self._callbacks.on_dropped()
 
     def _publish(self, item: _Queued) -> None:
