@@ -1,0 +1,1 @@
+"""Tests of guards and reports of contexts."""

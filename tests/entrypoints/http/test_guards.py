@@ -73,6 +73,7 @@ PLACES: dict[str, dict[str, Any]] = {
     "a description of a member": structured({"properties": {"description": {"description": SECRET}}}),
     "a constant of the schema": structured({"properties": {"enum": {"enum": ["none", f"{CANARY}@canary.example"]}}}),
     "a member of a constant": structured({"const": {"deep": [{"api_key": CANARY}]}}),
+    "a constant of a sensitive member": structured({"properties": {"password": {"const": CANARY}}}),
     "a number of the schema": structured({"minimum": 4111111111111111}),
     "the name of a member": structured({"properties": {f"{CANARY}@canary.example": True}}),
     "an unknown keyword": structured({"x-note": SECRET}),
@@ -123,6 +124,13 @@ async def test_a_guard_refuses_a_secret_wherever_it_stands_before_anything_runs(
     assert listed.json["data"] == []
     assert 'portico_requests_refused_total{code="VALIDATION_INPUT_REFUSED"} 2.0' in metrics.body.decode()
     assert CANARY not in "".join(capfd.readouterr())
+
+
+async def test_a_schema_that_names_a_secret_and_has_none_is_accepted() -> None:
+    schema = {"type": "object", "properties": {"password": {"type": "string", "description": "A new password."}}}
+    async with portico(guardrails=PII | INJECTION) as (served, _):
+        answer = await served.post(body(**structured(schema)))
+    assert answer.status == 200
 
 
 async def test_a_flag_is_shown_and_recorded_and_the_request_goes_on() -> None:

@@ -130,7 +130,7 @@ def texts_of_hints(hints: ExecutionHints) -> Iterator[InputText]:
 
 
 def _texts_of_output(output: OutputContract) -> Iterator[InputText]:
-    """Yield the texts of the format that a model is told, of the intent of a judge, and of paths in violations."""
+    """Yield the texts of the format that a model reads, of the intent of a judge, and of paths in violations."""
     if output.schema_ is not None:
         yield from texts_of_schema(output.schema_)
     if output.grammar is not None:
@@ -155,26 +155,30 @@ def _texts_of_step(step: PlanStep) -> Iterator[InputText]:
 
 
 def _texts_of_rule(rule: object) -> Iterator[InputText]:
-    """Yield the paths of a rule: they are all that a model is told of it."""
+    """Yield the paths of a rule: a model reads nothing else of it."""
     if isinstance(rule, Mapping):
         paths = (rule.get("path"), rule.get("other"))
         yield from (InputText(path, is_prose=False) for path in paths if isinstance(path, str))
 
 
 def texts_of_schema(schema: object) -> Iterator[InputText]:
-    """Yield the texts of a JSON schema. Names of members, types, formats, patterns and references are no prose."""
-    unread: list[tuple[str, object]] = [("", schema)]
+    """Yield the texts of a JSON schema, constants with the name of the member that they belong to.
+
+    Names of members, types, formats, patterns and references are no prose.
+    """
+    unread: list[tuple[str, str | None, object]] = [("", None, schema)]
     while unread:
-        keyword, each = unread.pop()
-        if isinstance(each, str):
+        keyword, member, each = unread.pop()
+        if keyword in _CONSTANTS:
+            yield from texts_of_value(each, member)
+        elif isinstance(each, str):
             yield InputText(each, is_prose=keyword not in _STRUCTURE)
-        elif keyword in _CONSTANTS:
-            yield from texts_of_value(each)
         elif isinstance(each, list):
-            unread += ((keyword, element) for element in each)
+            unread += ((keyword, member, element) for element in each)
         elif isinstance(each, Mapping):
             yield from (InputText(name, is_prose=False) for name in each)
-            unread += (("" if keyword in _NAMED else name, value) for name, value in each.items())
+            is_named = keyword in _NAMED
+            unread += (("", name, value) if is_named else (name, member, value) for name, value in each.items())
         else:
             yield from texts_of_value(each)
 
@@ -191,9 +195,9 @@ def texts_of_messages(messages: Iterable[Message]) -> Iterator[InputText]:
             yield from texts_of_value(call.arguments)
 
 
-def texts_of_value(value: object) -> Iterator[InputText]:
-    """Yield the texts of a JSON value: its strings, its keys, and its numbers."""
-    unread: list[tuple[str | None, object]] = [(None, value)]
+def texts_of_value(value: object, key: str | None = None) -> Iterator[InputText]:
+    """Yield the texts of a JSON value, which stands under the key: its strings, its keys, and its numbers."""
+    unread: list[tuple[str | None, object]] = [(key, value)]
     while unread:
         key, each = unread.pop()
         if isinstance(each, str):
