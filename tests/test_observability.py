@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from portico.adapters.telemetry.metrics.catalogue import SERIES
+from portico.domain.failures import Code
 from tests.support.prometheus import ROOT, promtool
 
 CONFIGURATION = ROOT / "deploy" / "observability"
@@ -182,3 +183,10 @@ def test_everything_listens_on_loopback_and_the_collector_where_the_service_send
     pipeline = collector["service"]["pipelines"]["traces"]
     for kind in ("receivers", "processors", "exporters"):
         assert set(pipeline[kind]) == set(collector[kind])
+
+
+def test_the_advice_names_codes_that_there_are() -> None:
+    named = {name for each in SERIES for name in re.findall(r"`([A-Z]+_[A-Z_]*\*?)`", each.advice)}
+    assert "ACCESS_*" in named
+    for name in named:
+        assert any(code == name or (name.endswith("*") and code.startswith(name[:-1])) for code in Code), name

@@ -201,6 +201,10 @@ class LogSink:
         """Log that an MCP server cannot be used, or not completely."""
         self._logger.warning("mcp.server_failure", server=server, reason=reason)
 
+    def log_cut_connections(self, count: int) -> None:
+        """Log how many connections a stopping server closed before their responses had ended."""
+        self._logger.warning("connections.cut", count=count)
+
     def log_lag(self, seconds: float) -> None:
         """Log a delay of the event loop."""
         self._logger.warning("event_loop.lag", seconds=round(seconds, 3))

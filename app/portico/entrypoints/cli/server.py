@@ -5,8 +5,9 @@ Theory of operation
 1. The port is bound before the service is opened, and accepts connections once the service is open.
 2. The first SIGTERM or SIGINT starts the drain at once. During the drain connections are served as before: clients
    learn that the service is not ready, that new work is refused, and how running work ends.
-3. Then uvicorn closes the listener and waits for the remaining connections; the service closes last. All of it takes at
-   most `drain_seconds` + 2: connections that are left shortly before are not waited for.
+3. Then uvicorn closes the listener and waits for the remaining connections. Those that do not end are closed, which
+   ends their requests as if the client had left: a request that uvicorn cancels would be an error in the log. The
+   service closes last. All of it takes at most `drain_seconds` + 2.
 4. A second signal ends the process at once.
 5. SIGHUP reads the directory of skills again, if there is one; without one it ends the process, as is usual.
 6. The process raises its limit of open files to the maximum. Connections get at most half of the files, so that each
@@ -37,6 +38,8 @@ from portico.settings import ServerSettings, Settings
 KEEP_ALIVE_SECONDS = 75
 """Longer than the idle timeout of common load balancers, so that the balancer closes idle connections."""
 _CLOSING_SECONDS = 1.7
+_CUT_SECONDS = 0.7
+"""Time after the drain in which connections may end; uvicorn cancels requests 0.4 seconds later."""
 _MAX_FILES = 65_536
 _RESERVED_FILES = 32
 _ACCESS: Mapping[str, str] = MappingProxyType(
@@ -117,8 +120,10 @@ async def serve(
         timeout_graceful_shutdown=1,
     )
     async with application.router.lifespan_context(application):
-        server = _Server(config, drain=application.state.service.drain, grace=settings.drain_seconds, announce=announce)
-        reload = application.state.service.skill_reload
+        service = application.state.service
+        on_cut = service.logs.log_cut_connections
+        server = _Server(config, drain=service.drain, grace=settings.drain_seconds, announce=announce, on_cut=on_cut)
+        reload = service.skill_reload
         async with anyio.create_task_group() as group:
             if reload is not None:
                 await group.start(_reload_on_hangup, reload.run)
@@ -153,8 +158,10 @@ class _Server(uvicorn.Server):
         drain: Callable[[], Awaitable[None]],
         grace: float,
         announce: Callable[[], None],
+        on_cut: Callable[[int], None],
     ) -> None:
         super().__init__(config)
+        self._on_cut = on_cut
         self._drain = drain
         self._grace = grace
         self._announce = announce
@@ -175,13 +182,23 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop.call_later(self._grace + _CLOSING_SECONDS, self._stop_waiting)
         await self._drain()
+        cut = self._loop.call_later(_CUT_SECONDS, self._cut)
         await super().shutdown(sockets)
+        cut.cancel()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self.should_exit:
             os._exit(128 + sig)
         self.should_exit = True
         self._loop.call_soon_threadsafe(self._stop_requested.set)
+
+    def _cut(self) -> None:
+        """Close the connections that are left."""
+        connections = [*self.server_state.connections]
+        if connections:
+            self._on_cut(len(connections))
+        for connection in connections:
+            connection.transport.abort()
 
     def _stop_waiting(self) -> None:
         self.force_exit = True

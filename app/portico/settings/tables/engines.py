@@ -123,7 +123,9 @@ class FailoverSettings(Table):
     idle_timeout: Seconds = Field(30, description="Limit between two reads of a reply")
     retry_after_cap: Wait = Field(30, description="Longest `Retry-After` of a provider that is waited for")
     breaker_failures: Natural = Field(
-        5, description="Failures within the window that open the circuit breaker; 0 turns it off"
+        5,
+        description="Failures within the window that open the circuit breaker, if they are more than half of the "
+        "attempts in it; 0 turns it off",
     )
     breaker_window: Seconds = Field(30, description="Window in which failures are counted")
     breaker_cooldown: Seconds = Field(15, description="Time until an open breaker allows a probe")

@@ -66,7 +66,7 @@ SERIES: Final[tuple[Series, ...]] = (
            "If it grows without end, add replicas or raise `queue.at_once`"),
     Series("portico_requests_refused_total", "counter", ("code",),
            "Requests that were refused before an execution began",
-           "`REQUEST_OVERLOADED` asks for replicas, `AUTH_*` for a look at the callers' keys"),
+           "`REQUEST_OVERLOADED` asks for replicas, `ACCESS_*` for a look at the callers' keys"),
     Series("portico_limit_refusals_total", "counter", ("limit",),
            "Requests and first inferences that a limit of their key or tenant refused",
            "Find the caller in the logs (`request.refused`); raise its limit or let it wait"),
