@@ -131,7 +131,23 @@ async def test_events_are_read_in_pages_after_any_number(here: StoreReplica) -> 
     assert [each.sequence_number for each in whole] == list(range(1, 16))
     assert [each.event for each in whole[:3]] == [MOVED, STARTED, ENDED]
     for after in range(17):
-        assert list(await here.store.events("local", "a", after=after, limit=4)) == list(whole[after : after + 4])
+        assert list(await here.store.events("local", "a", after=after, limit=4)) == list(
+            whole[after : -(-(after + 4) // 3) * 3]
+        )
+
+
+async def test_a_commit_is_decoded_once_however_many_pages_its_events_would_be(here: StoreReplica) -> None:
+    await here.journal.open(journaled("a"))
+    here.journal.put("a", (), unnumbered(*[MOVED, STARTED, ENDED] * 100))
+    await here.journal.durable("a")
+    pages, last = [], 0
+    while page := await here.store.events("local", "a", after=last, limit=10):
+        pages.append([each.sequence_number for each in page])
+        last = pages[-1][-1]
+    assert pages == [list(range(1, 301))]
+    assert [each.sequence_number for each in await here.store.events("local", "a", after=295, limit=2)] == [
+        *range(296, 301)
+    ]
 
 
 async def test_a_history_is_loaded_whole_by_any_replica(here: StoreReplica, there: StoreReplica) -> None:

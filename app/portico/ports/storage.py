@@ -154,9 +154,10 @@ class ExecutionStore(Protocol):
     async def events(
         self, tenant: TenantId, execution_id: ExecutionId, *, after: int = 0, limit: int
     ) -> Sequence[StoredEvent] | None:
-        """Return at most `limit` events after a sequence number, in order; fewer if there are no more.
+        """Return the next `limit` events after a sequence number, in order; fewer if there are no more.
 
-        None if there is no such execution.
+        A commit is not divided, since it is decoded as a whole: the rest of the last one is returned, too. None if
+        there is no such execution.
         """
         ...
 

@@ -99,7 +99,7 @@ class DatabaseExecutionStore:
         if not rows:
             return None
         encoded = [row[0] for row in rows if row[0] is not None]
-        return await decode_sized(lambda: _events(encoded, after, after + limit), sum(map(len, encoded)))
+        return await decode_sized(lambda: _events(encoded, after), sum(map(len, encoded)))
 
     async def answer(
         self,
@@ -205,9 +205,9 @@ def _status(cells: Sequence[Any]) -> ExecutionStatus:
     )
 
 
-def _events(encoded: Sequence[bytes], after: int, up_to: int) -> list[StoredEvent]:
+def _events(encoded: Sequence[bytes], after: int) -> list[StoredEvent]:
     events = (event for each in encoded for event in codec.decode_events(each))
-    return [event for event in events if after < event.sequence_number <= up_to]
+    return [event for event in events if event.sequence_number > after]
 
 
 def _answer(
