@@ -262,6 +262,37 @@ class TestExecute:
         assert SystemResponse.model_validate_json(result.stdout, strict=True) == response("the answer")
         assert "stage.end" in result.stderr
 
+    def test_quiet_prints_the_answer_alone(self) -> None:
+        items: list[StoredEvent | LiveDelta] = [recorded(event, 100.0) for event in EVENTS]
+        result = StagedService(items=items).run("execute", "hello", "--quiet")
+        assert (result.exit_code, result.stdout, result.stderr) == (0, "the answer\n", "")
+
+    def test_quiet_shows_no_tree_of_a_plan_in_passes(self) -> None:
+        items: list[StoredEvent | LiveDelta] = [recorded(events.StepStart("infer", 1), 100.0)]
+        result = StagedService(items=items).run("execute", "hello", "--passes", "2", "--quiet")
+        assert (result.exit_code, result.stdout, result.stderr) == (0, "the answer\n", "")
+
+    def test_quiet_leaves_streamed_tokens_and_json(self) -> None:
+        items: list[StoredEvent | LiveDelta] = [delta("the "), recorded(events.StepStart("infer", 1)), delta("answer")]
+        streamed = StagedService(items=list(items)).run("execute", "hello", "--quiet", "--stream")
+        assert (streamed.stdout, streamed.stderr) == ("the \nanswer\nthe answer\n", "")
+        printed = StagedService(items=list(items)).run("execute", "hello", "--quiet", "--json")
+        assert (json.loads(printed.stdout)["content"], printed.stderr) == ("the answer", "")
+
+    def test_quiet_says_why_there_is_no_answer(self) -> None:
+        items: list[StoredEvent | LiveDelta] = [recorded(event, 100.0) for event in EVENTS]
+        failed = StagedService(response=response("partial", Code.INFERENCE_MODEL_UNAVAILABLE), items=list(items))
+        result = failed.run("execute", "hello", "--quiet")
+        line = "INFERENCE_MODEL_UNAVAILABLE: it did not work\n"
+        assert (result.exit_code, result.stdout, result.stderr) == (10, "", line)
+
+    def test_quiet_names_what_a_suspended_execution_waits_for(self) -> None:
+        waiting = response().model_copy(update={"state": State.SUSPENDED, "suspensions": [SUSPENSION]})
+        items: list[StoredEvent | LiveDelta] = [recorded(event, 100.0) for event in EVENTS]
+        result = StagedService(response=waiting, items=items).run("execute", "hello", "--quiet")
+        line = f"suspended: {describe_suspension(SUSPENSION)}\n"
+        assert (result.exit_code, result.stdout, result.stderr) == (3, "", line)
+
     def test_a_stream_shows_tokens_as_they_arrive_and_the_answer_once(self) -> None:
         items: list[StoredEvent | LiveDelta] = [delta("the "), delta("answer", offset=4)]
         result = StagedService(items=items).run("execute", "hello", "--stream")

@@ -137,6 +137,9 @@ def _execute(  # noqa: PLR0913 - Typer reads one parameter per option
     ] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Show the answer while it is generated.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole SystemResponse as JSON.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Show no events: the answer alone, or what stands in its way.")
+    ] = False,
     config: ConfigOption = None,
 ) -> None:
     """Run one request in this process. Events go to standard error, the answer to standard output.
@@ -160,7 +163,7 @@ def _execute(  # noqa: PLR0913 - Typer reads one parameter per option
 
     wiring: Wiring = context.obj()
     ask = partial(typer.prompt, err=True) if sys.stdin.isatty() and not as_json else None
-    output = OutputOptions(stream=stream, as_json=as_json, ask=ask)
+    output = OutputOptions(stream=stream, as_json=as_json, quiet=quiet, ask=ask)
     with failures_as_exits():
         settings = load_settings(path=config)
         request = (
