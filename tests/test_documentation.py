@@ -14,6 +14,7 @@ from portico.domain.plan.parsed_plan import parse_plan
 from portico.entrypoints.cli.commands import command_line
 from portico.entrypoints.http.app import create_app
 from portico.orchestration.planning.plan_check import refusal_of
+from portico.ports.engine_schemes import SCHEMES
 from portico.settings import load_settings
 from portico.settings.schema import Settings
 from tests.support.documentation import (
@@ -86,7 +87,43 @@ def test_every_python_example_runs(name: str, code: str) -> None:
             check=False,
         )
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert ("COMPLETE {'size': " in ran.stdout) == ("urlopen" in code)
+
+
+def test_events_of_an_answer_are_shown_by_type_and_member_and_a_row_of_them_is_cut() -> None:
+    example = (
+        "```sh\ncurl -sN http://127.0.0.1:8080/v1/execute -H 'Accept: text/event-stream' "
+        "-H 'Content-Type: application/json' "
+        """-d '{"tools": [], "messages": [{"role": "user", "content": "Hi"}]}'\n```"""
+    )
+    page = f"{example}\n\n<!-- answer: inference.delta execution.completed offset text -->\n<!-- /answer -->"
+    with documented_server() as server:
+        shown = with_answers(page, server)
+    assert shown.count("event: inference.delta") == 2
+    assert 'data: {…, "offset": 4, "text": " is"}\n\n…\n\nevent: execution.completed\n' in shown
+
+
+def test_a_python_example_with_an_answer_shows_what_it_prints() -> None:
+    page = "```python\nprint(6 * 7)\n```\n\n<!-- answer -->\n```\n41\n```\n<!-- /answer -->"
+    with documented_server() as server:
+        assert "```json\n42\n```" in with_answers(page, server)
+
+
+@pytest.mark.parametrize("name", [name for name, scheme in SCHEMES.items() if scheme.api_key_env])
+def test_the_model_in_the_table_of_providers_is_asked_if_only_its_key_is_set(name: str) -> None:
+    variable = SCHEMES[name].api_key_env
+    [row] = re.findall(rf"^\| [^|]+ \| `{variable}` \| `(.+?)` \|", TEXTS["README.md"], re.MULTILINE)
+    [engine] = load_settings({str(variable): "sk-1"}, local_model=lambda: None).engines.values()
+    assert (engine.model.scheme, engine.model.model) == (name, row)
+
+
+@pytest.mark.parametrize(
+    "line", re.findall(r'`(model = "\w+://[^`]*)`(?:, `(.+?)`)? \|$', TEXTS["README.md"], re.MULTILINE)
+)
+def test_every_line_of_the_table_of_providers_can_be_written(line: tuple[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "portico.toml"
+    file.write_text("[engines.mine]\n" + "\n".join(line), encoding="utf-8")
+    keys = dict.fromkeys(re.findall(r'api_key_env = "(\w+)"', line[1]), "sk-1")
+    assert [*load_settings(keys, file, local_model=lambda: None).engines] == ["mine"]
 
 
 def test_every_make_target_that_is_named_exists() -> None:

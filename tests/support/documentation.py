@@ -1,8 +1,9 @@
 """Pages of README.md and docs/: their generated parts, and their examples with the answers of a real server.
 
 `python -m tests.support.documentation --write` writes both. A generated part stands between `<!-- generated:NAME -->`
-and `<!-- /generated -->`. An answer stands between `<!-- answer -->` and `<!-- /answer -->` behind the shell block
-that produces it; `<!-- answer: state content -->` keeps those members of a JSON answer only.
+and `<!-- /generated -->`. An answer stands between `<!-- answer -->` and `<!-- /answer -->` behind the block of shell
+or Python that produces it; `<!-- answer: state content -->` keeps those members of a JSON answer, or of the events of a
+stream, only, and `<!-- answer: inference.delta text -->` only the events of the types that it names.
 """
 
 import json
@@ -15,6 +16,8 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ import httpx2
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from bench.bounds import BOUNDS as BENCH_BOUNDS
 from portico.adapters.telemetry.metrics.catalogue import SERIES
 from portico.bootstrap.service import PATTERNS
 from portico.capabilities.prompting.definition import PromptDefinition
@@ -36,6 +40,7 @@ from portico.settings.tables.engines import EngineSettings, RouteSettings
 from portico.settings.tables.guards import GuardSettings
 from portico.settings.tables.limits import TenantSettings
 from portico.settings.tables.tool_sources import HttpToolSettings, McpServerSettings, ProgramSettings
+from tests.counts.bounds import BOUNDS
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -43,8 +48,8 @@ PAGES = (README, *sorted((ROOT / "docs").glob("*.md")))
 SERVER = "http://127.0.0.1:8080"
 GENERATED_PART = re.compile(r"(?P<begin><!-- generated:(?P<name>\w+) -->\n).*?(?P<end><!-- /generated -->)", re.DOTALL)
 EXAMPLE = re.compile(
-    r"```sh\n(?P<shell>.*?)```"
-    r"(?:\n\n(?P<begin><!-- answer(?:: (?P<members>[\w ]+))? -->\n).*?(?P<end><!-- /answer -->))?",
+    r"```(?P<language>sh|python)\n(?P<code>.*?)```"
+    r"(?:\n\n(?P<begin><!-- answer(?:: (?P<members>[\w. ]+))? -->\n).*?(?P<end><!-- /answer -->))?",
     re.DOTALL,
 )
 VARYING = re.compile(
@@ -58,9 +63,36 @@ VARYING = re.compile(
     r"|(?<=date: )\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT"
     r"|\d+\.\d(?= ms)|\d+\.\d{3}(?= s )"
 )
+EVENT = re.compile(r"^event: (\S+)\ndata: (.*)$", re.MULTILINE)
 FILE = re.compile(r"```\w+\n# (?P<name>\w+\.(?:py|toml))\n(?P<text>.*?)```", re.DOTALL)
 """A block of a page that is a file beside the server."""
 STARTUP_SECONDS = 30.0
+PROVIDERS: Mapping[str, tuple[str, str]] = {
+    "openai": ("OpenAI", ""),
+    "anthropic": ("Anthropic", ""),
+    "gemini": ("Google Gemini", ""),
+    "ollama": ("Ollama", "/qwen3:8b"),
+    "llamacpp": ("llama.cpp, in this process", "/models/qwen3-8b.gguf"),
+    "rehearsal": ("none: invented answers", ""),
+    "scripted": ("none: the replies of a file", "/replies.json"),
+}
+"""The name of each scheme's provider, and what stands behind `scheme://` in its example if it has no default model."""
+FIRST_COUNTS: Mapping[str, int] = {
+    "chat": 551,
+    "features that a chat does not name": 2,
+    "one more tool round": 368,
+    "one more streamed chunk": 28,
+    "journaled instead of in memory": 288,
+    "one more pass, of 2 to 4": 1736,
+    "the 20th pass, in percent of the 3rd": 198,
+    "changes of file": 282,
+    "served chat": 661,
+    "one more served tool round": 490,
+    "one more served chunk": 38,
+}
+"""The numbers of the ways when they were counted first."""
+FIRST_FRAMEWORK_CALLS = 116
+FRAMEWORK_CALLS = "FastAPI and Starlette: Python calls per chat"
 
 
 def lifecycle() -> str:
@@ -109,14 +141,19 @@ def settings() -> str:
 
 
 def providers() -> str:
-    """Return the table of the variables that select an engine, and the model that each asks."""
-    rows = ["| Variable | Engine | Model asked |", "|---|---|---|"]
-    rows += [
-        f"| `{scheme.api_key_env}` | `{name}` | `{scheme.default_model}` |"
-        for name, scheme in SCHEMES.items()
-        if scheme.api_key_env is not None
-    ]
-    return "\n".join(rows) + "\n"
+    """One row for each scheme of engines: what selects it, the model that is asked then, and the line to write."""
+    head = "| Provider | Set only | Model that is asked then | Line under `[engines.NAME]` |\n|---|---|---|---|\n"
+    return head + "".join(map(_provider_row, SCHEMES))
+
+
+def counts() -> str:
+    """One row for each counted way: its number when it was counted first, and its bound now."""
+    head = "| Way | Counted first | Bound now |\n|---|---|---|\n"
+    [framework] = [bound.maximum for bound in BENCH_BOUNDS if bound.meaning == FRAMEWORK_CALLS]
+    last = (
+        f"| FastAPI and Starlette, one chat (bounded by `make bench`) | {FIRST_FRAMEWORK_CALLS} | {framework:.0f} |\n"
+    )
+    return head + "".join(f"| {way} | {FIRST_COUNTS[way]} | {bound} |\n" for way, bound in BOUNDS.items()) + last
 
 
 PART_WRITERS: Mapping[str, Callable[[], str]] = {
@@ -128,6 +165,7 @@ PART_WRITERS: Mapping[str, Callable[[], str]] = {
     "prompts": prompts,
     "settings": settings,
     "providers": providers,
+    "counts": counts,
 }
 
 
@@ -164,6 +202,10 @@ class DocumentedServer:
                     raise ValueError(f"an example runs {other}, which this runner does not know")
         return "\n".join(part.rstrip("\n") for part in printed if part)
 
+    def run_python(self, code: str) -> str:
+        """Return what a Python program prints. Raises: CalledProcessError if it fails."""
+        return self._python("-c", code.replace(SERVER, self.url))
+
     def _curl(self, arguments: list[str]) -> str:
         method, headers, body, show_head, url = None, {}, None, False, ""
         rest = iter(arguments)
@@ -187,8 +229,11 @@ class DocumentedServer:
         return f"HTTP/1.1 {answer.status_code}\n{head}\n{answer.text}" if show_head else answer.text
 
     def _portico(self, arguments: list[str]) -> str:
+        return self._python("-m", "portico", *(each.replace(SERVER, self.url) for each in arguments))
+
+    def _python(self, *arguments: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "portico", *(each.replace(SERVER, self.url) for each in arguments)],
+            [sys.executable, *arguments],
             cwd=self.directory,
             env=dict(self.environment),
             stdout=subprocess.PIPE,
@@ -239,11 +284,16 @@ def with_answers(text: str, server: DocumentedServer) -> str:
     """
 
     def answered(example: re.Match[str]) -> str:
-        printed = server.run(example["shell"]).replace(server.url, SERVER)
+        if example["language"] == "sh":
+            printed = server.run(example["code"])
+        elif example["begin"] is None:
+            return example[0]
+        else:
+            printed = server.run_python(example["code"])
         if example["begin"] is None:
             return example[0]
-        shown = _shown(printed, example["members"])
-        answer = f"```sh\n{example['shell']}```\n\n{example['begin']}{shown}{example['end']}"
+        shown = _shown(printed.replace(server.url, SERVER), example["members"])
+        answer = f"```{example['language']}\n{example['code']}```\n\n{example['begin']}{shown}{example['end']}"
         return example[0] if masked(answer) == masked(example[0]) else answer
 
     return EXAMPLE.sub(answered, text)
@@ -258,6 +308,8 @@ def _split_commands(shell: str) -> Iterator[list[str]]:
 
 
 def _shown(printed: str, members: str | None) -> str:
+    if members is not None and "event: " in printed:
+        return f"```\n{_shown_events(printed, members.split())}\n```\n"
     try:
         value = json.loads(printed)
     except ValueError:
@@ -266,6 +318,24 @@ def _shown(printed: str, members: str | None) -> str:
         return f"```json\n{_pretty(value)}\n```\n"
     chosen = [f"  {json.dumps(name)}: {_pretty(value[name], 2)}" for name in members.split()]
     return "```json\n{\n  …\n" + ",\n".join(chosen) + "\n  …\n}\n```\n"
+
+
+def _shown_events(stream: str, names: list[str]) -> str:
+    """Return the events of the named types with the other names as members; of those in a row the first two."""
+    shown: list[str] = []
+    types = {name for name in names if "." in name}
+    chosen = [(event, data) for event, data in EVENT.findall(stream) if event in types]
+    for event, run in groupby(chosen, key=itemgetter(0)):
+        frames = [f"event: {event}\ndata: {_members(json.loads(data), names)}" for _, data in run]
+        shown += frames[:2] + ["…"] * (len(frames) > 2)
+    return "\n\n".join(shown)
+
+
+def _members(value: Mapping[str, Any], names: list[str]) -> str:
+    """Return these members on one line, each long object as `{…}`."""
+    flat = {name: json.dumps(value[name], ensure_ascii=False) for name in names if name in value}
+    members = [f'"{name}": {text if len(text) <= 110 else "{…}"}' for name, text in flat.items()]
+    return "{…, " + ", ".join(members) + "}"
 
 
 def _pretty(value: Any, indent: int = 0) -> str:
@@ -326,6 +396,15 @@ def _default(field: FieldInfo) -> str:
     if value is None or isinstance(value, BaseModel) or value in ((), {}):
         return ""
     return f"`{json.dumps(list(value) if isinstance(value, tuple) else value)}`"
+
+
+def _provider_row(name: str) -> str:
+    scheme, (provider, example) = SCHEMES[name], PROVIDERS[name]
+    variable = f"`{scheme.api_key_env}`" if scheme.api_key_env else ""
+    model = f"`{scheme.default_model}`" if scheme.default_model else ""
+    line = f'model = "{name}://{scheme.default_model or example}"'
+    key = f', `api_key_env = "{scheme.api_key_env}"`' if scheme.api_key_env else ""
+    return f"| {provider} | {variable} | {model} | `{line}`{key} |\n"
 
 
 def _mermaid(diagram: str) -> str:

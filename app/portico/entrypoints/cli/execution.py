@@ -114,8 +114,8 @@ class OutputOptions:
     """Options of the output: the answer goes to standard output, as text or JSON.
 
     Streamed tokens go to standard output too, or with JSON to standard error. With `quiet` no event is shown; a
-    failure, a warning and what an execution waits for still go to standard error. `ask` asks the person at the terminal the
-    questions of a suspended execution; without it the execution stays suspended.
+    failure, a warning and what an execution waits for still go to standard error. `ask` asks the person at the terminal
+    the questions of a suspended execution; without it the execution stays suspended.
     """
 
     stream: bool
@@ -125,7 +125,10 @@ class OutputOptions:
 
     def view(self, request: SystemRequest) -> LiveView:
         """Return the view of the events; that of a plan in passes is a tree, unless tokens are streamed."""
-        tokens, lines = sys.stderr if self.as_json else sys.stdout, Console(stderr=True, highlight=False, quiet=self.quiet)
+        tokens, lines = (
+            sys.stderr if self.as_json else sys.stdout,
+            Console(stderr=True, highlight=False, quiet=self.quiet),
+        )
         if request.plan is not None and request.plan.passes > 1 and not (self.stream or self.quiet):
             return PlanTreeView(lines, request)
         return LiveView(lines, tokens if self.stream else None)
