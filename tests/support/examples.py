@@ -146,8 +146,9 @@ OUTCOMES: Sequence[Any] = (
     ToolCallSuspended({"question": "really?"}, 0.5),
     CallDecided(CallVerdict.ASK, "f" * 32),
     NodeEnded('{"text":"done"}', 1.5),
-    AgentStarted("Be brief.", "primary"),
+    AgentStarted("Be brief.", "primary", "helper"),
     AgentCallStarted(
+        "helper",
         "Be brief.",
         Mode.STRUCTURED,
         1,

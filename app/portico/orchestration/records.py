@@ -51,7 +51,6 @@ class SuspensionView(Suspension):
     request_id: RequestId = Field(description="The request's id.")
     session_id: SessionId | None = Field(description="The session's id.")
     user: UserId = Field(description="User who asked for the execution.")
-    agent: str | None = Field(description="Configured agent of the request.")
 
 
 @value
@@ -180,5 +179,4 @@ def _suspension_view(found: OpenSuspension, *, is_whole: bool) -> SuspensionView
         request_id=found.request_id,
         session_id=found.session_id,
         user=found.user,
-        agent=found.agent,
     )

@@ -117,7 +117,6 @@ class OpenSuspension:
     request_id: RequestId
     session_id: SessionId | None
     user: UserId
-    agent: str | None
     suspension: Suspension
 
 

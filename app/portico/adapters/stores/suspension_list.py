@@ -27,8 +27,8 @@ def select_suspensions(
 
 
 def _open_suspension(row: ResultRow) -> OpenSuspension:
-    execution_id, request_id, session_id, user, agent, stored = row
-    return OpenSuspension(execution_id, request_id, session_id, user, agent, codec.decode_suspension(stored))
+    execution_id, request_id, session_id, user, stored = row
+    return OpenSuspension(execution_id, request_id, session_id, user, codec.decode_suspension(stored))
 
 
 def _filter(name: str) -> BindParameter[str]:
@@ -58,7 +58,6 @@ _OPEN_SUSPENSIONS = Statement(
             executions.c.request_id,
             executions.c.session_id,
             executions.c.user_id,
-            executions.c.agent,
             suspensions.c.suspension,
         )
         .join(executions, IS_OPEN_SUSPENSION)

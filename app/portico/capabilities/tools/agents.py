@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from portico.domain.agents import ConfiguredAgent
-from portico.domain.tools import AGENT_TOOL_PREFIX, Availability, SideEffects, ToolDefinition, ToolInfo, agent_of
+from portico.domain.tools import AGENT_TOOL_PREFIX, Availability, SideEffects, ToolDefinition, ToolInfo
 from portico.ports.tool import Tool, ToolContext, ToolError
 
 _PARAMETERS: Mapping[str, Any] = {
@@ -21,6 +21,7 @@ class AgentCatalogue:
 
     def __init__(self, agents: Iterable[ConfiguredAgent] = ()) -> None:
         self._agents = {agent.name: agent for agent in sorted(agents, key=lambda agent: agent.name)}
+        self._by_tool = {AGENT_TOOL_PREFIX + agent.name: agent for agent in self._agents.values()}
 
     def all(self) -> list[ConfiguredAgent]:
         """Return the agents in the order of their names."""
@@ -32,8 +33,7 @@ class AgentCatalogue:
 
     def behind(self, tool: str) -> ConfiguredAgent | None:
         """Return the agent that the tool is; None for any other tool."""
-        name = agent_of(tool)
-        return None if name is None else self._agents.get(name)
+        return self._by_tool.get(tool)
 
     def reachable(self, tools: Iterable[str]) -> frozenset[str]:
         """Return these tools and all that the agents among them reach, at any depth."""

@@ -126,6 +126,7 @@ class ToolCallMade(_Outbound):
     attempts: int = Field(ge=0, description="Number of times the tool ran.")
     duration_ms: float = Field(ge=0, description="Duration of all attempts in milliseconds.")
     step_name: str | None = Field(None, description="Plan step the call belongs to.")
+    agent: str | None = Field(None, description="Configured agent that made the call; null without one.")
 
 
 class ValidationResult(_Outbound):
@@ -206,6 +207,7 @@ class Suspension(_Outbound):
     value: JsonValue = Field(description="Question.")
     arguments_digest: str | None = Field(None, description="Digest of the arguments that an approval applies to.")
     step_name: str | None = Field(None, description="Plan step or node of a flow that is suspended.")
+    agent: str | None = Field(None, description="Configured agent that acts there; null without one.")
     asked_at: datetime | None = Field(None, description="Time of the suspension.")
     expires_at: datetime = Field(description="Time of expiry.")
 

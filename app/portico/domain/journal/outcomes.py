@@ -241,11 +241,12 @@ class NodeEnded:
 class AgentStarted:
     """Outcome: an agent of a flow got its first task; this system prompt and this model hold from then on.
 
-    So do the tools, hints and limits of an agent of the configuration; they are None for any other.
+    So do the name, tools, hints and limits of an agent of the configuration; they are None for any other.
     """
 
     preamble: str
     model: str
+    agent: str | None = None
     tools: tuple[str, ...] | None = None
     hints: ExecutionHints | None = None
     limits: Limits | None = None
@@ -253,13 +254,14 @@ class AgentStarted:
 
 @value(slots=False)
 class AgentCallStarted:
-    """Outcome: a tool call began to run an agent; these settings hold for its run.
+    """Outcome: a tool call began to run that `agent`; these settings hold for its run.
 
     `tools` are those that it may use, `left_out` those of its own that the principal may not. `model` is None if it is
     that of the caller.
     `pattern_version` is that of the pattern of its `mode`, `result_bytes` the size of its result.
     """
 
+    agent: str
     system_prompt: str | None
     mode: Mode
     pattern_version: int

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from portico.capabilities.prompting.prompts.assessment import SemanticCheckOutput
 from portico.capabilities.prompting.prompts.task_profile import TaskProfileOutput
 from portico.domain.access.principal import ALL, Permissions
+from portico.domain.access.tool_policy import ToolCaller
 from portico.domain.contract.messages import Message, last_question
 from portico.domain.contract.request import ExecutionHints, OutputContract, RedundancyOptions
 from portico.domain.journal.events import CorrelationContext
@@ -47,17 +48,19 @@ class ReasoningStart:
 class BranchSettings:
     """Settings of a branch.
 
-    `messages` begin its conversation. `tools` may be offered; `allowed_tools` are those that the request and its agent
-    allow, `requested_tools` those that the request itself names, for agents at any depth: all if it is None, within the
-    `permissions` of the principal. `model` is the route or engine that is asked. `replica` is the number of the branch
-    where several answer the same question. `plan` was made at `planned_at`, in Unix seconds. Its steps run in pass
-    `pass_number`, if there are several. The execution began at `started_at`. A side question is no part of the
-    response.
+    Tools are called for the `caller`, whose agent is the one that acts in the branch: that of the request until another
+    one is entered. `messages` begin its conversation. `tools` may be offered; `allowed_tools` are those that the
+    request and its agent allow, `requested_tools` those that the request itself names, for agents at any depth: all if
+    it is None, within the `permissions` of the principal. `model` is the route or engine that is asked. `replica` is
+    the number of the branch where several answer the same question. `plan` was made at `planned_at`, in Unix seconds.
+    Its steps run in pass `pass_number`, if there are several. The execution began at `started_at`. A side question is
+    no part of the response.
     """
 
     output: OutputContract
     hints: ExecutionHints
     correlation: CorrelationContext
+    caller: ToolCaller
     messages: Sequence[Message] = ()
     tools: Sequence[str] = ()
     allowed_tools: Sequence[str] | None = None

@@ -7,7 +7,7 @@ replay ends them at the same steps.
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from types import MappingProxyType, TracebackType
@@ -241,12 +241,9 @@ class Branches:
             return await run()
         return None
 
-    def suspend(
-        self, question: SuspensionRequest, effect: NonIdempotentEffect | None = None, *, step_name: str | None = None
-    ) -> NoReturn:
+    def suspend(self, question: SuspensionRequest, effect: NonIdempotentEffect | None = None) -> NoReturn:
         """End a branch that waits for this answer; the uncertain `effect` may be what is asked about."""
-        name = step_name if effect is None else effect.correlation.step_name
-        self._suspended.append((replace(question, step_name=name), effect))
+        self._suspended.append((question, effect))
         raise BranchSuspended
 
     async def gather(

@@ -148,7 +148,7 @@ class RunContext:
         step = await self._record(key, digest("offer", key, name), offer, is_instant=True)
         assert isinstance(step.outcome, InferenceSetup)  # noqa: S101 - the only outcome of an offer
         call = ToolCall(id=f"call_{key}", name=name, arguments=dict(arguments))
-        state = ToolCallState(call, self.settings.correlation.step_name)
+        state = ToolCallState(call, self.settings.correlation.step_name, self.settings.caller.agent)
         self._position.execution.ledger.tool_calls.add(key, [state])
         [result] = await self._run_calls(key, [state], step.outcome)
         return result
@@ -250,9 +250,10 @@ class RunContext:
         self, value: JsonValue, tool_id: str, kind: SuspensionKind = SuspensionKind.QUESTION
     ) -> JsonValue:
         """Ask a question outside of the service and return the answer; without one the branch ends here."""
-        position = self._position
-        question = SuspensionRequest(self._next_key(), kind, tool_id, value)
-        step = position.execution.answer_to(question, self.settings.correlation.step_name)
+        position, key, settings = self._position, self._next_key(), self.settings
+        step_name, agent = settings.correlation.step_name, settings.caller.agent
+        question = SuspensionRequest(key, kind, tool_id, value, step_name=step_name, agent=agent)
+        step = position.execution.answer_to(question)
         assert isinstance(step.outcome, SuspensionAnswer)  # noqa: S101 - the only outcome of a question
         position.now = max(position.now, step.at)
         return step.outcome.payload
@@ -522,6 +523,7 @@ def start_context(
         output=request.output,
         hints=request.hints,
         correlation=execution.correlation,
+        caller=execution.facts.caller,
         messages=messages,
         started_at=execution.header.created_at,
         allowed_tools=request.tools if agent is None else agent.allowed(request.tools),

@@ -120,7 +120,10 @@ class NonIdempotentEffect(Effect):
 
 @value
 class SuspensionRequest:
-    """A question that suspends its branch until it is answered."""
+    """A question that suspends its branch until it is answered.
+
+    It is asked in the plan step or node `step_name`, and `agent` acts there; each is None outside of any.
+    """
 
     key: StepKey
     kind: SuspensionKind
@@ -129,6 +132,7 @@ class SuspensionRequest:
     tool_call_id: str | None = None
     arguments_digest: str | None = None
     step_name: str | None = None
+    agent: str | None = None
 
     @property
     def fingerprint(self) -> str:

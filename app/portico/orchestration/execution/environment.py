@@ -72,8 +72,8 @@ ChunkCheck: TypeAlias = Callable[[Environment, Sequence[str]], Awaitable[Mapping
 class Facts:
     """Facts of an execution that follow from its header, found once for a run.
 
-    `quota` has the limits of the caller; it is None without, and in an offline replay. Tools are called for the
-    `caller`, but for those that agents call. `prompts` are those in force, in a replay the shipped ones.
+    `quota` has the limits of the caller; it is None without, and in an offline replay. The outermost pattern calls
+    tools for the `caller`. `prompts` are those in force, in a replay the shipped ones.
     """
 
     quota: Quota | None

@@ -153,8 +153,8 @@ class Execution:
             self._end_replay(effect)
         return None
 
-    def answer_to(self, question: SuspensionRequest, step_name: str | None) -> RecordedStep:
-        """Return the recorded answer to a question of that plan step or node, if it is of one.
+    def answer_to(self, question: SuspensionRequest) -> RecordedStep:
+        """Return the recorded answer to a question.
 
         Raises: BranchSuspended without an answer; BranchStopped if stopped.
         """
@@ -162,7 +162,7 @@ class Execution:
         if step is None:
             if self.recorder.is_closed(question.key):
                 raise BranchStopped
-            self.branches.suspend(question, step_name=step_name)
+            self.branches.suspend(question)
         return step
 
     def transition_to(self, anchor: str, state: State, reason: str) -> None:

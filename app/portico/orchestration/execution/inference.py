@@ -366,6 +366,7 @@ class Attempt(Effect):
             self._prices,
             is_fallback=self._walk.attempt_number > 0,
             step_name=self.correlation.step_name,
+            agent=self._inference.settings.caller.agent,
         )
         if not self._execution.recorder.is_read_only:
             self._count_usage(step)

@@ -25,7 +25,6 @@ from portico.domain.tools import OfferedTool, ToolDefinition
 from portico.orchestration.execution.branch_settings import BranchSettings
 from portico.orchestration.execution.execution import Execution
 from portico.orchestration.execution.progress import Conversation, FirstSetup
-from portico.orchestration.execution.tool_calls.call_permission import caller_in
 from portico.ports.model import Engine
 
 FoundSetup: TypeAlias = tuple[InferenceSetup, EngineCall, float]
@@ -77,8 +76,7 @@ def offer_tools(
     environment = execution.environment
     registry = environment.tool_registry
     if names and not registry.policy.is_empty:
-        caller = caller_in(execution.facts.caller, settings.correlation)
-        names = [name for name in names if registry.policy.offers(name, caller)]
+        names = [name for name in names if registry.policy.offers(name, settings.caller)]
     if settings.replica is not None:
         names = [name for name in names if registry.may_replicate(name)]
     tools, definitions = registry.offer(names) if names else ((), [])

@@ -174,8 +174,9 @@ class Ledger:
         *,
         is_fallback: bool,
         step_name: str | None,
+        agent: str | None,
     ) -> None:
-        """Add an attempt of an inference at these prices; `is_fallback` for all but its first."""
+        """Add an attempt of an inference of that agent at these prices; `is_fallback` for all but its first."""
         outcome = step.outcome
         assert isinstance(outcome, AttemptSucceeded | AttemptFailed | AttemptCancelled)  # noqa: S101 - of an attempt
         self.last_at = max(self.last_at, step.at)
@@ -187,7 +188,7 @@ class Ledger:
             usage = outcome.reply.usage
             self.flags.update(outcome.reply.flags)
             if outcome.reply.tool_calls and not key.is_within(GUARD_KEY):
-                self.tool_calls.add(key, [ToolCallState(call, step_name) for call in outcome.reply.tool_calls])
+                self.tool_calls.add(key, [ToolCallState(call, step_name, agent) for call in outcome.reply.tool_calls])
         else:
             usage = outcome.usage
         if usage is not NO_USAGE:
@@ -248,14 +249,14 @@ class ToolCallState:
 
     call: ToolCall
     step_name: str | None = None
+    agent: str | None = None
+    """The agent that makes the call; None without one."""
     result: str = NOT_RUN
     is_error: bool = True
     code: Code | None = None
     attempts: int = 0
     duration_ms: float = 0.0
     violations: Sequence[ArgumentViolation] = ()
-    tool_id: str = ""
-    """Name by which a resume answers a question about the call."""
     granted_digest: str | None = None
     """Digest of the definition with which it may run, empty for any; None until it may."""
     answered_at: float = 0.0
@@ -298,6 +299,7 @@ class ToolCallState:
             attempts=self.attempts,
             duration_ms=self.duration_ms,
             step_name=self.step_name,
+            agent=self.agent,
         )
 
     def _end(self, *, is_error: bool) -> ToolCallStatus:

@@ -240,6 +240,7 @@ def _suspensions(execution: Execution) -> list[Suspension]:
             value=question.value,
             arguments_digest=question.arguments_digest,
             step_name=question.step_name,
+            agent=question.agent,
             asked_at=asked_at,
             expires_at=expires_at,
         )

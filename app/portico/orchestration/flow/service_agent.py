@@ -94,7 +94,7 @@ class ServiceAgent:
         async def find(_environment: Environment) -> Outcome:
             config = self._node.config
             tools = None if config.agent is None else config.tool_names
-            return AgentStarted(config.preamble, config.model, tools, config.hints, config.limits)
+            return AgentStarted(config.preamble, config.model, config.agent, tools, config.hints, config.limits)
 
         outcome, _ = await self._context.record_value(find)
         assert isinstance(outcome, AgentStarted)  # noqa: S101 - the only outcome of the search
@@ -106,9 +106,11 @@ class ServiceAgent:
         self._has_tools = bool(names)
         hints = settings.hints if started.hints is None else merge_hints(started.hints, settings.hints)
         limits = None if started.limits is None else self._context.limits.lowered_to(started.limits)
+        caller = settings.caller if started.agent is None else replace(settings.caller, agent=started.agent)
         return self._context.with_settings(
             replace(
                 settings,
+                caller=caller,
                 hints=hints.model_copy(update={"tool_choice": None}),
                 agent_limits=limits or settings.agent_limits,
                 model=started.model,

@@ -93,8 +93,14 @@ class NonIdempotentWorkEffect(WorkEffect, NonIdempotentEffect):
 
     def question(self, number: int) -> SuspensionRequest:
         """Return the question what the node has done."""
-        value: JsonValue = {"node": self._node.key}
-        return SuspensionRequest(self.key.child(0, number), SuspensionKind.UNKNOWN_OUTCOME, self._node.key, value)
+        return SuspensionRequest(
+            self.key.child(0, number),
+            SuspensionKind.UNKNOWN_OUTCOME,
+            self._node.key,
+            {"node": self._node.key},
+            step_name=self.correlation.step_name,
+            agent=self._execution.facts.caller.agent,
+        )
 
     def outcome_from_answer(self, payload: JsonValue) -> Outcome | None:
         """Return the outcome that the person decided; None to call the function once more."""

@@ -104,9 +104,9 @@ class _Observed(Execution):
         self.requests[effect.key] = effect.asked()
         return super().find(effect)
 
-    def answer_to(self, question: SuspensionRequest, step_name: str | None) -> RecordedStep:
+    def answer_to(self, question: SuspensionRequest) -> RecordedStep:
         self.requests[question.key] = {"kind": question.kind, "tool_id": question.tool_id, "value": question.value}
-        return super().answer_to(question, step_name)
+        return super().answer_to(question)
 
 
 def _requests(history: ExecutionHistory, patterns: Mapping[Mode, Pattern]) -> Mapping[StepKey, JsonValue]:

@@ -24,6 +24,7 @@ class OpenCall(BaseModel):
     kind: SuspensionKind
     tool_id: str
     user: str
+    agent: str | None = None
     asked_at: datetime | None = None
     value: JsonValue = None
 

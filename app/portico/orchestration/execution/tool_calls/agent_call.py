@@ -21,7 +21,7 @@ from portico.domain.journal.header import EffectiveLimits
 from portico.domain.journal.outcomes import AgentCallStarted, Outcome, ToolEnded
 from portico.domain.journal.step_key import StepKey
 from portico.domain.pattern_result import PatternResult
-from portico.domain.tools import agent_of, reference_of
+from portico.domain.tools import AGENT_PREFIX, reference_of
 from portico.orchestration.execution.branch_settings import BranchSettings
 from portico.orchestration.execution.branches import has_diverged
 from portico.orchestration.execution.effect import Effect
@@ -88,11 +88,12 @@ class AgentCall:
         if started.system_prompt is not None:
             messages.insert(0, Message(role="system", content=started.system_prompt))
         span = span_id(self._execution.header.execution_id, self.key)
-        name = reference_of(self.state.call.name)
+        name = AGENT_PREFIX + started.agent
         return BranchSettings(
             output=started.output,
             hints=started.hints,
             correlation=replace(self.start.correlation.child(span, caused_by=self.state.call.id), step_name=name),
+            caller=replace(settings.caller, agent=started.agent),
             messages=messages,
             tools=started.tools,
             allowed_tools=started.tools,
@@ -163,7 +164,7 @@ class AgentStart(Effect):
     async def run(self, environment: Environment) -> Outcome:
         """Return the agent's settings as they are now, for the tools that the caller and the request allow."""
         settings, call = self._settings, self._state.call
-        agent = environment.agents.get(agent_of(call.name) or "")
+        agent = environment.agents.behind(call.name)
         if agent is None or agent.mode not in settings.agent_patterns:
             return _refused("the agent is not configured here", Code.TOOL_UNAVAILABLE)
         refusal = environment.tool_executor.refusal(call) or self._limit_refusal()
@@ -174,6 +175,7 @@ class AgentStart(Effect):
         requested, permissions = settings.requested_tools, settings.permissions
         tools = [tool for tool in agent.tools if requested is None or tool in requested]
         return AgentCallStarted(
+            agent=agent.name,
             system_prompt=agent.system_prompt,
             mode=agent.mode,
             pattern_version=settings.agent_patterns[agent.mode].version,

@@ -7,12 +7,12 @@ question of its own, so an approval belongs to one call, its arguments, and one 
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from pydantic import JsonValue
 
 from portico.capabilities.tools.policy import NOT_PERMITTED
-from portico.domain.access.tool_policy import CallCircumstances, CallVerdict, ToolCaller
+from portico.domain.access.tool_policy import CallCircumstances, CallVerdict
+from portico.domain.contract.messages import ToolCall
 from portico.domain.contract.response import SuspensionKind
 from portico.domain.failures import Code
 from portico.domain.fingerprints import digest
@@ -20,7 +20,7 @@ from portico.domain.journal.events import CorrelationContext
 from portico.domain.journal.outcomes import CallDecided, Outcome, SuspensionAnswer
 from portico.domain.journal.step_key import StepKey
 from portico.domain.journal.suspensions import APPROVAL_DECISIONS, Approve, Deny, denial_text
-from portico.domain.tools import AGENT_PREFIX, OfferedTool
+from portico.domain.tools import OfferedTool
 from portico.orchestration.execution.branch_settings import BranchSettings
 from portico.orchestration.execution.effect import Effect, SuspensionRequest
 from portico.orchestration.execution.environment import Environment
@@ -99,7 +99,7 @@ class CallPermissions:
     def _decide(self, environment: Environment, state: ToolCallState, offered: OfferedTool) -> CallDecided:
         """Return what policy says now. Arguments that do not fit the tool are refused without a question."""
         registry, call, ledger = environment.tool_registry, state.call, self.execution.ledger
-        header, caller = self.execution.header, caller_in(self.execution.facts.caller, self.settings.correlation)
+        header, caller = self.execution.header, self.settings.caller
         about = CallCircumstances(
             is_untrusted=self._is_untrusted or header.fork is not None or ledger.has_untrusted_text,
             is_repeated=ledger.tool_calls.has_granted(state),
@@ -114,8 +114,8 @@ class CallPermissions:
     def _is_approved(self, state: ToolCallState, key: StepKey) -> bool:
         """Return True if a person approved the call. Raises: BranchSuspended without an answer."""
         state.mark_waiting()
-        question = question_about(SuspensionKind.APPROVAL, state, key)
-        step = self.execution.answer_to(question, self.settings.correlation.step_name)
+        question = question_about(SuspensionKind.APPROVAL, state.call, key, self.settings)
+        step = self.execution.answer_to(question)
         assert isinstance(step.outcome, SuspensionAnswer)  # noqa: S101 - the only outcome of a question
         state.answered_at = step.at
         answer = APPROVAL_DECISIONS.validate_python(step.outcome.payload)
@@ -159,20 +159,18 @@ class CallDecision(Effect):
         return self._decide(environment)
 
 
-def question_about(kind: SuspensionKind, state: ToolCallState, key: StepKey) -> SuspensionRequest:
-    """Return the question about a call, bound to its arguments."""
-    call = state.call
-    value: JsonValue = {"tool": call.name, "arguments": call.arguments}
-    arguments = digest(call.arguments)
-    return SuspensionRequest(key, kind, state.tool_id, value, tool_call_id=call.id, arguments_digest=arguments)
-
-
-def caller_in(caller: ToolCaller, correlation: CorrelationContext) -> ToolCaller:
-    """Return the caller for whom a branch calls tools: in a nested run it is its agent."""
-    step = correlation.step_name
-    if step is None or not step.startswith(AGENT_PREFIX):
-        return caller
-    return replace(caller, agent=step.removeprefix(AGENT_PREFIX))
+def question_about(kind: SuspensionKind, call: ToolCall, key: StepKey, settings: BranchSettings) -> SuspensionRequest:
+    """Return the question about a call in a branch with these settings, bound to the arguments of the call."""
+    return SuspensionRequest(
+        key,
+        kind,
+        settings.tool_id_prefix + call.name,
+        {"tool": call.name, "arguments": call.arguments},
+        tool_call_id=call.id,
+        arguments_digest=digest(call.arguments),
+        step_name=settings.correlation.step_name,
+        agent=settings.caller.agent,
+    )
 
 
 def _question_key(key: StepKey, number: int) -> StepKey:

@@ -38,7 +38,7 @@ from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.exception_report import ExceptionReporter
 from portico.orchestration.execution.execution import NON_IDEMPOTENT_GRACE_S, Execution
 from portico.orchestration.execution.ledger import ToolCallState, call_key
-from portico.orchestration.execution.tool_calls.call_permission import CallPermissions, caller_in, question_about
+from portico.orchestration.execution.tool_calls.call_permission import CallPermissions, question_about
 from portico.orchestration.execution.tool_calls.content_stream import ContentStream
 from portico.ports.tool import ToolContinuation
 
@@ -84,7 +84,6 @@ class ToolRound:
         self._states = states
         self._offered: Mapping[str, OfferedTool] = {tool.name: tool for tool in offered}
         for state in states:
-            state.tool_id = permissions.settings.tool_id_prefix + state.call.name
             offer = self._offered.get(state.call.name)
             state.is_trusted = offer is None or offer.trusted
 
@@ -184,14 +183,20 @@ class ToolRound:
 
     def _ask(self, state: ToolCallState, value: JsonValue, attempt_key: StepKey) -> JsonValue:
         """Return the answer to the tool's question. Raises: BranchSuspended until there is one."""
-        call = state.call
+        call, settings = state.call, self._settings
         question = SuspensionRequest(
-            attempt_key.child(1), SuspensionKind.QUESTION, state.tool_id, value, tool_call_id=call.id
+            attempt_key.child(1),
+            SuspensionKind.QUESTION,
+            settings.tool_id_prefix + call.name,
+            value,
+            tool_call_id=call.id,
+            step_name=settings.correlation.step_name,
+            agent=settings.caller.agent,
         )
         return self._answer(question)
 
     def _answer(self, question: SuspensionRequest) -> JsonValue:
-        step = self._execution.answer_to(question, self._settings.correlation.step_name)
+        step = self._execution.answer_to(question)
         assert isinstance(step.outcome, SuspensionAnswer)  # noqa: S101 - the only outcome of a question
         self.ended_at = max(self.ended_at, step.at)
         return step.outcome.payload
@@ -241,7 +246,7 @@ class ToolAttempt(Effect):
         self._execution = execution
         self._state = state
         self._offered = offered
-        self._is_allowed = call.name in settings.tools
+        self._settings = settings
 
     def asked(self) -> JsonValue:
         """Return the call."""
@@ -275,11 +280,10 @@ class ToolAttempt(Effect):
         """Count the call of that key as begun, and return None; or return why it does not run."""
         execution, call = self._execution, self._state.call
         if self._offered is None:
-            return (_UNAVAILABLE, Code.TOOL_UNAVAILABLE) if self._is_allowed else (_UNKNOWN_TOOL, Code.TOOL_NOT_FOUND)
+            is_allowed = call.name in self._settings.tools
+            return (_UNAVAILABLE, Code.TOOL_UNAVAILABLE) if is_allowed else (_UNKNOWN_TOOL, Code.TOOL_NOT_FOUND)
         policy = environment.tool_registry.policy
-        if not policy.is_empty and policy.denies(
-            call.name, call.arguments, caller_in(execution.facts.caller, self.correlation)
-        ):
+        if not policy.is_empty and policy.denies(call.name, call.arguments, self._settings.caller):
             return NOT_PERMITTED, Code.TOOL_EXECUTION_FAILED
         budget = execution.ledger.budget
         if budget is not None and budget.is_exhausted:
@@ -324,7 +328,7 @@ class NonIdempotentToolAttempt(ToolAttempt, NonIdempotentEffect):
     def question(self, number: int) -> SuspensionRequest:
         """Return the question whether the call has happened."""
         key = self.key.child(0, number)
-        return question_about(SuspensionKind.UNKNOWN_OUTCOME, self._state, key)
+        return question_about(SuspensionKind.UNKNOWN_OUTCOME, self._state.call, key, self._settings)
 
     def outcome_from_answer(self, payload: JsonValue) -> Outcome | None:
         """Return the outcome that the person decided; None to run the call once more."""
