@@ -329,7 +329,7 @@ class Introspection:
 
 
 def _absent_server(name: str, fault: ServerFault) -> ToolView:
-    """Return the row of a server that has listed no tool: whatever it has counts as the worst."""
+    """Return the row of a server that has listed no tool: its unknown tools count as the worst."""
     unlisted = unlisted_tool(f"mcp:{name}")
     return ToolView(
         name=unlisted.name,

@@ -146,7 +146,7 @@ class OutputOptions:
 def settings_of_command(settings: Settings) -> Settings:
     """Return the settings with a store in memory, because the configured one may belong to a running server.
 
-    Nobody but the local user calls, so the issuer of tokens is not asked. Only errors are logged, because the command
+    The local user is the only caller, so the issuer of tokens is not asked. Only errors are logged, because the command
     shows everything else.
     """
     storage = settings.storage.model_copy(update={"url": TEMPORARY_STORE})

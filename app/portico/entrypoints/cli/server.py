@@ -182,9 +182,9 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop.call_later(self._grace + _CLOSING_SECONDS, self._stop_waiting)
         await self._drain()
-        cut = self._loop.call_later(_CUT_SECONDS, self._cut)
+        cut_timer = self._loop.call_later(_CUT_SECONDS, self._cut)
         await super().shutdown(sockets)
-        cut.cancel()
+        cut_timer.cancel()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self.should_exit:
