@@ -46,8 +46,8 @@ class TaskPool:
 
         Raises: RequestFailure (REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN).
         """
-        self.require_accepting()
         if not self.has_capacity:
+            self.require_accepting()
             raise _full()
         self._tasks.create_task(self._run(execution_id, body))
         self._in_flight += 1

@@ -24,14 +24,14 @@ class RequestIds:
     def reserve(self, header: ExecutionHeader) -> None:
         """Reserve the id exclusively. Raises: RequestFailure (REQUEST_ID_CONFLICT), as `share`."""
         request = _key(header)
-        if request in self._shared:
+        if request in self._shared or request in self._exclusive or request in self._ended:
             raise conflict()
-        self._check_free(request)
         self._exclusive.add(request)
 
     def share(self, header: ExecutionHeader) -> None:
         request = _key(header)
-        self._check_free(request)
+        if request in self._exclusive or request in self._ended:
+            raise conflict()
         self._shared[request] += 1
 
     def promote(self, header: ExecutionHeader) -> None:
@@ -62,10 +62,6 @@ class RequestIds:
         self._shared[request] -= 1
         if self._shared[request] == 0:
             del self._shared[request]
-
-    def _check_free(self, request: tuple[str, str]) -> None:
-        if request in self._exclusive or request in self._ended:
-            raise conflict()
 
 
 def _key(header: ExecutionHeader) -> tuple[str, str]:

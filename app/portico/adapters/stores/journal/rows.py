@@ -10,7 +10,7 @@ from portico.adapters.stores.journal.insert_execution import NewExecution
 from portico.domain.contract.messages import Message
 from portico.domain.contract.response import Suspension
 from portico.domain.fingerprints import digest
-from portico.domain.ids import ExecutionId, ReplicaId
+from portico.domain.ids import ExecutionId, ReplicaId, SessionId
 from portico.domain.journal.events import ExecutionSuspended, InheritedEvent, StoredEvent, UnnumberedEvent
 from portico.domain.journal.fork import Fork
 from portico.domain.journal.header import ExecutionHeader
@@ -85,12 +85,14 @@ def execution_advance(
     log, response = _encoded_end(put.events, status)
     commits[-1] |= log
     owner_after = _owner_after(owner, status, put.events)
+    suspends = bool(put.events) and isinstance(put.events[-1].event, ExecutionSuspended)
+    session_id = header.request.session_id
     return ExecutionAdvance(
         execution_id,
         commits,
         _status_columns(status, owner_after, commits=put.last_commit, events=put.last_event, response=response),
-        _suspension_rows(header, put.events),
-        _turn_end(header, put) if status.ended else None,
+        _suspension_rows(header, put.events) if suspends else (),
+        _turn_end(header, session_id, put) if status.ended and session_id is not None else None,
         usage_rows(usage) if usage else (),
     )
 
@@ -267,10 +269,7 @@ def suspended_tool(suspension: Suspension) -> str:
     return tool if isinstance(tool, str) else suspension.tool_id
 
 
-def _turn_end(header: ExecutionHeader, put: JournalPut) -> SessionTurnEnd | None:
-    session_id = header.request.session_id
-    if session_id is None:
-        return None
+def _turn_end(header: ExecutionHeader, session_id: SessionId, put: JournalPut) -> SessionTurnEnd:
     return SessionTurnEnd(header.tenant, session_id, put.at, [codec.encode_message(each) for each in put.turn])
 
 

@@ -104,6 +104,8 @@ class _OpenExecution:
     timeline: Timeline
     in_memory: list[JournalPut] | None = None
     stays: bool = True
+    has_ended: bool = False
+    """True once its terminal event was put."""
     epoch: int = 1
     commits: int = 0
     events: int = 0
@@ -200,7 +202,8 @@ class StoredJournal:
             execution.in_memory = []
             if header.request.request_id is not None:
                 await self._require_unused(execution)
-            self._observe(ExecutionHistory(header, {}, ()))
+            if self._observer is not None:
+                self._observer.opened(ExecutionHistory(header, {}, ()))
             return None
         execution = self._register(header, self._request_ids.share)
         try:
@@ -214,7 +217,8 @@ class StoredJournal:
             raise
         refusal = execution.stream.end
         if refusal is None and not queued:
-            self._observe(ExecutionHistory(header, {step.key: step for step in steps}, ()))
+            if self._observer is not None:
+                self._observer.opened(ExecutionHistory(header, {step.key: step for step in steps}, ()))
             return None
         self.close(header.execution_id)
         if isinstance(refusal, Failure):
@@ -232,7 +236,8 @@ class StoredJournal:
         execution.status = execution.status.apply(list(record.steps.values()), record.events)
         execution.epoch, execution.commits, execution.events = record.epoch, record.commit_count, len(record.events)
         execution.keys.update(record.steps)
-        self._observe(record)
+        if self._observer is not None:
+            self._observer.opened(record)
 
     def put(
         self,
@@ -254,6 +259,7 @@ class StoredJournal:
             usage = self._usage.counts_of(execution_id) if is_at_rest and self._usage is not None else NO_USAGE
             queued = execution.encode(put, self.owner, usage)
         execution.commits, execution.events = put.last_commit, put.last_event
+        execution.has_ended = bool(events) and type(events[-1][2]) in TERMINAL_EVENTS
         execution.keys.update([step.key for step in steps])
         if queued is not None:
             self._writer.put(queued)
@@ -274,7 +280,7 @@ class StoredJournal:
     async def durable(self, execution_id: ExecutionId) -> None:
         execution = self._open.get(execution_id) or self._not_open(execution_id)
         if execution.in_memory is not None:
-            if _has_ended(execution.in_memory):
+            if execution.has_ended:
                 return
             self._promote(execution)
         await self._flush(execution.stream)
@@ -309,7 +315,7 @@ class StoredJournal:
         self._request_ids.release(execution.header)
         if not execution.stays:
             self._request_ids.forget(execution.header.tenant, execution.header.request_id)
-        elif execution.in_memory is not None and _has_ended(execution.in_memory):
+        elif execution.in_memory is not None and execution.has_ended:
             self._writer.write_ended(partial(self._encode_ended, execution))
 
     def discard(self, execution_id: ExecutionId, *, if_stored: bool = False) -> bool:
@@ -333,10 +339,6 @@ class StoredJournal:
                 self.close(header.execution_id)
         if not is_unused:
             raise conflict()
-
-    def _observe(self, history: ExecutionHistory) -> None:
-        if self._observer is not None:
-            self._observer.opened(history)
 
     async def _flush(self, stream: WriteStream) -> None:
         await self._writer.flush(stream)
@@ -365,11 +367,6 @@ class StoredJournal:
     def _encode_ended(self, execution: _OpenExecution) -> EndedExecution:
         whole = execution.encode_whole(self.owner)
         return EndedExecution(whole, encoded_size(whole))
-
-
-def _has_ended(puts: Sequence[JournalPut]) -> bool:
-    last = puts[-1].events[-1].event if puts and puts[-1].events else None
-    return type(last) in TERMINAL_EVENTS
 
 
 def _abandoned() -> StorageFailure:
