@@ -236,9 +236,7 @@ async def test_the_fault_of_a_server_has_fixed_words_and_a_detail_for_operators(
     ("status", "fault"),
     [(401, ServerFault.REFUSED), (404, ServerFault.WRONG_PROTOCOL), (200, ServerFault.WRONG_PROTOCOL)],
 )
-async def test_a_page_that_is_no_mcp_server_differs_from_one_that_refuses(
-    status: int, fault: ServerFault
-) -> None:
+async def test_a_page_that_is_no_mcp_server_differs_from_one_that_refuses(status: int, fault: ServerFault) -> None:
     page = reply(b"<html>", status=status, content_type="text/html")
     async with ScriptedUpstream(page, page) as upstream, connected(command=(), url=upstream.url) as (source, _):
         assert [server.fault for server in source.servers] == [fault]
