@@ -162,9 +162,7 @@ async def prepared(here: Harness, request: SystemRequest) -> tuple[Preparation, 
     pattern = PATTERNS[request.mode]
     preparation = Preparation(request, here.limits, pattern, here.environment, SessionHistory(), LOCAL.tenant)
     timer = StageTimer(here.environment.clock)
-    for stage in PREPARE_STAGES:
-        preparation = await timer.run(stage, preparation)
-    return preparation, timer
+    return await timer.run(PREPARE_STAGES, preparation), timer
 
 
 async def test_every_stage_runs_once_and_is_reported_in_the_order_of_the_seed(clock: VirtualClock) -> None:
@@ -182,7 +180,7 @@ async def test_a_stage_is_timed_where_it_runs(clock: VirtualClock) -> None:
         return value + 1
 
     timer = StageTimer(clock)
-    assert await timer.run(Stage("Retrieve", wait), 1) == 2
+    assert await timer.run([Stage("Retrieve", wait)], 1) == 2
     assert timer.traces == [StageTrace("Retrieve", 2_000.0, "ok")]
 
 
@@ -192,9 +190,8 @@ async def test_a_stage_that_refuses_the_request_leaves_its_trace(clock: VirtualC
         chat_request("word " * 500), here.limits, PATTERNS[Mode.CHAT], here.environment, SessionHistory(), LOCAL.tenant
     )
     timer = StageTimer(clock)
-    preparation = await timer.run(HISTORY_SANITIZE, preparation)
     with pytest.raises(InferenceFailure) as refused:
-        await timer.run(CONTEXT_GUARD, preparation)
+        await timer.run([HISTORY_SANITIZE, CONTEXT_GUARD], preparation)
     assert refused.value.code is Code.INFERENCE_CONTEXT_EXCEEDED
     assert [(trace.stage, trace.outcome) for trace in timer.traces] == [
         *(("HistorySanitize", "ok"), ("ContextGuard", "failed"))

@@ -72,8 +72,9 @@ ChunkCheck: TypeAlias = Callable[[Environment, Sequence[str]], Awaitable[Mapping
 class Facts:
     """Facts of an execution that follow from its header, found once for a run.
 
-    `quota` has the limits of the caller; it is None without, and in an offline replay. The outermost pattern calls
-    tools for the `caller`. `prompts` are those in force, in a replay the shipped ones.
+    `quota` has the limits under which the execution was admitted, with those that its tenant has now; it is None
+    without, and in an offline replay. The outermost pattern calls tools for the `caller`. `prompts` are those in force,
+    in a replay the shipped ones.
     """
 
     quota: Quota | None
@@ -88,8 +89,3 @@ def facts_of(header: ExecutionHeader, environment: Environment | None) -> Facts:
         return Facts(None, caller, default_registry())
     quota = environment.quotas.of(header.tenant, header.key_id, header.key_limits)
     return Facts(quota, caller, environment.prompts)
-
-
-def quota_of(header: ExecutionHeader, environment: Environment) -> Quota | None:
-    """Return the limits under which the execution was admitted, with those that its tenant has now; None without."""
-    return environment.quotas.of(header.tenant, header.key_id, header.key_limits)

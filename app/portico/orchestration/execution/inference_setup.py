@@ -44,7 +44,8 @@ def find_setup(
     """
     environment = execution.environment
     cut: tuple[int, ...] = ()
-    engines, first = _engines(environment.catalogue, settings.model, conversation), conversation.first_setup
+    engines = _engines(environment.catalogue, settings.model, conversation)
+    first, conversation.first_setup = conversation.first_setup, None
     if execution.facts.quota is not None and execution.facts.quota.has_cost_limit:
         engines, first = [engine for engine in engines if engine.profile.price is not None], None
         if not engines:

@@ -35,6 +35,7 @@ from portico.domain.journal.outcomes import (
     AttemptSucceeded,
     Candidate,
     InferenceSetup,
+    Outcome,
     RecordedStep,
     Retrieved,
     ToolCallSuspended,
@@ -65,26 +66,6 @@ _FINAL_ANSWER_READS = 4096
 _LARGEST_RESERVED_SHARE = 0.25
 
 
-class UpstreamTime:
-    """Milliseconds of the attempts at inferences, and of the delays between them."""
-
-    __slots__ = ("attempts", "delays")
-
-    def __init__(self) -> None:
-        self.attempts: list[float] = []
-        self.delays: list[float] = []
-
-    @property
-    def attempts_ms(self) -> float:
-        """Milliseconds that attempts took."""
-        return fsum(self.attempts)
-
-    @property
-    def delays_ms(self) -> float:
-        """Milliseconds of delays between attempts."""
-        return fsum(self.delays)
-
-
 class Ledger:
     """Sums over the recorded attempts of one execution. Every attempt is charged to the `budget`, if there is one.
 
@@ -99,7 +80,8 @@ class Ledger:
         self.last_at = 0.0
         self.fallback_attempts = 0
         self.flags: set[str] = set()
-        self.upstream = UpstreamTime()
+        self.delays_ms: list[float] = []
+        """Milliseconds of the delays between attempts."""
         self.retrievals: dict[StepKey, Retrieved] = {}
         """What searches of the memory found, by their steps."""
         self._costs: list[float] = []
@@ -112,9 +94,15 @@ class Ledger:
         return fsum(self._costs)
 
     @property
+    def attempts_ms(self) -> float:
+        """Milliseconds that all attempts at inferences took together."""
+        return fsum([each.outcome.duration_ms for each in self._attempts])
+
+    @property
     def partial_text(self) -> str | None:
         """The text of the last attempt if it did not become a reply."""
-        last = _last(self._shown())
+        shown = self._shown()
+        last = shown[-1] if shown else None
         if last is None or isinstance(last.outcome, AttemptSucceeded):
             return None
         return last.outcome.partial or None
@@ -145,22 +133,16 @@ class Ledger:
         return refused and not self.tool_calls.has_acted and not self.retrievals
 
     @property
-    def last_speaker(self) -> tuple[str, str] | None:
-        """Provider and model of the last text, whole or partial."""
-        last = _last([each for each in self._shown() if each.has_text])
-        if last is None:
-            return None
-        outcome = last.outcome
-        model = outcome.reply.model if isinstance(outcome, AttemptSucceeded) else last.candidate.model
-        return last.candidate.provider, model
-
-    @property
-    def last_reply(self) -> tuple[Reply, Candidate] | None:
-        """The last whole reply and the candidate that gave it."""
-        last = _last([each for each in self._shown() if isinstance(each.outcome, AttemptSucceeded)])
-        if last is None or not isinstance(last.outcome, AttemptSucceeded):
-            return None
-        return last.outcome.reply, last.candidate
+    def last_answers(self) -> tuple[tuple[str, str] | None, tuple[Reply, Candidate] | None]:
+        """Provider and model of the last text, whole or partial; and the last whole reply with its candidate."""
+        speaker, reply = None, None
+        for each in self._shown():
+            outcome, candidate = each.outcome, each.candidate
+            if isinstance(outcome, AttemptSucceeded):
+                speaker, reply = (candidate.provider, outcome.reply.model), (outcome.reply, candidate)
+            elif outcome.partial:
+                speaker = candidate.provider, candidate.model
+        return speaker, reply
 
     def exclude(self, branches: tuple[StepKey, ...]) -> None:
         """Show nothing of the attempts in these branches."""
@@ -180,7 +162,6 @@ class Ledger:
         outcome = step.outcome
         assert isinstance(outcome, AttemptSucceeded | AttemptFailed | AttemptCancelled)  # noqa: S101 - of an attempt
         self.last_at = max(self.last_at, step.at)
-        self.upstream.attempts.append(outcome.duration_ms)
         is_unsent = isinstance(outcome, AttemptFailed) and outcome.reason in _UNSENT
         self.fallback_attempts += is_fallback and not is_unsent
         key = StepKey(step.key)
@@ -203,12 +184,14 @@ class Ledger:
     def record_delay(self, step: RecordedStep, seconds: float) -> None:
         """Add a delay between two attempts."""
         self.last_at = max(self.last_at, step.at)
-        self.upstream.delays.append(seconds * 1000)
+        self.delays_ms.append(seconds * 1000)
 
-    def record_tool_attempt(self, step: RecordedStep, state: "ToolCallState", *, is_unsafe: bool) -> None:
-        """Add an attempt at a tool call."""
+    def record_tool_attempt(
+        self, step: RecordedStep, state: "ToolCallState", round_key: StepKey, *, is_unsafe: bool
+    ) -> None:
+        """Add an attempt at a tool call of that round."""
         self.last_at = max(self.last_at, step.at)
-        self.tool_calls.record_attempt(step, state, is_unsafe=is_unsafe)
+        self.tool_calls.record_attempt(step.outcome, state, round_key, is_unsafe=is_unsafe)
 
     def record_retrieval(self, step: RecordedStep, found: Retrieved) -> None:
         """Add a search of the memory, with what the embedding of its query took."""
@@ -226,9 +209,11 @@ class Ledger:
             self.budget.charge_share(step.key, BudgetShare(charge.tokens, charge.cost))
 
     def _shown(self) -> "Sequence[_Attempt]":
-        if not self._excluded:
-            return self._attempts
-        return [each for each in self._attempts if not f"{each.key}/".startswith(self._excluded)]
+        """Return the attempts that are not in excluded branches, in the order in which they ended."""
+        shown = self._attempts
+        if self._excluded:
+            shown = [each for each in shown if not f"{each.key}/".startswith(self._excluded)]
+        return sorted(shown, key=_order) if len(shown) > 1 else shown
 
 
 @value
@@ -237,10 +222,6 @@ class _Attempt:
     key: StepKey
     candidate: Candidate
     outcome: AttemptSucceeded | AttemptFailed | AttemptCancelled
-
-    @property
-    def has_text(self) -> bool:
-        return isinstance(self.outcome, AttemptSucceeded) or bool(self.outcome.partial)
 
 
 @dataclass(slots=True)
@@ -339,12 +320,11 @@ class ToolCalls:
         """Return the calls that this step asked for, in call order."""
         return self._states.get(key, [])
 
-    def record_attempt(self, step: RecordedStep, state: ToolCallState, *, is_unsafe: bool) -> None:
-        """Add an attempt at a call."""
-        outcome = step.outcome
+    def record_attempt(self, outcome: Outcome, state: ToolCallState, round_key: StepKey, *, is_unsafe: bool) -> None:
+        """Add an attempt at a call of that round."""
         assert isinstance(outcome, ToolEnded | ToolCallSuspended | AttemptCancelled)  # noqa: S101 - of a tool attempt
         self.has_run_unsafe |= is_unsafe
-        self.rounds.add(call_key(StepKey(step.key)).parent)
+        self.rounds.add(round_key)
         state.attempts += _is_attempt(outcome)
         state.duration_ms += outcome.duration_ms
         state.has_begun |= not isinstance(outcome, ToolEnded) or outcome.ran
@@ -574,11 +554,6 @@ def _is_attempt(outcome: ToolEnded | ToolCallSuspended | AttemptCancelled) -> bo
 def call_key(attempt: StepKey) -> StepKey:
     """Return the key of the tool call that an attempt belongs to."""
     return attempt.parent.parent
-
-
-def _last(attempts: Sequence[_Attempt]) -> _Attempt | None:
-    """Return the attempt that ended last; None if there is none."""
-    return max(attempts, key=_order) if len(attempts) > 1 else attempts[0] if attempts else None
 
 
 def _order(attempt: _Attempt) -> tuple[float, tuple[int, ...]]:

@@ -1,6 +1,6 @@
 """The response of an execution, built from its ledger, its progress and how it ended."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
@@ -9,7 +9,6 @@ from portico.domain.contract.messages import Message
 from portico.domain.contract.request import SystemRequest
 from portico.domain.contract.response import (
     Cost,
-    Durability,
     PlanReport,
     ResponseMetadata,
     StepStatus,
@@ -26,7 +25,7 @@ from portico.domain.journal.events import (
     TerminalEvent,
 )
 from portico.domain.journal.header import ExecutionHeader
-from portico.domain.journal.outcomes import Candidate, Prepared
+from portico.domain.journal.outcomes import Candidate
 from portico.domain.lifecycle import State
 from portico.domain.model_call import Reply
 from portico.domain.pattern_result import PatternResult
@@ -160,27 +159,25 @@ def _metadata(
     execution: Execution, progress: RunProgress, termination: Termination, retrieved: Sequence[RetrievedTexts]
 ) -> ResponseMetadata:
     header, ledger, prepared = execution.header, execution.ledger, progress.prepared
-    last_reply, state = ledger.last_reply, termination.state
-    provider, model = ledger.last_speaker or (None, None)
+    state, (speaker, last_reply) = termination.state, ledger.last_answers
+    provider, model = speaker or (None, None)
+    reply, candidate = last_reply or (None, None)
+    is_recorded = state is State.SUSPENDED or is_journaled(execution)
+    finish_reason = None if reply is None else reply.raw_finish or reply.finish_reason
     return ResponseMetadata(
         provider=provider,
         model=model,
-        finish_reason="cancelled" if state is State.CANCELLED else _finish_reason(last_reply),
+        finish_reason="cancelled" if state is State.CANCELLED else finish_reason,
         tool_rounds=len(ledger.tool_calls.rounds),
         fallback_attempts=ledger.fallback_attempts,
         truncated_history=prepared is not None and prepared.truncated_history,
         left_out=_left_out(header, last_reply, progress),
-        kept_by=None if last_reply is None else last_reply[1].way,
-        durability=_durability(execution, state),
+        kept_by=None if candidate is None else candidate.way,
+        durability="journaled" if is_recorded else "memory",
         flags=sorted(ledger.flags),
         sources=sources_of(retrieved) if retrieved else [],
         client=header.request.metadata,
     )
-
-
-def _finish_reason(last_reply: tuple[Reply, Candidate] | None) -> str | None:
-    """Return why the answer ended; a reason that only the provider knows is kept as it is."""
-    return None if last_reply is None else last_reply[0].raw_finish or last_reply[0].finish_reason
 
 
 def _left_out(header: ExecutionHeader, last_reply: tuple[Reply, Candidate] | None, progress: RunProgress) -> list[str]:
@@ -191,18 +188,14 @@ def _left_out(header: ExecutionHeader, last_reply: tuple[Reply, Candidate] | Non
     parts = {*progress.left_out, *[name for name in withheld if _is_of_request(header.request, name)]}
     if header.agent is not None:
         parts.update(header.agent.left_out)
-    if progress.prepared is not None:
-        parts.update(_unprepared(header.request, progress.prepared))
+    prepared, choice = progress.prepared, header.request.hints.tool_choice
+    if prepared is not None:
+        parts.update([f"tools.{name}" for name in prepared.left_out])
+        if choice is not None and prepared.narrows(choice):
+            parts.add("hints.tool_choice")
+        if prepared.context is not None:
+            parts.update([f"context.skills.{skill.name}" for skill in prepared.context.excluded])
     return sorted(parts)
-
-
-def _unprepared(request: SystemRequest, prepared: Prepared) -> Iterator[str]:
-    """Yield what PREPARE left out."""
-    yield from (f"tools.{name}" for name in prepared.left_out)
-    if request.hints.tool_choice is not None and prepared.narrows(request.hints.tool_choice):
-        yield "hints.tool_choice"
-    if prepared.context is not None:
-        yield from (f"context.skills.{skill.name}" for skill in prepared.context.excluded)
 
 
 def _is_of_request(request: SystemRequest, name: str) -> bool:
@@ -222,10 +215,6 @@ def is_journaled(execution: Execution) -> bool:
         or execution.lifecycle.state is State.SUSPENDED
         or execution.recorder.cursor.was_suspended
     )
-
-
-def _durability(execution: Execution, state: State) -> Durability:
-    return "journaled" if state is State.SUSPENDED or is_journaled(execution) else "memory"
 
 
 def _suspensions(execution: Execution) -> list[Suspension]:

@@ -65,8 +65,7 @@ class Preparer:
         """Run the stages and return what the execution begins with, or the failure of the stage that refused it."""
         preparation = self._preparation(environment)
         try:
-            for stage in PREPARE_STAGES:
-                preparation = await self._timer.run(stage, preparation)
+            preparation = await self._timer.run(PREPARE_STAGES, preparation)
         except Failure as refusal:
             return Refused.by(refusal, self._timer.in_seed_order())
         self._keep_setup(preparation)

@@ -63,16 +63,17 @@ class StageTimer:
     clock: Clock
     traces: list[StageTrace] = field(default_factory=list)
 
-    async def run(self, stage: Stage[T], value: T) -> T:
-        """Return the stage's result. Raises: what the stage raises."""
-        started = self.clock.monotonic()
-        outcome = "failed"
-        try:
-            result = await stage.apply(value)
-            outcome = "ok"
-        finally:
-            self.traces.append(StageTrace(stage.name, (self.clock.monotonic() - started) * 1000, outcome))
-        return result
+    async def run(self, stages: Sequence[Stage[T]], value: T) -> T:
+        """Run the stages one after the other and return what the last one returns. Raises: what a stage raises."""
+        for stage in stages:
+            started = self.clock.monotonic()
+            outcome = "failed"
+            try:
+                value = await stage.apply(value)
+                outcome = "ok"
+            finally:
+                self.traces.append(StageTrace(stage.name, (self.clock.monotonic() - started) * 1000, outcome))
+        return value
 
     def in_seed_order(self) -> tuple[StageTrace, ...]:
         """Return the traces in the order of the pipeline seed."""

@@ -7,6 +7,7 @@ the version of its pattern; one that today's pattern does not have can neither b
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import fsum
 from typing import TypeAlias
 
 import anyio
@@ -18,7 +19,7 @@ from portico.domain.failures import failure as domain_failure
 from portico.domain.journal.events import INIT_ANCHOR, GuardEnd, LifecycleTransition, StageEnd
 from portico.domain.journal.header import ExecutionHeader
 from portico.domain.journal.outcomes import Prepared, Refused
-from portico.domain.journal.step_key import PLAN_KEY
+from portico.domain.journal.step_key import PLAN_KEY, PREPARE_KEY
 from portico.domain.lifecycle import Mode, State
 from portico.domain.pattern_result import PatternResult
 from portico.orchestration.execution.branch_span import in_span, with_correlation
@@ -135,9 +136,11 @@ async def _result(
         correlation = context.settings.correlation
         planned = await pattern.plan(in_span(context, PLAN_KEY), pattern.static_plan, pattern.planner)
         context = with_correlation(planned, correlation)
-    context.transition_to(State.PREPARE, "accepted" if pattern.plan is None else "planned")
+        context.transition_to(State.PREPARE, "planned")
+    else:
+        execution.transition_to(INIT_ANCHOR, State.PREPARE, "accepted")
     context = await _prepare(execution, progress, context, preparer)
-    context.transition_to(State.EXECUTE, "prepared")
+    execution.transition_to(PREPARE_KEY, State.EXECUTE, "prepared")
     result = await pattern.run(context)
     if execution.recorder.pattern_time.is_over:
         # The time passed after the last effect, so the result is whole.
@@ -284,7 +287,7 @@ def _summed_stages(execution: Execution, progress: RunProgress, termination: Ter
     execute_ms = max(0.0, ledger.last_at - progress.prepared_at) * 1000
     return [
         StageEnd("Execute", execute_ms, outcome),
-        StageEnd("FailoverDecide", ledger.upstream.attempts_ms + ledger.upstream.delays_ms, outcome),
+        StageEnd("FailoverDecide", ledger.attempts_ms + fsum(ledger.delays_ms), outcome),
     ]
 
 

@@ -9,7 +9,6 @@ from portico.domain.contract.response import SystemResponse
 from portico.domain.failures import Code, Failure
 from portico.domain.ids import ExecutionId, RequestId, SessionId
 from portico.domain.journal.events import LiveDelta
-from portico.domain.journal.header import ExecutionHeader
 from portico.domain.journal.outcomes import StopDecision
 from portico.domain.lifecycle import State
 from portico.orchestration.execution.execution import Execution
@@ -29,8 +28,6 @@ class ExecutionHandle:
         self.sampled = execution.header.sampled
         self.subscription = subscription
         """The events from the start on; None unless they were asked for."""
-        self.outlives_client = _outlives_client(execution.header)
-        """True if the execution continues when the connection that started it is closed."""
         self._execution = execution
         self._shown: Callable[[SystemResponse], SystemResponse] | None = None
         self._is_done = False
@@ -41,6 +38,13 @@ class ExecutionHandle:
         """Return the response; None until the execution has ended or was suspended."""
         response = self._execution.response
         return response if response is None or self._shown is None else self._shown(response)
+
+    @property
+    def outlives_client(self) -> bool:
+        """Return whether the execution continues when the connection that started it is closed."""
+        header = self._execution.header
+        on_disconnect = header.request.on_disconnect
+        return header.durability == "journaled" if on_disconnect is None else on_disconnect == "continue"
 
     def show_as(
         self, response: Callable[[SystemResponse], SystemResponse], events: Callable[[Subscription], Subscription]
@@ -64,7 +68,7 @@ class ExecutionHandle:
     @property
     def upstream_ms(self) -> float:
         """Return the milliseconds that all provider attempts took together."""
-        return self._execution.ledger.upstream.attempts_ms
+        return self._execution.ledger.attempts_ms
 
     def add_done_callback(self, callback: Callable[[], None]) -> None:
         """Call back once when the execution has ended or was suspended; at once if it already has."""
@@ -188,8 +192,3 @@ class LocalExecutions:
         """Stop everything: leave journaled executions to their next owner and cancel all others."""
         for local in list(self._by_id.values()):
             local.shut_down()
-
-
-def _outlives_client(header: ExecutionHeader) -> bool:
-    on_disconnect = header.request.on_disconnect
-    return header.durability == "journaled" if on_disconnect is None else on_disconnect == "continue"

@@ -12,7 +12,7 @@ from portico.domain.failures import RequestFailure
 from portico.domain.journal.header import ExecutionHeader
 from portico.domain.journal.outcomes import RecordedStep
 from portico.domain.lifecycle import Mode
-from portico.orchestration.execution.environment import Environment, quota_of
+from portico.orchestration.execution.environment import Environment
 from portico.ports.journal import IdempotencyClaim, IdempotencyHit
 from portico.ports.runtime import ReservedPlace, Runner
 
@@ -53,7 +53,7 @@ async def open_within_limits(
     Raises: RequestFailure (REQUEST_RATE_LIMITED, REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN, and those of
     `Journal.open`); StorageFailure; AccessFailure and OrchestrationFailure for what no wait would allow.
     """
-    journal, quota = environment.journal, quota_of(header, environment)
+    journal, quota = environment.journal, environment.quotas.of(header.tenant, header.key_id, header.key_limits)
     if quota is None and header.durability == "memory":
         hit = await journal.open(header, claim, steps=steps)
         return NOTHING_TAKEN if hit is None else hit

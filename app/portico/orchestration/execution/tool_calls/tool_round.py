@@ -37,7 +37,7 @@ from portico.orchestration.execution.effect import BranchSuspended, Effect, NonI
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.exception_report import ExceptionReporter
 from portico.orchestration.execution.execution import NON_IDEMPOTENT_GRACE_S, Execution
-from portico.orchestration.execution.ledger import ToolCallState, call_key
+from portico.orchestration.execution.ledger import ToolCallState
 from portico.orchestration.execution.tool_calls.call_permission import CallPermissions, question_about
 from portico.orchestration.execution.tool_calls.content_stream import ContentStream
 from portico.ports.tool import ToolContinuation
@@ -105,20 +105,20 @@ class ToolRound:
         return [self._result(state) for state in self._states]
 
     async def _call(self, index: int) -> None:
-        state, key = self._states[index], self._key.child(index, 0)
+        state, key = self._states[index], self._key.child(index)
         offered = self._offered.get(state.call.name)
         if self._permitted[index] is None:
             raise BranchSuspended
         if not self._permitted[index]:
-            self._show(state, key.child(0), arguments=state.call.arguments)
-            self._show(state, key.child(0), result=state.result)
+            self._show(state, key.child(0, 0), arguments=state.call.arguments)
+            self._show(state, key.child(0, 0), result=state.result)
             return
         if offered is not None and offered.agent:
-            self.ended_at = max(self.ended_at, await self._run_agent(self._key.child(index), state, offered))
+            self.ended_at = max(self.ended_at, await self._run_agent(key, state, offered))
             return
         number, continuation = 0, None
         while True:
-            attempt = self._attempt(index, key.child(number), offered, continuation)
+            attempt = self._attempt(state, key, number, offered, continuation)
             try:
                 step = await self._execution.perform(attempt)
             except BranchSuspended:
@@ -153,13 +153,19 @@ class ToolRound:
             self.ended_at = max(self.ended_at, state.answered_at)
 
     def _attempt(
-        self, index: int, key: StepKey, offered: OfferedTool | None, continuation: ToolContinuation | None
+        self,
+        state: ToolCallState,
+        call_key: StepKey,
+        number: int,
+        offered: OfferedTool | None,
+        continuation: ToolContinuation | None,
     ) -> "ToolAttempt":
         kind = NonIdempotentToolAttempt if offered is not None and offered.unsafe else ToolAttempt
         attempt = kind(
             self._execution,
-            self._states[index],
-            key,
+            state,
+            call_key,
+            number,
             offered=offered,
             settings=self._settings,
             asked_by=self._asked_by,
@@ -217,7 +223,7 @@ class ToolRound:
 
 
 class ToolAttempt(Effect):
-    """One attempt at one tool call.
+    """One attempt at the tool call of that key; attempts are numbered from 0.
 
     `offered` is None for a tool that the inference did not offer; if the settings name it, it went away, else it is
     unknown. `asked_by` is the span of the attempt whose reply asked for the call; None if no model did.
@@ -229,13 +235,14 @@ class ToolAttempt(Effect):
         self,
         execution: Execution,
         state: ToolCallState,
-        key: StepKey,
+        call_key: StepKey,
+        number: int,
         *,
         offered: OfferedTool | None,
         settings: BranchSettings,
         asked_by: SpanId | None,
     ) -> None:
-        call = state.call
+        call, key = state.call, call_key.child(0, number)
         self.continuation: ToolContinuation | None = None
         """The answered question after which the call goes on."""
         self.key = key
@@ -247,6 +254,9 @@ class ToolAttempt(Effect):
         self._state = state
         self._offered = offered
         self._settings = settings
+        self._call_key = call_key
+        self._number = number
+        self._is_unsafe = offered is not None and offered.unsafe
 
     def asked(self) -> JsonValue:
         """Return the call."""
@@ -254,7 +264,7 @@ class ToolAttempt(Effect):
 
     async def run(self, environment: Environment) -> Outcome:
         """Run the tool once, within the time that is left; refuse it if it was not offered or the budget is spent."""
-        execution, call, key = self._execution, self._state.call, call_key(self.key)
+        execution, call, key = self._execution, self._state.call, self._call_key
         stream = ContentStream(execution, self.correlation)
         stream.show(call.id, arguments=call.arguments)
         refusal = self._begin(environment, key)
@@ -266,7 +276,7 @@ class ToolAttempt(Effect):
         ended = await environment.tool_executor.attempt(
             call,
             key=idempotency_key(execution.header.execution_id, key, call.id),
-            attempt=0 if self.key.is_first_attempt else 1,
+            attempt=min(self._number, 1),
             seconds_left=execution.seconds_left + grace_s,
             digest=self._state.granted_digest or "",
             continuation=self.continuation,
@@ -300,10 +310,6 @@ class ToolAttempt(Effect):
         kind = CodeKind.TOOL if step_type == name else CodeKind.STEP
         ExceptionReporter(environment, self._execution.header.request, self.correlation).report(kind, step_type, error)
 
-    @property
-    def _is_unsafe(self) -> bool:
-        return self._offered is not None and self._offered.unsafe
-
     def end_events(self, outcome: Outcome) -> tuple[Event, ...]:
         """Return the end of the attempt."""
         assert isinstance(outcome, ToolEnded | ToolCallSuspended | AttemptCancelled)  # noqa: S101 - of an attempt
@@ -313,7 +319,7 @@ class ToolAttempt(Effect):
 
     def account(self, step: RecordedStep) -> None:
         """Add the attempt to the ledger."""
-        self._execution.ledger.record_tool_attempt(step, self._state, is_unsafe=self._is_unsafe)
+        self._execution.ledger.record_tool_attempt(step, self._state, self._call_key.parent, is_unsafe=self._is_unsafe)
 
 
 class NonIdempotentToolAttempt(ToolAttempt, NonIdempotentEffect):
