@@ -20,7 +20,7 @@ default = ["wide"]
 judged = ["acting"]
 
 [limits]
-concurrent_inferences = 1
+concurrent_inferences = 2
 
 [guardrails.careful]
 type = "judge"
@@ -34,7 +34,7 @@ JUDGEMENT: Final = {"text": '{"refused": false}'}
 REQUESTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "connected": {"model": "narrow"},
     "behind-a-connection": {"model": "narrow"},
-    "behind-a-slot": {"mode": "redundant", "redundancy": {"n": 2, "early_stop": False}, "output": {"schema": SCHEMA}},
+    "behind-a-slot": {"mode": "redundant", "redundancy": {"n": 3, "early_stop": False}, "output": {"schema": SCHEMA}},
     "behind-the-judges": {"model": "judged", "tools": ["calculate"]},
 }
 RATE: Final = 20_000
@@ -97,11 +97,11 @@ async def test_executions_that_wait_when_their_process_is_killed_go_on_from_ther
     assert {name: types["inference.end"] for name, types in logs.items()} == {
         "connected": 1,
         "behind-a-connection": 1,
-        "behind-a-slot": 2,
+        "behind-a-slot": 3,
         "behind-the-judges": 3,
     }
     started_again = {name: types["inference.start"] - types["inference.end"] for name, types in logs.items()}
-    assert started_again == {"connected": 1, "behind-a-connection": 0, "behind-a-slot": 1, "behind-the-judges": 1}
+    assert started_again == {"connected": 1, "behind-a-connection": 0, "behind-a-slot": 2, "behind-the-judges": 1}
     tools = logs["behind-the-judges"]
     assert (tools["tool.start"], tools["tool.end"]) == (1, 1)
 
