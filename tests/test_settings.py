@@ -302,11 +302,19 @@ class TestVariables:
         assert list(settings.engines) == ["GPT-4o.mini"]
         assert settings.engines["GPT-4o.mini"].model.scheme == "openai"
 
+    def test_an_empty_variable_counts_as_unset(self) -> None:
+        file = '[server]\nport = 9\n[engines.a]\nmodel = "rehearsal://"\n'
+        settings = load(file, PORTICO__SERVER__PORT="", PORTICO__STORAGE__URL="", PORTICO__SERVER__PROT="", PATH="")
+        assert (settings.server.port, settings.storage, settings.child_environment) == (9, load().storage, {})
+
+    def test_a_key_without_its_table_is_named_with_the_table(self) -> None:
+        assert refusal("port = 1") == "port is not known; did you mean [server] port?"
+        assert refusal("prot = 1").startswith("prot is not known; did you mean p")
+
     @pytest.mark.parametrize(
         ("variable", "value", "expected"),
         [
             ("PORTICO__SERVER__PORT", "high", "PORTICO__SERVER__PORT: server.port must be JSON, of type integer"),
-            ("PORTICO__SERVER__PORT", "", "PORTICO__SERVER__PORT: server.port must be JSON, of type integer"),
             ("PORTICO__SERVER__ALLOWED_HOSTS", "a,b", "server.allowed_hosts must be JSON, of type array"),
             ("PORTICO__LIMITS", "[" * 100_000, "limits must be JSON, of type object"),
             ("PORTICO__SERVER__PORT", "true", "server.port: must be a whole number"),
@@ -529,6 +537,22 @@ class TestContradictions:
             assert load(f'[server]\nhost = "{host}"').server.allowed_hosts == names
         assert load('[server]\nhost = "127.1.2.3"').server.allowed_hosts == (*names, "127.1.2.3")
         assert load('[server]\nallowed_hosts = ["*"]').server.allowed_hosts == ("*",)
+
+
+class TestNamesOfAccess:
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ('[tenants.a]\nmodels = ["rehearsl"]', "tenants.a.models.0: must name one of default, rehearsal"),
+            ('[tenants.a]\nagents = ["x"]', "tenants.a.agents.0: must name one of none"),
+            ('[policy]\ndeny = [{ tool = "a", agent = "x" }]', "policy.deny.0.agent: must name one of none"),
+        ],
+    )
+    def test_a_model_or_an_agent_that_is_not_there_is_refused(self, text: str, message: str) -> None:
+        assert message in refusal(text)
+
+    def test_a_prefix_stands_for_what_may_come(self) -> None:
+        load('[tenants.a]\nmodels = ["x*"]\nagents = ["*"]\n[policy]\ndeny = [{ tool = "a", agent = "x*" }]')
 
 
 class TestDefaultEngine:

@@ -6,7 +6,7 @@ import pytest
 
 from portico.adapters.tools.threads import DaemonThreads
 from portico.bootstrap.agents import check_agents, configured_agents
-from portico.bootstrap.tools import open_registry, tool_sources
+from portico.bootstrap.tools import check_tool_names, open_registry, tool_sources
 from portico.capabilities.output.rules.custom import BUILT_IN_RULES
 from portico.domain.failures import ConfigurationFailure
 from portico.domain.tools import SideEffects
@@ -162,6 +162,33 @@ def test_parameters_that_are_composed_must_say_if_they_take_others(tmp_path: Pat
     message = f"tools.cli.grep_files.parameters: has {keyword}, so it must say additionalProperties: true or false"
     assert message in refusal(tmp_path, program)
     _start(tmp_path, program.replace(composed, f"{composed}, additionalProperties = true"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            '[policy]\ndeny = [{ tool = "grep_file" }]',
+            "policy.deny.0.tool: must name a registered tool; did you mean grep",
+        ),
+        ('[policy]\ntrusted_output = ["x"]', "policy.trusted_output.0: must name a registered tool"),
+        ('[policy]\napprove = [{ tool = "step:x" }]', "policy.approve.0.tool: must name a registered tool"),
+        ('[tenants.a]\ntools = ["roll_dice", "shop2__x"]', "tenants.a.tools.1: must name a registered tool"),
+    ],
+)
+def test_a_tool_that_a_rule_or_a_tenant_names_must_be_there(tmp_path: Path, text: str, message: str) -> None:
+    settings = settings_of(tmp_path, GREP + text)
+    registry = open_registry(tool_sources(settings, ()), VirtualClock(), DaemonThreads(1))
+    with pytest.raises(ConfigurationFailure) as refused:
+        check_tool_names(settings, registry)
+    assert refused.value.message.startswith(message)
+
+
+def test_a_tool_of_an_mcp_server_and_a_prefix_are_taken_as_they_stand(tmp_path: Path) -> None:
+    server = '[tools.mcp.shop]\nurl = "http://127.0.0.1:9/mcp"\n'
+    rules = '[policy]\ndeny = [{ tool = "shop__x" }, { tool = "drop_*" }]\n[tenants.a]\ntools = ["shop__y", "*"]\n'
+    settings = settings_of(tmp_path, GREP + server + rules)
+    check_tool_names(settings, open_registry(tool_sources(settings, ()), VirtualClock(), DaemonThreads(1)))
 
 
 def test_a_file_of_variables_is_read_and_its_values_are_not_shown(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ from portico.bootstrap.memory import MemoryResources, check_embedder, start_memo
 from portico.bootstrap.modules import PlanModules, load_plan_modules, load_rules
 from portico.bootstrap.replicas import MaintenanceJobs, queue_limits, replica_for
 from portico.bootstrap.skills import SkillReload, open_skills
-from portico.bootstrap.tools import open_mcp, open_registry, tool_sources
+from portico.bootstrap.tools import check_tool_names, open_mcp, open_registry, tool_sources
 from portico.bootstrap.tracing import observed, open_server_spans, open_traces
 from portico.capabilities.guards.catalogue import NO_GUARDS, GuardCatalogue
 from portico.capabilities.memory.embedder import EmbeddingAccounts
@@ -310,6 +310,8 @@ class Foundation:
         flows = with_agents(flows, agents)
         policy, types = ToolPolicy(settings.policy.rules()), plan.step_types
         tools = open_registry([*sources, agent_source(agents, sources)], clock, threads, policy, tuple(types.values()))
+        if not is_offline:
+            check_tool_names(settings, tools)
         metrics = _metrics_sink(settings, tools, types)
         for warning in settings.warnings:
             logs.log_warning(warning)

@@ -25,6 +25,7 @@ from portico.settings.tables.tool_sources import (
     McpServerSettings,
     ProgramSettings,
 )
+from portico.settings.values import closest_name
 
 if TYPE_CHECKING:
     import httpx2
@@ -50,6 +51,20 @@ def open_registry(
     return ToolRegistry(
         *BUILTIN_TOOLS, sources=sources, probes=probes, threads=threads, policy=policy, step_functions=step_functions
     )
+
+
+def check_tool_names(settings: Settings, tools: ToolRegistry) -> None:
+    """Raise ConfigurationFailure (CONFIG_INVALID) for a rule or a tenant that names a tool which is not there.
+
+    What tools an MCP server has only its list knows, so a name that begins with its own is taken as it stands.
+    """
+    for key, name in settings.named_tools():
+        is_exact = not name.endswith("*") and name.partition("__")[0] not in settings.tools.mcp
+        if is_exact and name not in tools:
+            closest = closest_name(name, tools)
+            raise ConfigurationFailure(
+                Code.CONFIG_INVALID, f"{key}: must name a registered tool; did you mean {closest}?"
+            )
 
 
 def tool_sources(settings: Settings, flow_tools: Collection[Tool], mcp: ToolSource | None = None) -> list[ToolSource]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from portico.capabilities.models.catalogue import requested_models
 from portico.capabilities.models.format_enforcement import choose_enforcement, prepare_call
+from portico.domain.access.principal import ALL, Permissions
 from portico.domain.access.tool_policy import ToolCaller
 from portico.domain.agents import RequestedAgent
 from portico.domain.contract.request import OutputContract, SystemRequest
@@ -30,9 +31,16 @@ class Admission:
         self._configured_limits = EffectiveLimits.configured(limits, environment.health.policy.max_retries)
 
     def admit(
-        self, request: SystemRequest, agent: RequestedAgent | None = None, caller: ToolCaller | None = None
+        self,
+        request: SystemRequest,
+        agent: RequestedAgent | None = None,
+        *,
+        caller: ToolCaller | None = None,
+        permissions: Permissions = ALL,
     ) -> EffectiveLimits:
         """Return the limits that apply to the execution of a request, which has what its agent gives it.
+
+        A refusal names nothing that is not permitted.
 
         Raises: RequestFailure (REQUEST_INVALID) naming every field at fault; ToolFailure (TOOL_NOT_FOUND);
         AccessFailure (ACCESS_DENIED) for a tool that policy does not offer to the caller; ConfigurationFailure
@@ -44,7 +52,8 @@ class Admission:
         plain = is_plain(request)
         limits = self._configured_limits if plain else self._configured_limits.lowered_by(request)
         tools = request.tools if agent is None else agent.allowed(request.tools)
-        inputs = CheckInputs(request, pattern, limits, self._limits, self._environment, tools, agent, caller)
+        environment, caps = self._environment, self._limits
+        inputs = CheckInputs(request, pattern, limits, caps, environment, tools, agent, caller, permissions)
         for group in PLAIN_CHECKS if plain else CHECKS:
             errors = [error for check in group for error in check.errors(inputs)]
             if errors:

@@ -13,16 +13,18 @@ from functools import partial
 from typing import Final
 
 from portico.capabilities.tools.arguments import plan_violations
+from portico.domain.access.principal import ALL, Permissions
 from portico.domain.access.tool_policy import ToolCaller
 from portico.domain.agents import RequestedAgent, models_of
 from portico.domain.contract.messages import TOOL_NAME_PATTERN
 from portico.domain.contract.request import NamedTool, PlanOptions, PlanPolicy, SystemRequest
-from portico.domain.failures import AccessFailure, Code, ConfigurationFailure, ToolFailure
+from portico.domain.failures import AccessFailure, Code, ConfigurationFailure, ToolFailure, invalid_request
+from portico.domain.field_errors import nearest_name
 from portico.domain.journal.header import EffectiveLimits
 from portico.domain.limits import CAPS, Cap, ConfiguredLimits
 from portico.domain.plan.parsed_plan import ParsedStep, parse_plan
 from portico.domain.plan.steps import StepType
-from portico.domain.tools import REPLICA_RULE, STEP_PREFIX
+from portico.domain.tools import REPLICA_RULE, STEP_PREFIX, reference_of
 from portico.domain.value import value
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.pattern import FieldError, Pattern
@@ -30,6 +32,7 @@ from portico.ports.model import Engine
 
 PLAIN: Final = frozenset({"messages", "model", "metadata", "request_id", "session_id", "trace_id"})
 """Fields that a plain request may give: its messages, its model, its metadata and ids."""
+_HINTED_CHARACTERS: Final = 128
 _UNTOUCHED: Final = SystemRequest()
 _BUILT_IN_TYPES: Final = frozenset(StepType)
 _NO_PLAN, _NO_POLICY = PlanOptions(), PlanPolicy()
@@ -53,6 +56,7 @@ class CheckInputs:
     tools: Sequence[str] | None = None
     agent: RequestedAgent | None = None
     caller: ToolCaller | None = None
+    permissions: Permissions = ALL
 
     @property
     def engines(self) -> Sequence[Engine]:
@@ -188,7 +192,10 @@ def _of_the_mode(inputs: CheckInputs) -> Iterator[FieldError]:
 
 def _unknown_model(inputs: CheckInputs) -> Iterable[FieldError]:
     """Return nothing. Raises: RequestFailure (REQUEST_INVALID)."""
-    inputs.environment.catalogue.resolve(inputs.request.model)
+    model, catalogue = inputs.request.model, inputs.environment.catalogue
+    if model is not None and not catalogue.has(model):
+        known = [name for name in catalogue.names if catalogue.is_permitted(name, inputs.permissions)]
+        raise invalid_request(("model", f"must be a name from GET /v1/engines{_hint(model, known)}"))
     return ()
 
 
@@ -234,9 +241,17 @@ def _unknown_tools(inputs: CheckInputs) -> Iterable[FieldError]:
     registry = inputs.environment.tool_registry
     unknown = [name for name in inputs.named_tools if name not in registry and not name.startswith(STEP_PREFIX)]
     if unknown:
-        message = "the request names a tool that is not registered"
+        usable = (name for name in registry if inputs.permissions.allows_tool(name))
+        known = [name for name in usable if inputs.caller is None or registry.policy.offers(name, inputs.caller)]
+        message = f"the request names a tool that is not registered{_hint(unknown[0], known)}"
         raise ToolFailure(Code.TOOL_NOT_FOUND, message, {"tools": unknown})
     return ()
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    """Return the end of a message about an unknown name, with the nearest known one; empty if none is near."""
+    nearest = nearest_name(reference_of(name[:_HINTED_CHARACTERS]), map(reference_of, known))
+    return "" if nearest is None else f'; did you mean "{nearest}"?'
 
 
 def _denied_tools(inputs: CheckInputs) -> Iterable[FieldError]:

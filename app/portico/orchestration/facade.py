@@ -356,7 +356,7 @@ class Facade:
                 request, permissions, environment.catalogue, self._launcher.patterns.get(request.mode)
             )
         caller = ToolCaller(principal.tenant, principal.user, principal.key_id, request.agent)
-        limits = self._admission.admit(request, agent, caller)
+        limits = self._admission.admit(request, agent, caller=caller, permissions=permissions)
         pattern = self._launcher.patterns[request.mode]
         if "output" in request.model_fields_set:
             request = await self._with_contract(request)

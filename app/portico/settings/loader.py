@@ -5,7 +5,8 @@ Theory of operation
 1. One file (`portico.toml`, or the one that `PORTICO_CONFIG` names) gives a tree. A variable `PORTICO__SECTION__KEY`
    replaces one value in it: as text if the key takes text, as JSON otherwise. Overrides of the caller come last.
 2. The tree is validated once, strictly. An unknown key is rejected by its dotted name, with the most similar known one.
-3. Errors name keys and never values, since a value may be a misplaced secret.
+3. An empty variable counts as unset.
+4. Errors name keys and never values, since a value may be a misplaced secret.
 
 pydantic-settings is not used: it ignores unknown variables, cannot match a variable to the engine `gpt-4o` of the file,
 and repeats given values in its errors. It would only save the code that places the variables.
@@ -50,7 +51,8 @@ def load_settings(
     an Ollama server. Raises: ConfigurationFailure (CONFIG_INVALID, CONFIG_NO_ENGINE), which names the keys at fault and
     no value.
     """
-    variables = os.environ if environ is None else environ
+    given = os.environ if environ is None else environ
+    variables = {name: value for name, value in given.items() if value}
     tree = _file_tree(variables, path)
     engine_source = str(_file_path(variables, path)) if "engines" in tree else f"{_PREFIX}ENGINES"
     errors = [*_file_errors(tree), *_insert_variables(tree, variables)]
@@ -191,7 +193,11 @@ def _unknown(path: KeyPath) -> str:
     dotted = ".".join(path)
     if path[0] == "engines" and path[-1] == "api_key":
         return f"{dotted}: must not contain a secret; name its variable in api_key_env or its file in api_key_file"
-    return f"{dotted} is not known; did you mean {closest_name(dotted, _names(_schema(), path))}?"
+    names = list(_names(_schema(), path))
+    table = next((name.removesuffix(f".{dotted}") for name in names if name.endswith(f".{dotted}")), None)
+    if len(path) == 1 and table is not None:
+        return f"{dotted} is not known; did you mean [{table}] {dotted}?"
+    return f"{dotted} is not known; did you mean {closest_name(dotted, names)}?"
 
 
 @cache

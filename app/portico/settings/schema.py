@@ -20,7 +20,7 @@ from portico.settings.tables.limits import LimitSettings, QueueSettings, TenantN
 from portico.settings.tables.memory import MemorySettings, memory_errors
 from portico.settings.tables.modules import AnswerRuleSettings, FlowSettings, PlanModuleSettings
 from portico.settings.tables.planner import PlannerSettings, planner_errors
-from portico.settings.tables.policy import PolicySettings
+from portico.settings.tables.policy import PolicySettings, RuleSettings
 from portico.settings.tables.server import ServerSettings
 from portico.settings.tables.sessions import SessionSettings
 from portico.settings.tables.skills import SkillSettings
@@ -101,6 +101,18 @@ class Settings(Table):
     def child_environment(self) -> Mapping[str, str]:
         """Return the variables that programs inherit: PATH, LANG and TZ."""
         return self._child_environment
+
+    def named_tools(self) -> Iterator[tuple[str, str]]:
+        """Yield the key and the name of each tool that a rule, a tenant or an agent names."""
+        policy = self.policy
+        rules = {"allow": policy.allow, "deny": policy.deny, "approve": policy.approve}
+        for kind, found in {**rules, "pre_authorise": policy.pre_authorise}.items():
+            yield from ((f"policy.{kind}.{index}.tool", rule.tool) for index, rule in enumerate(found))
+        lists = {"policy.trusted_output": policy.trusted_output}
+        lists |= {f"tenants.{name}.tools": tenant.tools or () for name, tenant in self.tenants.items()}
+        lists |= {f"agents.{name}.tools": agent.tools for name, agent in self.agents.items()}
+        for key, names in lists.items():
+            yield from ((f"{key}.{index}", name) for index, name in enumerate(names))
 
     def plan_policy(
         self, tools: Iterable[str] | None = None, module_types: Iterable[str] | None = None
@@ -213,6 +225,26 @@ def _agent_errors(settings: Settings) -> Iterator[tuple[str, str]]:
             yield f"{here}.hints.timeout", f"must be at most limits.timeout, which is {settings.limits.timeout:g}"
 
 
+def _access_errors(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Yield an error for each model and agent that a tenant or a rule names and that is not there."""
+    named: list[tuple[str, str, Iterable[str]]] = []
+    models, agents = {*settings.engines, *settings.routes}, {*settings.agents}
+    for name, tenant in settings.tenants.items():
+        here = f"tenants.{name}"
+        named += [(f"{here}.models.{index}", model, models) for index, model in enumerate(tenant.models or ())]
+        named += [(f"{here}.agents.{index}", agent, agents) for index, agent in enumerate(tenant.agents or ())]
+    for kind in ("allow", "deny", "approve", "pre_authorise"):
+        rules: tuple[RuleSettings, ...] = getattr(settings.policy, kind)
+        named += [
+            (f"policy.{kind}.{index}.agent", rule.agent, agents)
+            for index, rule in enumerate(rules)
+            if rule.agent is not None
+        ]
+    for key, name, known in named:
+        if not name.endswith("*") and name not in known:
+            yield key, f"must name one of {', '.join(sorted(known)) or 'none'}"
+
+
 def _guard_errors(settings: Settings) -> Iterator[tuple[str, str]]:
     yield from guard_errors(settings.guardrails, settings.routes, settings.engines, settings.agents)
 
@@ -223,5 +255,6 @@ _CONSISTENCY_CHECKS = (
     _engine_errors,
     _planner_errors,
     _agent_errors,
+    _access_errors,
     _guard_errors,
 )

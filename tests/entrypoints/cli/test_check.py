@@ -116,6 +116,17 @@ def test_the_model_that_an_engine_asks_is_named_beside_what_it_answers() -> None
     assert result.exit_code == EXIT_CODES[Category.INFERENCE]
 
 
+def test_a_name_that_its_mcp_server_does_not_list_is_a_warning() -> None:
+    agent = '[agents.a]\ndescription = "A."\ntools = ["shop__echo", "shop__ehco"]\n'
+    policy = '[policy]\ndeny = [{ tool = "shop__writ" }, { tool = "shop__*" }, { tool = "away__x" }]\n'
+    away = '[tools.mcp.away]\ncommand = ["/no/such/server"]\n'
+    result = check(f"[tools.mcp.shop]\ncommand = {MCP_SERVER}\n{away}{agent}{policy}")
+    assert [line for line in result.stdout.splitlines() if "warning" in line] == [
+        "configuration  warning  policy.deny.0.tool: the MCP server shop lists no tool shop__writ",
+        "configuration  warning  agents.a.tools.1: the MCP server shop lists no tool shop__ehco",
+    ]
+
+
 def test_offline_programs_are_started_and_nothing_that_needs_the_network_is_tried() -> None:
     servers = f'[tools.mcp.shop]\ncommand = {MCP_SERVER}\n[tools.mcp.closed]\nurl = "http://127.0.0.1:9/mcp"\n'
     agent = '[agents.a]\ndescription = "A."\ntools = ["closed__read"]\n'

@@ -365,6 +365,12 @@ class TestExecute:
         assert json.loads(result.stdout)["error"]["code"] == "INFERENCE_MODEL_UNAVAILABLE"
         assert result.exit_code == 10
 
+    def test_an_unknown_mode_reads_like_other_errors(self) -> None:
+        result = StagedService().run("execute", "hello", "--mode", "plann")
+        words = " ".join(result.stderr.replace("│", " ").split())
+        assert "Invalid value for '--mode': must be 'chat', 'structured', 'plan', 'redundant' or 'flow' ╰" in words
+        assert result.exit_code == 2
+
     def test_a_refusal_is_one_line(self) -> None:
         refused = RequestFailure(Code.REQUEST_INVALID, "mode: plan comes with a later version")
         result = StagedService(refused=refused).run("execute", "hello")

@@ -116,3 +116,40 @@ async def test_a_tenant_may_use_only_what_its_table_names(clock: Clock, tmp_path
         neither = await served.post(chat("Hello", model="one", tools=["roll_dice"]), narrow)
     assert tools == ["roll_dice"]
     assert [each.status for each in (allowed, other_model, other_tool, neither)] == [200, 403, 403, 403]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"model": "two", "tools": ["rol_dice"]},
+            'the request names a tool that is not registered; did you mean "roll_dice"?',
+        ),
+        ({"model": "two", "tools": ["calculat"]}, "the request names a tool that is not registered"),
+        ({"model": "tow"}, 'model: must be a name from GET /v1/engines; did you mean "two"?'),
+        ({"model": "onn"}, "model: must be a name from GET /v1/engines"),
+    ],
+)
+async def test_an_unknown_name_is_answered_with_the_nearest_one_that_the_caller_may_use(
+    clock: Clock, tmp_path: Path, fields: dict[str, Any], message: str
+) -> None:
+    allowed = ("tool:ro*", "tool:calculat", "model:tow", "model:onn", "model:two")
+    narrow = Permissions.of(["can_send_messages", *allowed])
+    async with service(clock, tmp_path) as (served, _, keys):
+        answer = await served.post(chat("Hello", **fields), await keys.of("ann", permissions=narrow))
+    assert (answer.status, answer.json["message"]) == (422, message)
+
+
+async def test_a_policy_hides_the_nearest_tool_too(clock: Clock, tmp_path: Path) -> None:
+    async with service(clock, tmp_path, policy={"deny": [{"tool": "roll_dice"}]}) as (served, _, keys):
+        answer = await served.post(chat("Hello", tools=["rol_dice"]), await keys.of("ann"))
+    assert answer.json["message"] == "the request names a tool that is not registered"
+
+
+async def test_a_field_stream_is_answered_with_the_header_to_send(clock: Clock, tmp_path: Path) -> None:
+    async with service(clock, tmp_path) as (served, _, keys):
+        answer = await served.post(chat("Hello", stream=True), await keys.of("ann"))
+    assert (answer.status, answer.json["message"]) == (
+        422,
+        "stream: is not a known field; send the header Accept: text/event-stream",
+    )

@@ -53,6 +53,11 @@ class EngineCatalogue:
         """Return True if the next engine of that route is asked after an answer was rejected."""
         return (model or DEFAULT_ROUTE) in self._moving
 
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of all routes and engines."""
+        return [*self.routes, *self.engines]
+
     def has(self, name: str) -> bool:
         """Return True if it is the name of a route or an engine."""
         return name in self.routes or name in self.engines

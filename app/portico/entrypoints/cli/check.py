@@ -1,6 +1,6 @@
 """Checks of a configuration: everything that it names is tried at the same time, and has one line."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 import anyio
 from rich.console import Console
@@ -9,6 +9,7 @@ from rich.text import Text
 from portico.bootstrap.service import Service
 from portico.domain.access.principal import LOCAL
 from portico.domain.failures import Category, Failure
+from portico.domain.tools import ToolServerStatus
 from portico.domain.value import value
 from portico.entrypoints.cli.display.terminal import printable
 from portico.entrypoints.cli.execution import settings_of_command
@@ -111,6 +112,7 @@ class _Checks:
             for tool in await introspection.tools(LOCAL.permissions):
                 if tool.name not in {f"mcp:{name}" for name in servers}:
                     found.append(_available(f"tool {tool.name}", tool.reason, is_ok=tool.available))
+            found += _unlisted(settings, servers, {result.subject for result in found})
             for each in await introspection.step_types(LOCAL.permissions):
                 if each.source == "modules":
                     found.append(_available(f"step type {each.name}", each.reason, is_ok=each.available))
@@ -126,6 +128,19 @@ class _Checks:
         """Return the result of an engine, with the model that it asks."""
         detail = ": ".join(filter(None, (self._settings.model_of(name), detail)))
         return CheckResult(f"engine {name}", status, detail, None if status == "ok" else Category.INFERENCE)
+
+
+def _unlisted(
+    settings: Settings, servers: Mapping[str, ToolServerStatus], subjects: Collection[str]
+) -> list[CheckResult]:
+    """Return a warning for each name of a tool that begins like those of a server which does not list it."""
+    warnings = []
+    for key, name in settings.named_tools():
+        server = servers.get(name.partition("__")[0])
+        if server is not None and server.fault is None and not name.endswith("*") and f"tool {name}" not in subjects:
+            warning = f"{key}: the MCP server {server.name} lists no tool {name}"
+            warnings.append(CheckResult("configuration", "warning", warning))
+    return warnings
 
 
 def _available(subject: str, detail: str, *, is_ok: bool) -> CheckResult:

@@ -117,12 +117,25 @@ def _check(
         raise typer.Exit(EXIT_CODES[category])
 
 
+def _require_mode(mode: str | None) -> str | None:
+    """Return the mode. Raises: BadParameter, in the words of a request, for one that there is not."""
+    if mode is not None and mode not in set(Mode):
+        *others, last = (f"'{each}'" for each in Mode)
+        raise typer.BadParameter(f"must be {', '.join(others)} or {last}")
+    return mode
+
+
 def _execute(  # noqa: PLR0913 - Typer reads one parameter per option
     context: typer.Context,
     text: Annotated[str | None, typer.Argument(help="The user message.", show_default=False)] = None,
     *,
     mode: Annotated[
-        Mode | None, typer.Option(help="Mode of the execution. Default: chat, with --schema structured.")
+        str | None,
+        typer.Option(
+            help="Mode of the execution. Default: chat, with --schema structured.",
+            metavar=f"[{'|'.join(Mode)}]",
+            callback=_require_mode,
+        ),
     ] = None,
     tool: Annotated[list[str] | None, typer.Option(help="Tool to offer; repeat for several. Default: all.")] = None,
     model: Annotated[str | None, typer.Option(help="Name of a route or an engine.")] = None,

@@ -55,7 +55,7 @@ class ExecuteOptions:
     text: str
     system: str | None
     model: str | None
-    mode: Mode | None
+    mode: str | None
     tools: list[str] | None
     schema: Path | None
     agent: str | None = None

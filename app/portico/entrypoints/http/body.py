@@ -32,6 +32,8 @@ MAX_VALUES = 50_000
 MAX_LISTED_ERRORS = 1_000
 SHOWN_ERRORS = 20
 SHOWN_FIELD = 200
+_STREAM = InvalidField(("stream",), "is not a known field; send the header Accept: text/event-stream")
+"""No body has this field, which other APIs have."""
 
 
 class _Claim(BaseModel):
@@ -121,7 +123,8 @@ def parse_body_sync(body: bytes, max_depth: int, model: type[M]) -> M:
         errors = invalid.errors(include_url=False, include_context=True, include_input=False)
     if errors[0]["type"] == "json_invalid":
         raise _syntax("the body is not acceptable JSON")
-    raise invalid_fields_failure(invalid_fields(errors, path_of=path_within(value), schema=_schema(model)))
+    fields = invalid_fields(errors, path_of=path_within(value), schema=_schema(model))
+    raise invalid_fields_failure([_STREAM if each.path == _STREAM.path else each for each in fields])
 
 
 def claimed_request_id(body: bytes) -> RequestId | None:
