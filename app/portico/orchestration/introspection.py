@@ -267,7 +267,7 @@ class Introspection:
         """Return the built-in step types, then those of modules that may be used, in the order of their definition."""
         registry = self._environment.tool_registry
         functions = [
-            _module_type(each, await registry.availability(each.info().name), registry.policy)
+            _module_type(each, (await registry.look_up(each.info().name))[1], registry.policy)
             for each in registry.step_functions.values()
             if permissions.allows_tool(each.info().name)
         ]

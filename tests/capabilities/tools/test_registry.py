@@ -139,7 +139,7 @@ async def test_a_tool_that_comes_or_goes_is_seen_at_once() -> None:
     assert registry.names() == registry.names_without_agents == ["write", "list"]
     assert "read" not in registry
     assert registry.violations("list", {}) == (("arguments.path", "is required"),)
-    assert (await registry.availability("read")).reason == "it is not installed here"
+    assert (await registry.look_up("read"))[1].reason == "it is not installed here"
     server.tools = []
     assert registry.names_without_agents == ["write"]
 
@@ -192,10 +192,10 @@ async def test_a_probe_is_at_most_a_second_old(clock: VirtualClock) -> None:
     await registry.refresh(["disk"])
     disk.unavailable_reason = "the disk is gone"
     assert registry.is_current(["disk"])
-    assert (await registry.availability("disk")).available
+    assert (await registry.look_up("disk"))[1].available
     await anyio.sleep(1.0)
     assert not registry.is_current(["disk"])
-    assert await registry.availability("disk") == Availability(False, "the disk is gone")
+    assert (await registry.look_up("disk"))[1] == Availability(False, "the disk is gone")
     assert registry.offer(["disk"]) == ((), [])
     assert threads.runs == 2
 
@@ -205,10 +205,10 @@ async def test_a_probe_that_does_not_return_makes_its_tool_unavailable(clock: Vi
     threads.released = anyio.Event()
     registry = ToolRegistry(disk, probes=AvailabilityProbes(clock, threads))
     began = clock.monotonic()
-    assert not (await registry.availability("disk")).available
+    assert not (await registry.look_up("disk"))[1].available
     assert clock.monotonic() - began == pytest.approx(1.0)
     [status] = await registry.check_availability()
     assert status.reason == "its availability check did not return within 1 s"
     threads.released.set()
     await anyio.sleep(1.0)
-    assert (await registry.availability("disk")).available
+    assert (await registry.look_up("disk"))[1].available

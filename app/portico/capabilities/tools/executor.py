@@ -10,6 +10,7 @@ import anyio
 import orjson
 from pydantic_core import to_jsonable_python
 
+from portico.capabilities.tools.arguments import argument_violations
 from portico.capabilities.tools.definition import ToolArgumentError
 from portico.capabilities.tools.registry import ToolRegistry
 from portico.domain.contract.messages import UNREADABLE_ARGUMENTS, ToolCall
@@ -72,13 +73,14 @@ class ToolExecutor:
         with a call that asked a question. `on_exception` is called if the tool raises anything but a `ToolError`.
         """
         began = self._clock.monotonic()
-        status = await self._registry.availability(call.name)
-        tool = self._registry.get(call.name)
-        if tool is None or not status.available:
+        found, status = await self._registry.look_up(call.name)
+        if found is None or not status.available:
             return self._outcome(_unavailable(status.reason), began)
-        if digest and self._registry.offer_of(call.name)[0].digest != digest:
+        if digest and found.offer.digest != digest:
             return self._outcome(_unavailable("it has changed since it was offered"), began)
-        attempted = self._refusal(call) or await self._run(tool, call, key, seconds_left, continuation)
+        tool = found.tool
+        violations = argument_violations(found.validator, call.arguments)
+        attempted = _refusal(call, violations) or await self._run(tool, call, key, seconds_left, continuation)
         if attempted.exception is not None and on_exception is not None:
             on_exception(attempted.exception)
         retry = attempted.is_repeatable and attempt == 0 and tool.info().idempotent
@@ -86,7 +88,7 @@ class ToolExecutor:
 
     def refusal(self, call: ToolCall) -> ToolEnded | None:
         """Return the end of a call whose arguments do not fit its tool; None if they do."""
-        refused = self._refusal(call)
+        refused = _refusal(call, self._registry.violations(call.name, call.arguments))
         return (
             None
             if refused is None
@@ -100,12 +102,6 @@ class ToolExecutor:
         content = cut_text(attempted.content, self.result_bytes)
         code, has_run, violations = attempted.code, attempted.has_run, attempted.violations
         return ToolEnded(content, code is not None, code, duration_ms, retry, has_run, violations)
-
-    def _refusal(self, call: ToolCall) -> _Attempt | None:
-        if UNREADABLE_ARGUMENTS in call.arguments:
-            return _refused((("arguments", "are no JSON object"),))
-        violations = self._registry.violations(call.name, call.arguments)
-        return _refused(violations) if violations else None
 
     async def _run(
         self,
@@ -157,6 +153,12 @@ def _returned(value: object) -> _Attempt:
 
 def _unavailable(reason: str) -> _Attempt:
     return _Attempt(f"The tool cannot run right now: {reason}.", Code.TOOL_UNAVAILABLE, has_run=False)
+
+
+def _refusal(call: ToolCall, violations: tuple[ArgumentViolation, ...]) -> _Attempt | None:
+    if UNREADABLE_ARGUMENTS in call.arguments:
+        return _refused((("arguments", "are no JSON object"),))
+    return _refused(violations) if violations else None
 
 
 def _refused(violations: tuple[ArgumentViolation, ...]) -> _Attempt:

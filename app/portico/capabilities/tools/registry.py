@@ -37,6 +37,7 @@ MODULES: Final = "modules"
 _OWN_CODE: Final = frozenset({MODULES, "flows"})
 _NO_THREADS = Availability(False, "calls that never returned hold all threads of tools")
 _AVAILABLE = Availability(available=True)
+_NOT_INSTALLED = Availability(False, "it is not installed here")
 
 
 @value
@@ -63,7 +64,9 @@ class ToolStatus:
 
 
 @value
-class _Entry:
+class RegisteredTool:
+    """A tool with everything that is derived from it once; `rank` is its place in the order of all tools."""
+
     tool: Tool
     source: str
     definition: ToolDefinition
@@ -103,7 +106,7 @@ class ToolRegistry:
         self._live = [source for source in self.sources if not isinstance(source, ToolList)]
         self._seen: list[Sequence[Tool]] = []
         self._probes = probes
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, RegisteredTool] = {}
         self._left_out: Sequence[ToolStatus] = ()
         self._without_agents: Sequence[str] = ()
         self._always_available: frozenset[str] = frozenset()
@@ -177,15 +180,15 @@ class ToolRegistry:
         if self._probes is not None:
             await self._probes.refresh(self._probed(names))
 
-    async def availability(self, name: str) -> Availability:
-        """Return the current availability of a tool."""
+    async def look_up(self, name: str) -> tuple[RegisteredTool | None, Availability]:
+        """Return the tool of that name and its current availability; None if there is none."""
         entry = self._find(name)
-        if entry is None:
-            return Availability(False, "it is not installed here")
-        if name in self._always_available:
-            return _AVAILABLE
-        await self.refresh((name,))
-        return self._status(entry)
+        if entry is not None and name in self._always_available:
+            return entry, _AVAILABLE
+        if entry is not None:
+            await self.refresh((name,))
+            entry = self._find(name)
+        return entry, _NOT_INSTALLED if entry is None else self._status(entry)
 
     async def check_availability(self) -> list[ToolStatus]:
         """Return the status of every tool, at the end of those that came late and were left out."""
@@ -198,10 +201,10 @@ class ToolRegistry:
             found.append(ToolStatus(info, entry.definition, entry.source, status.available, status.reason))
         return [*found, *self._left_out]
 
-    def _find(self, name: str) -> _Entry | None:
+    def _find(self, name: str) -> RegisteredTool | None:
         return self._current().get(name) or self._steps.get(name)
 
-    def _current(self) -> dict[str, _Entry]:
+    def _current(self) -> dict[str, RegisteredTool]:
         for source, seen in zip(self._live, self._seen, strict=True):
             if source.tools is not seen:
                 self._load()
@@ -211,7 +214,7 @@ class ToolRegistry:
     def _load(self, *, is_start: bool = False) -> None:
         """Read all sources. Only at the start a tool that cannot be registered is refused."""
         earlier = {id(entry.tool): entry for entry in self._entries.values()}
-        entries: dict[str, _Entry] = {}
+        entries: dict[str, RegisteredTool] = {}
         left_out: list[ToolStatus] = []
         self._seen = [source.tools for source in self._live]
         for source in self.sources:
@@ -232,7 +235,7 @@ class ToolRegistry:
         self._always_available = frozenset(name for name, entry in entries.items() if _never_waits(entry.tool))
         self._entries, self._left_out = entries, left_out
 
-    def _available(self, names: Iterable[str]) -> list[_Entry]:
+    def _available(self, names: Iterable[str]) -> list[RegisteredTool]:
         """Return the tools that can run now; an `async def` function always can."""
         entries = self._current()
         requested = [entries[name] for name in frozenset(names) if name in entries]
@@ -247,7 +250,7 @@ class ToolRegistry:
         tools = (entries[name].tool for name in names if name not in always and name in entries)
         return [tool for tool in tools if not isinstance(tool, FunctionTool)]
 
-    def _status(self, entry: _Entry) -> Availability:
+    def _status(self, entry: RegisteredTool) -> Availability:
         if isinstance(entry.tool, AgentTool):
             return _AVAILABLE
         if isinstance(entry.tool, FunctionTool):
@@ -256,7 +259,7 @@ class ToolRegistry:
         return tool_availability(entry.tool) if self._probes is None else self._probes.latest(entry.tool)
 
 
-def _entry(tool: Tool, source: str, policy: ToolPolicy) -> _Entry:
+def _entry(tool: Tool, source: str, policy: ToolPolicy) -> RegisteredTool:
     """Return a tool with everything that is derived from it once. Raises: ConfigurationFailure (CONFIG_INVALID)."""
     info, definition = tool.info(), tool.definition()
     if re.fullmatch(TOOL_NAME_PATTERN, info.name) is None and not isinstance(tool, StepFunction):
@@ -269,18 +272,18 @@ def _entry(tool: Tool, source: str, policy: ToolPolicy) -> _Entry:
         message = f"{info.name} cannot name a tool: {AGENT_TOOL_PREFIX}NAME is the name of an agent"
         raise ConfigurationFailure(Code.CONFIG_INVALID, message)
     offer = _offer(info, definition, source, policy, is_agent=is_agent)
-    return _Entry(tool, source, definition, offer, argument_validator(definition))
+    return RegisteredTool(tool, source, definition, offer, argument_validator(definition))
 
 
-def _require_free(entry: _Entry, entries: Mapping[str, _Entry]) -> None:
+def _require_free(entry: RegisteredTool, entries: Mapping[str, RegisteredTool]) -> None:
     name = entry.offer.name
     if name in entries:
         sources = " and ".join(dict.fromkeys((entries[name].source, entry.source)))
         raise ConfigurationFailure(Code.CONFIG_INVALID, f"two tools are named {name}: of {sources}")
 
 
-def _ranked(entry: _Entry, rank: int) -> _Entry:
-    return _Entry(entry.tool, entry.source, entry.definition, entry.offer, entry.validator, rank)
+def _ranked(entry: RegisteredTool, rank: int) -> RegisteredTool:
+    return RegisteredTool(entry.tool, entry.source, entry.definition, entry.offer, entry.validator, rank)
 
 
 def _offer(
