@@ -8,14 +8,14 @@ BOUNDS: Final[Mapping[str, int]] = MappingProxyType(
     {
         "chat": 368,
         "features that a chat does not name": 0,
-        "one more tool round": 274,
+        "one more tool round": 271,
         "one more streamed chunk": 16,
         "journaled instead of in memory": 176,
         "one more pass, of 2 to 4": 1038,
         "the 20th pass, in percent of the 3rd": 102,
         "changes of file": 222,
         "served chat": 489,
-        "one more served tool round": 357,
+        "one more served tool round": 354,
         "one more served chunk": 22,
     }
 )

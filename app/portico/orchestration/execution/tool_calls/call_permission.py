@@ -54,11 +54,13 @@ class CallPermissions:
     def _permit_undecided(self, state: ToolCallState, offered: OfferedTool, key: StepKey) -> bool:
         """Return True for a call that no policy decides; records from before it name those that wait for a person."""
         state.granted_digest = offered.digest
-        barriers = (*self.settings.barriers, key.parent)
-        tool_calls, before = self.execution.ledger.tool_calls, key.parent.parent
-        has_failed = offered.unsafe and tool_calls.has_failed(state.call, before=before, barriers=barriers)
-        needs_answer = not offered.agent and (offered.approval or has_failed)
-        return not needs_answer or self._is_approved(state, key)
+        needs_answer = offered.approval or (offered.unsafe and self._has_failed(state, key.parent))
+        return offered.agent or not needs_answer or self._is_approved(state, key)
+
+    def _has_failed(self, state: ToolCallState, call_key: StepKey) -> bool:
+        """Return True if the same call has failed in a step before that of this call."""
+        barriers = (*self.settings.barriers, call_key)
+        return self.execution.ledger.tool_calls.has_failed(state.call, before=call_key.parent, barriers=barriers)
 
     async def _decision(self, state: ToolCallState, offered: OfferedTool, key: StepKey) -> tuple[int, CallDecided]:
         """Return the decision that holds, and its number."""
