@@ -21,6 +21,7 @@ continued by any version that knows its pattern. DBOS is imported only where it 
 
 import asyncio
 import logging
+import threading
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from concurrent.futures import Future
@@ -49,6 +50,7 @@ _COUNT_TTL_S = 1.0
 _RETRY_S = 1.0
 _CALL_TIMEOUT_S = 4.0
 _PURGE_TIMEOUT_S = 60.0
+_DEQUEUE_TIMEOUT_S = 2.0
 _POOL_SIZE = 5
 _PAGE_SIZE = 500
 
@@ -84,7 +86,7 @@ class DbosRunner:
             pool, replace(limits, max_running_per_tenant=limits.max_running), clock, self._on_done
         )
         self._loop = asyncio.get_running_loop()
-        self._dbos: type[DBOS] | None = None
+        self._dbos: DBOS | None = None
         self._dequeued: deque[tuple[QueueTicket, Future[None]]] = deque()
         self._wake_up = Event()
         self._workflows: dict[QueueTicket, Future[None]] = {}
@@ -141,11 +143,11 @@ class DbosRunner:
         """Delete the workflows that finished before that time, given in RFC 3339."""
         await self._call(partial(_purge, before=before), _PURGE_TIMEOUT_S)
 
-    def _launch(self) -> "type[DBOS]":
+    def _launch(self) -> "DBOS":
         from dbos import DBOS, DBOSPortableJSONSerializer  # noqa: PLC0415 - forty megabytes, for PostgreSQL alone
 
         _set_log_level(logging.WARNING)
-        DBOS(
+        dbos = DBOS(
             config={
                 "name": "portico",
                 "system_database_url": self._shared.url,
@@ -169,14 +171,14 @@ class DbosRunner:
             polling_interval_sec=_POLL_INTERVAL_S,
             on_conflict="always_update",
         )
-        return DBOS
+        return dbos
 
     async def _stop(self) -> None:
         """Leave the shared queue; other replicas take back what this one had dequeued."""
         dbos, self._dbos = self._dbos, None
         if dbos is not None:
             _set_log_level(logging.ERROR)
-            await to_thread.run_sync(partial(dbos.destroy, destroy_registry=True))
+            await to_thread.run_sync(_destroy, dbos)
 
     async def _run_workflow(self, ticket: QueueTicket) -> None:
         """Wait on the library's event loop until the execution has ended on ours."""
@@ -206,7 +208,7 @@ class DbosRunner:
         if not done.done() and self._dbos is not None:
             done.set_result(None)
 
-    async def _call(self, work: "Callable[[type[DBOS]], None]", seconds: float = _CALL_TIMEOUT_S) -> None:
+    async def _call(self, work: "Callable[[DBOS], None]", seconds: float = _CALL_TIMEOUT_S) -> None:
         """Call the library on a thread, which is left alone if the database does not answer in time."""
         if self._dbos is None:
             return
@@ -236,7 +238,7 @@ class _WaitingCount:
         self._last += 1
 
 
-def _enqueue(dbos: "type[DBOS]", ticket: QueueTicket) -> None:
+def _enqueue(dbos: "DBOS", ticket: QueueTicket) -> None:
     """Enqueue the ticket once; if its workflow has finished without running the execution, enqueue it anew."""
     from dbos import error  # noqa: PLC0415 - as in _launch
 
@@ -259,18 +261,32 @@ def _enqueue(dbos: "type[DBOS]", ticket: QueueTicket) -> None:
             dbos.enqueue_workflow_with_options(options, *arguments)
 
 
-def _reclaim(dbos: "type[DBOS]", alive: frozenset[str]) -> None:
+def _reclaim(dbos: "DBOS", alive: frozenset[str]) -> None:
     dequeued = dbos.list_workflows(status="PENDING", queue_name=_QUEUE, load_input=False, load_output=False)
     orphans = [each.workflow_id for each in dequeued if each.executor_id not in alive]
     if orphans:
         dbos.resume_workflows(orphans, queue_name=_QUEUE)
 
 
-def _purge(dbos: "type[DBOS]", before: str) -> None:
+def _purge(dbos: "DBOS", before: str) -> None:
     while found := dbos.list_workflows(
         status=list(_FINISHED), completed_before=before, limit=_PAGE_SIZE, load_input=False, load_output=False
     ):
         dbos.delete_workflows([each.workflow_id for each in found])
+
+
+def _destroy(dbos: "DBOS") -> None:
+    """Stop the library, and before it the thread that dequeues.
+
+    The library closes its event loop before that thread has ended, which then logs an error for each workflow that it
+    has dequeued and cannot start any more.
+    """
+    for event in dbos.background_thread_stop_events:
+        event.set()
+    for thread in threading.enumerate():
+        if thread.name == f"queue-worker-{_QUEUE}":
+            thread.join(_DEQUEUE_TIMEOUT_S)
+    dbos.destroy(destroy_registry=True)
 
 
 def _set_log_level(level: int) -> None:
