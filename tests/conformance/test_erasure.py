@@ -24,7 +24,7 @@ from portico.domain.lifecycle import State
 from portico.ports.journal import IdempotencyClaim
 from portico.ports.runtime import Clock
 from tests.support.examples import COMPLETED, MOVED, SUSPENSION, header, response, unnumbered
-from tests.support.stored_executions import EVER, journaled, moved, refused, suspended
+from tests.support.stored_executions import EVER, all_suspensions, journaled, moved, refused, suspended
 from tests.support.stores import StoreReplica
 
 CANARY = "canary-5f1c"
@@ -233,7 +233,7 @@ async def test_a_session_is_deleted_with_the_forks_of_its_turns_or_names_them(he
 async def test_a_suspended_execution_stays_until_it_ends(here: StoreReplica) -> None:
     await suspended(here, "a")
     assert await erase(here, "a") == ["r-a"]
-    assert len(await here.store.suspensions_of("local", "a")) == 1
+    assert len(await all_suspensions(here)) == 1
     claimed = await here.store.claim("a", 1)
     assert claimed is not None
     here.journal.attach(claimed)

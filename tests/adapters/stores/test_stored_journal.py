@@ -251,8 +251,8 @@ async def test_an_execution_in_memory_whose_request_id_is_stored_cannot_become_d
     gate: Gate, clock: VirtualClock
 ) -> None:
     async with open_replica(gate, clock) as here, open_replica(gate, clock, "other") as there:
-        await there.journal.open(replace(journaled("b"), request_id="r-a"))
         await here.journal.open(in_memory("a"))
+        await there.journal.open(replace(journaled("b"), request_id="r-a"))
         here.journal.put("a", [recorded_step("0")], unnumbered(MOVED))
         with pytest.raises(RequestFailure) as refused:
             await here.journal.durable("a")
