@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _QUEUE, _WORKFLOW, _VERSION = "executions", "advance", "1"
+DEQUEUE_THREAD = f"queue-worker-{_QUEUE}"
+"""Name that the library gives the thread which dequeues."""
 _FINISHED = ("SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
 _POLL_INTERVAL_S = 0.25
 _COUNT_TTL_S = 1.0
@@ -178,7 +180,7 @@ class DbosRunner:
         dbos, self._dbos = self._dbos, None
         if dbos is not None:
             _set_log_level(logging.ERROR)
-            await to_thread.run_sync(_destroy, dbos)
+            await to_thread.run_sync(destroy, dbos)
 
     async def _run_workflow(self, ticket: QueueTicket) -> None:
         """Wait on the library's event loop until the execution has ended on ours."""
@@ -275,7 +277,7 @@ def _purge(dbos: "DBOS", before: str) -> None:
         dbos.delete_workflows([each.workflow_id for each in found])
 
 
-def _destroy(dbos: "DBOS") -> None:
+def destroy(dbos: "DBOS") -> None:
     """Stop the library, and before it the thread that dequeues.
 
     The library closes its event loop before that thread has ended, which then logs an error for each workflow that it
@@ -284,7 +286,7 @@ def _destroy(dbos: "DBOS") -> None:
     for event in dbos.background_thread_stop_events:
         event.set()
     for thread in threading.enumerate():
-        if thread.name == f"queue-worker-{_QUEUE}":
+        if thread.name == DEQUEUE_THREAD:
             thread.join(_DEQUEUE_TIMEOUT_S)
     dbos.destroy(destroy_registry=True)
 
