@@ -12,6 +12,7 @@ from portico.domain.failures import ConfigurationFailure
 from portico.domain.tools import SideEffects
 from portico.settings import Settings, load_settings
 from portico.settings.tables.connection import HeadersFile
+from tests.support.sandbox import opened_sandbox
 from tests.support.virtual_time import VirtualClock
 
 GREP = """
@@ -35,7 +36,8 @@ def refusal(tmp_path: Path, text: str) -> str:
 
 
 def _start(tmp_path: Path, text: str) -> None:
-    open_registry(tool_sources(settings_of(tmp_path, text), ()), VirtualClock(), DaemonThreads(1))
+    settings = settings_of(tmp_path, text)
+    open_registry(tool_sources(settings, (), opened_sandbox()), VirtualClock(), DaemonThreads(1))
 
 
 def test_without_further_words_a_program_is_taken_for_one_that_acts_on_the_world(tmp_path: Path) -> None:
@@ -45,7 +47,12 @@ def test_without_further_words_a_program_is_taken_for_one_that_acts_on_the_world
         "side_effects": "external",
         "idempotent": False,
         "timeout": 30,
-        "working_dir": ".",
+        "working_dir": None,
+        "isolation": None,
+        "network": "none",
+        "read_paths": [],
+        "write_paths": [],
+        "written_bytes": 268_435_456,
         "ok_exit_codes": [0],
         "env": {},
         "env_from": {},
@@ -58,7 +65,7 @@ def test_without_further_words_a_program_is_taken_for_one_that_acts_on_the_world
         "cpu_seconds": None,
         "require_isolation": False,
     }
-    assert table.directory(settings.directory) == tmp_path
+    assert table.directory(settings.directory) is None
 
 
 def test_an_http_api_has_defaults_too(tmp_path: Path) -> None:
@@ -146,7 +153,7 @@ description = "Weather"
 url = "https://api.test/{{city}}?limit=1"
 parameters = {{ type = "object", properties = {{ city = {{}} }}, required = ["city"]{said} }}
 """
-    sources = tool_sources(settings_of(tmp_path, program + api), ())
+    sources = tool_sources(settings_of(tmp_path, program + api), (), opened_sandbox())
     registry = open_registry(sources, VirtualClock(), DaemonThreads(1))
     for tool, argument in (("grep_files", "pattern"), ("weather", "city")):
         refused = () if effective else (("arguments.admin", "is not expected"),)
@@ -178,7 +185,7 @@ def test_parameters_that_are_composed_must_say_if_they_take_others(tmp_path: Pat
 )
 def test_a_tool_that_a_rule_or_a_tenant_names_must_be_there(tmp_path: Path, text: str, message: str) -> None:
     settings = settings_of(tmp_path, GREP + text)
-    registry = open_registry(tool_sources(settings, ()), VirtualClock(), DaemonThreads(1))
+    registry = open_registry(tool_sources(settings, (), opened_sandbox()), VirtualClock(), DaemonThreads(1))
     with pytest.raises(ConfigurationFailure) as refused:
         check_tool_names(settings, registry)
     assert refused.value.message.startswith(message)
@@ -188,7 +195,9 @@ def test_a_tool_of_an_mcp_server_and_a_prefix_are_taken_as_they_stand(tmp_path: 
     server = '[tools.mcp.shop]\nurl = "http://127.0.0.1:9/mcp"\n'
     rules = '[policy]\ndeny = [{ tool = "shop__x" }, { tool = "drop_*" }]\n[tenants.a]\ntools = ["shop__y", "*"]\n'
     settings = settings_of(tmp_path, GREP + server + rules)
-    check_tool_names(settings, open_registry(tool_sources(settings, ()), VirtualClock(), DaemonThreads(1)))
+    check_tool_names(
+        settings, open_registry(tool_sources(settings, (), opened_sandbox()), VirtualClock(), DaemonThreads(1))
+    )
 
 
 def test_a_file_of_variables_is_read_and_its_values_are_not_shown(tmp_path: Path) -> None:

@@ -7,15 +7,19 @@ from portico.adapters.telemetry.logs import LogSink
 from portico.adapters.tools.builtin import BUILTIN_TOOLS
 from portico.adapters.tools.external_tool import ExternalToolFacts
 from portico.adapters.tools.mcp.server_config import McpServerConfig
-from portico.adapters.tools.programs.process import ProcessLimits
 from portico.adapters.tools.programs.program_tool import ProgramConfig, ProgramTool
+from portico.adapters.tools.sandbox.box import ProcessLimits
+from portico.adapters.tools.sandbox.levels import Sandbox
 from portico.adapters.tools.threads import DaemonThreads
+from portico.bootstrap.flows import LoadedFlow, tools_of_flows
 from portico.bootstrap.modules import load_tools
+from portico.bootstrap.sandbox import isolated, open_sandbox
 from portico.capabilities.tools.availability import AvailabilityProbes
 from portico.capabilities.tools.policy import NO_POLICY, ToolPolicy
 from portico.capabilities.tools.registry import MODULES, ToolList, ToolRegistry
 from portico.capabilities.tools.step_function import StepFunction
 from portico.domain.failures import Code, ConfigurationFailure
+from portico.domain.value import value
 from portico.ports.runtime import Clock
 from portico.ports.tool import Tool, ToolSource
 from portico.settings import Settings
@@ -34,6 +38,27 @@ if TYPE_CHECKING:
     from portico.adapters.tools.mcp.source import McpSource
 
 _PROBES_AT_ONCE = 32
+
+
+@value
+class ToolParts:
+    """The sources of configured tools, and what runs for them: the box of programs, and the MCP servers."""
+
+    sources: Sequence[ToolSource] = ()
+    sandbox: Sandbox | None = None
+    mcp: "McpSource | None" = None
+
+
+def open_tools(
+    settings: Settings, logs: LogSink, flows: Mapping[str, LoadedFlow], *, reaches_servers: bool = True
+) -> ToolParts:
+    """Return the tools of the configuration and of flows, without MCP servers behind a URL unless it `reaches_servers`.
+
+    Raises: ConfigurationFailure (CONFIG_INVALID) for a source that cannot be used.
+    """
+    sandbox = open_sandbox(settings)
+    mcp = open_mcp(settings, logs, sandbox, reaches_servers=reaches_servers)
+    return ToolParts(tool_sources(settings, tools_of_flows(flows), sandbox, mcp), sandbox, mcp)
 
 
 def open_registry(
@@ -67,24 +92,28 @@ def check_tool_names(settings: Settings, tools: ToolRegistry) -> None:
             )
 
 
-def tool_sources(settings: Settings, flow_tools: Collection[Tool], mcp: ToolSource | None = None) -> list[ToolSource]:
+def tool_sources(
+    settings: Settings, flow_tools: Collection[Tool], sandbox: Sandbox | None, mcp: ToolSource | None = None
+) -> list[ToolSource]:
     """Return the sources after the built-in tools, in the order in which they are offered: a line for each.
 
-    `flow_tools` are those that agents of flows hold, `mcp` are those of MCP servers. Raises: ConfigurationFailure
-    (CONFIG_INVALID) for a source that cannot be used.
+    `flow_tools` are those that agents of flows hold, `mcp` are those of MCP servers. Programs run in the `sandbox`.
+    Raises: ConfigurationFailure (CONFIG_INVALID) for a source that cannot be used.
     """
     modules = load_tools(settings.tools.modules, settings.directory)
     known = {id(tool) for tool in (*BUILTIN_TOOLS, *modules)}
     return [
         ToolList(MODULES, modules),
         ToolList("flows", [tool for tool in flow_tools if id(tool) not in known]),
-        ToolList("cli", [_program(name, table, settings) for name, table in settings.tools.cli.items()]),
+        ToolList("cli", _programs(settings, sandbox)),
         ToolList("http", _http_tools(settings.tools.http)),
         *([] if mcp is None else [mcp]),
     ]
 
 
-def open_mcp(settings: Settings, logs: LogSink, *, reaches_servers: bool = True) -> "McpSource | None":
+def open_mcp(
+    settings: Settings, logs: LogSink, sandbox: Sandbox | None, *, reaches_servers: bool = True
+) -> "McpSource | None":
     """Return the MCP servers of the configuration, without those behind a URL unless it `reaches_servers`.
 
     The protocol's library is loaded only for them.
@@ -94,17 +123,19 @@ def open_mcp(settings: Settings, logs: LogSink, *, reaches_servers: bool = True)
         return None
     from portico.adapters.tools.mcp.source import McpSource  # noqa: PLC0415 - see above
 
-    return McpSource([_mcp_server(name, table, settings) for name, table in tables.items()], logs)
+    return McpSource([_mcp_server(name, table, settings, sandbox) for name, table in tables.items()], logs)
 
 
-def _mcp_server(name: str, table: McpServerSettings, settings: Settings) -> McpServerConfig:
+def _mcp_server(name: str, table: McpServerSettings, settings: Settings, sandbox: Sandbox | None) -> McpServerConfig:
     headers = _no_headers if table.headers_file is None else table.headers_file.read
     return McpServerConfig(
         name=name,
         command=table.command,
         url=table.url,
         environment=table.environment(settings.child_environment),
-        directory=table.directory(settings.directory),
+        isolated=isolated(f"tools.mcp.{name}", table, settings, sandbox)
+        if sandbox is not None and table.command
+        else None,
         headers=headers,
         secrets=tuple(filter(None, (*table.secrets().values(), *headers().values()))),
         trusted=table.trusted,
@@ -113,7 +144,13 @@ def _mcp_server(name: str, table: McpServerSettings, settings: Settings) -> McpS
     )
 
 
-def _program(name: str, table: ProgramSettings, settings: Settings) -> ProgramTool:
+def _programs(settings: Settings, sandbox: Sandbox | None) -> list[ProgramTool]:
+    if sandbox is None:
+        return []
+    return [_program(name, table, settings, sandbox) for name, table in settings.tools.cli.items()]
+
+
+def _program(name: str, table: ProgramSettings, settings: Settings, sandbox: Sandbox) -> ProgramTool:
     """Return a program as a tool. Raises: ConfigurationFailure (CONFIG_INVALID) if no call could fill its command."""
     limits = ProcessLimits(
         output=table.output_limit,
@@ -126,11 +163,11 @@ def _program(name: str, table: ProgramSettings, settings: Settings) -> ProgramTo
     config = ProgramConfig(
         facts=_facts(name, table),
         command=table.command,
-        directory=table.directory(settings.directory),
+        base=table.directory(settings.directory) or settings.directory.absolute(),
+        isolated=isolated(f"tools.cli.{name}", table, settings, sandbox),
         limits=limits,
         environment=table.environment(settings.child_environment),
         ok_exit_codes=frozenset(table.ok_exit_codes),
-        require_isolation=table.require_isolation,
     )
     try:
         return ProgramTool(config)

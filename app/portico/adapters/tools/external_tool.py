@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from portico.domain.tools import SideEffects, ToolDefinition, ToolInfo
+from portico.domain.tools import IsolationLevel, NetworkAccess, SideEffects, ToolDefinition, ToolInfo
 from portico.domain.value import value
 
 
@@ -22,7 +22,16 @@ class ExternalToolFacts:
 class ExternalTool:
     """The first two of a tool's four methods, for a tool of that type."""
 
-    def __init__(self, facts: ExternalToolFacts, kind: str, *, identity: str, containment: str) -> None:
+    def __init__(
+        self,
+        facts: ExternalToolFacts,
+        kind: str,
+        *,
+        identity: str,
+        containment: str,
+        isolation: IsolationLevel | None = None,
+        network: NetworkAccess | None = None,
+    ) -> None:
         self._definition = ToolDefinition(facts.name, facts.description, facts.parameters)
         self._info = ToolInfo(
             facts.name,
@@ -33,6 +42,8 @@ class ExternalTool:
             timeout=facts.timeout,
             identity=identity,
             containment=containment,
+            isolation=isolation,
+            network=network,
         )
 
     def info(self) -> ToolInfo:

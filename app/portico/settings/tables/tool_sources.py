@@ -1,4 +1,4 @@
-"""Tools of the configuration: Python modules, programs, HTTP APIs and MCP servers."""
+"""Tools of the configuration: Python modules, programs and their isolation, HTTP APIs and MCP servers."""
 
 import re
 from collections.abc import Mapping
@@ -9,7 +9,8 @@ from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, Str
 
 from portico.domain.contract.messages import TOOL_NAME_PATTERN
 from portico.domain.json_path import PathStep, parse
-from portico.domain.tools import AGENT_TOOL_PREFIX, SideEffects
+from portico.domain.tools import AGENT_TOOL_PREFIX, NetworkAccess, SideEffects
+from portico.domain.value import value
 from portico.settings.tables.connection import HeadersFromFile
 from portico.settings.tables.modules import ModuleNames
 from portico.settings.values import BaseUrl, Secret, SecretFromVariable, Table
@@ -50,8 +51,16 @@ def _server_name(name: str) -> str:
     return name
 
 
-def _environment_file(given: object) -> Mapping[str, Secret]:
-    if isinstance(given, Mapping):
+@value
+class EnvironmentFile:
+    """Variables of an environment in a file, one `NAME=value` a line, read at start."""
+
+    path: Path
+    variables: Mapping[str, Secret]
+
+
+def _environment_file(given: object) -> EnvironmentFile:
+    if isinstance(given, EnvironmentFile):
         return given
     if not isinstance(given, str) or not given or "\0" in given:
         raise ValueError("must be the path of a file")
@@ -64,7 +73,7 @@ def _environment_file(given: object) -> Mapping[str, Secret]:
     pairs = [line.partition("=") for line in lines if line.strip() and not line.startswith("#")]
     if not all(equals and _VARIABLE.fullmatch(name) and "\0" not in value for name, equals, value in pairs):
         raise ValueError("names a file that must have one `NAME=value` a line")
-    return {name: Secret(value) for name, _, value in pairs}
+    return EnvironmentFile(Path(given), {name: Secret(value) for name, _, value in pairs})
 
 
 def _file_text(_: object) -> str:
@@ -72,7 +81,7 @@ def _file_text(_: object) -> str:
 
 
 EnvironmentFromFile = Annotated[
-    Mapping[str, Secret],
+    EnvironmentFile,
     PlainValidator(_environment_file, json_schema_input_type=str),
     PlainSerializer(_file_text, return_type=str),
 ]
@@ -82,6 +91,10 @@ ServerName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,24}$"), Aft
 Word = Annotated[str, AfterValidator(_word)]
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
+Isolation = Literal["auto", "bubblewrap", "landlock", "limits"]
+Paths = Annotated[
+    tuple[Annotated[str, StringConstraints(min_length=1), AfterValidator(_word)], ...], Field(strict=False)
+]
 
 
 class ExternalToolSettings(Table):
@@ -99,11 +112,34 @@ class ExternalToolSettings(Table):
     timeout: Seconds = Field(30, description="Seconds after which a call is given up")
 
 
-class ChildSettings(Table):
-    """Directory and environment of a program that the service starts."""
+class SandboxSettings(Table):
+    """Isolation of the programs that tools start, where a program has no setting of its own."""
 
-    working_dir: Annotated[str, Field(min_length=1)] = Field(
-        ".", description="Directory in which it runs; a relative one begins at the configuration file"
+    isolation: Isolation = Field(
+        "auto", description="Level of isolation; `auto` is the strongest that starts here: bubblewrap, landlock, limits"
+    )
+    bubblewrap: Word = Field("bwrap", description="Name on PATH, or path, of bubblewrap")
+
+
+class ChildSettings(Table):
+    """Box, directory and environment of a program that the service starts."""
+
+    isolation: Isolation | None = Field(
+        None, description="Level of isolation, without fallback unless it is `auto`; by default that of [tools.sandbox]"
+    )
+    require_isolation: bool = Field(
+        False, description="True if it is unavailable where only the level `limits` is in force"
+    )
+    network: Annotated[NetworkAccess, Field(strict=False)] = Field(
+        NetworkAccess.NONE, description="`none`, or `open`: it reaches all that the service reaches"
+    )
+    read_paths: Paths = Field((), description="Files and directories that it may read, beside the system's and its own")
+    write_paths: Paths = Field((), description="Directories that it may write")
+    written_bytes: Count = Field(256 * _MIB, description="Bytes that a run may write to disk")
+    working_dir: Annotated[str, Field(min_length=1)] | None = Field(
+        None,
+        description="Directory in which it runs; a relative one begins at the configuration file. By default its home,"
+        " which is empty and new for each run",
     )
     env: Mapping[VariableName, Word] = Field(
         default_factory=dict, description="Variables of its environment, beside PATH, LANG and TZ"
@@ -117,15 +153,16 @@ class ChildSettings(Table):
 
     def secrets(self) -> dict[str, str]:
         """Return the variables whose values are secret."""
-        return {name: secret.read() or "" for name, secret in {**(self.env_file or {}), **self.env_from}.items()}
+        from_file = {} if self.env_file is None else self.env_file.variables
+        return {name: secret.read() or "" for name, secret in {**from_file, **self.env_from}.items()}
 
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
         """Return the environment of the program: the inherited variables, and those of the configuration."""
         return {**inherited, **self.env, **self.secrets()}
 
-    def directory(self, base: Path) -> Path:
-        """Return the directory in which the program runs."""
-        return (base / self.working_dir).absolute()
+    def directory(self, base: Path) -> Path | None:
+        """Return the directory in which the program runs; None for its home."""
+        return None if self.working_dir is None else (base / self.working_dir).absolute()
 
 
 class ProgramSettings(ExternalToolSettings, ChildSettings):
@@ -138,12 +175,11 @@ class ProgramSettings(ExternalToolSettings, ChildSettings):
         (0,), description="Exit codes of a success"
     )
     output_limit: Count = Field(256 * _KIB, description="Bytes of output that a result has: its beginning and its end")
-    memory: Count = Field(1024 * _MIB, description="Bytes of memory that a process may have")
+    memory: Count = Field(1024 * _MIB, description="Bytes of memory that a call may have, and each of its processes")
     processes: Count = Field(64, description="Processes that a call may have at the same time")
     open_files: Count = Field(256, description="Files that a process may have open")
     file_bytes: Count = Field(64 * _MIB, description="Bytes that a file may have that it writes")
     cpu_seconds: Seconds | None = Field(None, description="Seconds of CPU time of a process; by default `timeout`")
-    require_isolation: bool = Field(False, description="True if it may only run isolated, which is not available yet")
 
 
 class HttpToolSettings(ExternalToolSettings):
@@ -190,7 +226,7 @@ class McpServerSettings(ChildSettings):
     def _check_transport(self) -> Self:
         if bool(self.command) == bool(self.url):
             raise ValueError("must have either a command or a url")
-        given = [key for key in ("working_dir", "env", "env_from", "env_file") if key in self.model_fields_set]
+        given = [key for key in ChildSettings.model_fields if key in self.model_fields_set]
         if self.url and given:
             raise ValueError(f"has a url, so {given[0]} has no meaning")
         if self.command and self.headers_file is not None:
@@ -206,6 +242,9 @@ class ToolSettings(Table):
     )
     threads: Annotated[int, Field(ge=1)] = Field(
         32, description="Blocking functions of tools that run at the same time, those included that never return"
+    )
+    sandbox: SandboxSettings = Field(
+        default_factory=SandboxSettings, description="Isolation of programs that have no setting of their own"
     )
     cli: Mapping[ToolName, ProgramSettings] = Field(default_factory=dict, description="Programs, by tool name")
     http: Mapping[ToolName, HttpToolSettings] = Field(default_factory=dict, description="HTTP APIs, by tool name")

@@ -1,7 +1,6 @@
 """Connections to MCP servers: programs that answer, change, hang and die."""
 
 import json
-import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,8 +13,11 @@ import pytest
 
 from portico.adapters.tools.mcp.server_config import McpServerConfig
 from portico.adapters.tools.mcp.source import McpSource
+from portico.adapters.tools.sandbox.box import Box
+from portico.adapters.tools.sandbox.levels import IsolatedProgram
+from portico.adapters.tools.sandbox.process_table import MARK, processes_of
 from portico.domain.ids import IdempotencyKey, ToolCallId
-from portico.domain.tools import ServerFault, SideEffects, ToolServerStatus
+from portico.domain.tools import IsolationLevel, ServerFault, SideEffects, ToolServerStatus
 from portico.ports.tool import (
     Tool,
     ToolContext,
@@ -26,6 +28,7 @@ from portico.ports.tool import (
 )
 from tests.support import mcp_server
 from tests.support.entropy import SeededEntropy
+from tests.support.sandbox import opened_sandbox, require_level
 from tests.support.upstream import ScriptedUpstream, reply
 from tests.support.virtual_time import VirtualClock
 
@@ -52,7 +55,7 @@ def config(behaviour: str, **changes: Any) -> McpServerConfig:
         command=(sys.executable, "-I", "-S", SERVER, behaviour),
         url=None,
         environment={"PATH": "/bin", "TOKEN": "hunter2"},
-        directory=Path("/"),
+        isolated=IsolatedProgram(opened_sandbox(), Box(readable=(Path(SERVER),)), 1 << 20),
         headers=dict,
         secrets=("hunter2",),
         trusted=False,
@@ -60,6 +63,11 @@ def config(behaviour: str, **changes: Any) -> McpServerConfig:
         timeout=5,
     )
     return replace(found, **changes)
+
+
+def at(level: IsolationLevel) -> IsolatedProgram:
+    require_level(opened_sandbox(), level)
+    return IsolatedProgram(opened_sandbox(), Box(readable=(Path(SERVER),)), 1 << 20, level)
 
 
 @asynccontextmanager
@@ -107,12 +115,14 @@ async def test_names_and_descriptions_are_made_harmless() -> None:
         assert poisoned.definition().description == "Poisoned text."
 
 
-async def test_a_child_has_a_clean_environment_and_an_empty_home_that_is_removed() -> None:
-    async with connected() as (source, log):
+@pytest.mark.parametrize("level", IsolationLevel)
+async def test_a_child_has_a_clean_environment_and_an_empty_home_that_is_removed(level: IsolationLevel) -> None:
+    async with connected(isolated=at(level)) as (source, log):
         seen = json.loads(await call(source, "shop__environment"))
         assert (seen["home"], seen["PATH"], seen["TOKEN"]) == ([], "/bin", "hunter2")
-        assert seen.keys() <= {"HOME", "PATH", "TOKEN", "LC_CTYPE", "home", "PID"}
-        assert await anyio.Path(seen["HOME"]).is_dir()
+        assert seen.keys() - {"PWD"} <= {"HOME", "TMPDIR", "PATH", "TOKEN", "LC_CTYPE", "home", "PID", MARK}
+        is_on_disk = level is not IsolationLevel.BUBBLEWRAP
+        assert await anyio.Path(seen["HOME"]).is_dir() == is_on_disk
     assert not await anyio.Path(seen["HOME"]).exists()
     assert log.lines == ["starting with [secret]"]
 
@@ -247,9 +257,10 @@ async def test_a_server_that_answers_has_no_fault() -> None:
         assert source.servers == [ToolServerStatus("shop", 2)]
 
 
+@pytest.mark.parametrize("level", IsolationLevel)
 @pytest.mark.parametrize("behaviour", ["older", "stubborn"])
-async def test_no_process_is_left(behaviour: str) -> None:
-    async with connected(behaviour) as (source, _):
-        pid = json.loads(await call(source, "shop__environment"))["PID"]
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(pid), 0)
+async def test_no_process_is_left(behaviour: str, level: IsolationLevel) -> None:
+    async with connected(behaviour, isolated=at(level)) as (source, _):
+        mark = json.loads(await call(source, "shop__environment"))[MARK]
+        assert processes_of(mark, 0)
+    assert processes_of(mark, 0) == []

@@ -59,9 +59,11 @@ class McpTool:
             side_effects,
             idempotent,
             timeout=config.timeout,
-            identity=f"{config.url or config.command}",
-            containment=f"Runs in the MCP server {config.name}, outside of the service.",
+            identity=_identity(config),
+            containment=_containment(config),
             original_name=listed.name,
+            isolation=None if config.isolated is None else config.isolated.level_in_force,
+            network=None if config.isolated is None else config.isolated.network,
         )
 
     def info(self) -> ToolInfo:
@@ -96,6 +98,17 @@ class McpTool:
         if result.is_error:
             raise ToolError(text)
         return text
+
+
+def _identity(config: McpServerConfig) -> str:
+    if config.isolated is None:
+        return str(config.url)
+    return f"{config.command} {config.isolated.network} {config.isolated.is_enforced}"
+
+
+def _containment(config: McpServerConfig) -> str:
+    place = f"Runs in the MCP server {config.name}, outside of the service."
+    return place if config.isolated is None else f"{place} {config.isolated.containment()}"
 
 
 def tool_name(server: str, tool: str) -> str:

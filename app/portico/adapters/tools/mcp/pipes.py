@@ -8,7 +8,8 @@ import os
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
+from errno import ENOENT
+from shutil import which
 from typing import Final, TextIO
 
 import anyio
@@ -17,10 +18,17 @@ from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
+from portico.adapters.tools.sandbox.box import SEARCH_PATH
+from portico.adapters.tools.sandbox.levels import IsolatedProgram
+from portico.adapters.tools.sandbox.process_table import MARK, become_subreaper, processes_of
+from portico.adapters.tools.sandbox.run import end_leftovers
+from portico.adapters.tools.sandbox.watch import DiskWatch
+
 ENDINGS: Final = ((None, 1.0), (signal.SIGTERM, 0.5), (signal.SIGKILL, 0.5))
 """How a program is ended after its input was closed: the signals, and the seconds that it has after each."""
 _FLUSH_SECONDS: Final = 0.5
 _POLL_SECONDS: Final = 0.01
+_WATCH_SECONDS: Final = 1.0
 _BROKEN: Final = (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)
 
 Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
@@ -29,24 +37,27 @@ Outgoing = MemoryObjectSendStream[SessionMessage]
 
 @asynccontextmanager
 async def open_pipes(
-    command: Sequence[str], environment: Mapping[str, str], directory: Path, *, errors: TextIO, max_bytes: int
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    isolated: IsolatedProgram,
+    *,
+    errors: TextIO,
+    max_bytes: int,
 ) -> AsyncIterator[tuple[Incoming, Outgoing]]:
-    """Start the program and yield its messages, and where to send messages; `errors` takes its standard error.
+    """Start the program in its box and yield its messages, and where to send messages.
 
-    A message of more than `max_bytes` ends the messages. Raises: OSError if the program cannot be started.
+    `errors` takes its standard error. A message of more than `max_bytes` ends the messages, and so does a program that
+    writes more to disk than it may. Raises: OSError if the program cannot be started.
     """
-    process = await anyio.open_process(
-        list(command), env=dict(environment), cwd=directory, stderr=errors, start_new_session=True
-    )
-    assert process.stdin is not None  # noqa: S101 - a program is started with pipes
-    assert process.stdout is not None  # noqa: S101 - a program is started with pipes
     received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, sent = anyio.create_memory_object_stream[SessionMessage](0)
     flushed = anyio.Event()
     try:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_read, process.stdout, received, max_bytes)
-            tasks.start_soon(_write, process.stdin, sent, received, flushed)
+        async with _server(command, environment, isolated, errors) as server, anyio.create_task_group() as tasks:
+            assert server.stdin is not None  # noqa: S101 - a program is started with pipes
+            assert server.stdout is not None  # noqa: S101 - a program is started with pipes
+            tasks.start_soon(_read, server.stdout, received, max_bytes)
+            tasks.start_soon(_write, server.stdin, sent, received, flushed)
             try:
                 yield incoming, outgoing
             finally:
@@ -56,10 +67,50 @@ async def open_pipes(
                     await flushed.wait()
                 tasks.cancel_scope.cancel()
     finally:
-        with anyio.CancelScope(shield=True):
-            await _end(process)
         for stream in (received, incoming, sent, outgoing):
             stream.close()
+
+
+@asynccontextmanager
+async def _server(
+    command: Sequence[str], environment: Mapping[str, str], isolated: IsolatedProgram, errors: TextIO
+) -> AsyncIterator[Process]:
+    """Start the program, and end it with everything that it started."""
+    become_subreaper()
+    runs = isolated.sandbox.runs
+    run = runs.new_name()
+    program = which(command[0], path=environment.get("PATH", SEARCH_PATH))
+    if program is None:
+        raise FileNotFoundError(ENOENT, os.strerror(ENOENT), command[0])
+    with isolated.boxed((program, *command[1:]), {**environment, MARK: run}, None) as boxed:
+        watch = isolated.disk_watch(boxed)
+        process = await anyio.open_process(
+            list(boxed.words),
+            env=dict(boxed.environment),
+            cwd=boxed.directory,
+            stderr=errors,
+            pass_fds=boxed.descriptors,
+            start_new_session=True,
+        )
+        runs.add(process.pid, run)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_watch_disk, process, run, watch)
+                yield process
+                tasks.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await _end(process)
+                await end_leftovers(runs, run, process.pid)
+
+
+async def _watch_disk(process: Process, run: str, watch: DiskWatch) -> None:
+    """End the program once it has written more than it may."""
+    while True:
+        await anyio.sleep(_WATCH_SECONDS)
+        if watch.excess([each.pid for each in processes_of(run, process.pid)]) is not None:
+            process.kill()
+            return
 
 
 async def _read(

@@ -12,7 +12,6 @@ Theory of operation
 """
 
 import os
-import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Protocol
@@ -231,14 +230,14 @@ class McpServer:
     @asynccontextmanager
     async def _over_pipes(self) -> AsyncIterator[Any]:
         """Start the server and yield its messages; its standard error is logged."""
+        config = self._config
+        assert config.isolated is not None  # noqa: S101 - of a server that is started
         reading, writing = os.pipe()
-        with tempfile.TemporaryDirectory(prefix="portico-mcp-") as home, os.fdopen(writing, "w") as errors:
-            environment = {"HOME": home, **self._config.environment}
-            command, directory = self._config.command, self._config.directory
+        with os.fdopen(writing, "w") as errors:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._log_errors, reading)
                 async with open_pipes(
-                    command, environment, directory, errors=errors, max_bytes=MAX_MESSAGE_BYTES
+                    config.command, config.environment, config.isolated, errors=errors, max_bytes=MAX_MESSAGE_BYTES
                 ) as streams:
                     yield streams
                 tasks.cancel_scope.cancel()

@@ -4,41 +4,34 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from shutil import which
-from typing import Any, Final
+from typing import Any
 
 from portico.adapters.tools.external_tool import ExternalTool, ExternalToolFacts
 from portico.adapters.tools.programs.command_template import CommandTemplate
-from portico.adapters.tools.programs.process import (
-    SEARCH_PATH,
-    ProcessEnd,
-    ProcessLimits,
-    containment,
-    missing_programs,
-    run_process,
-)
-from portico.adapters.tools.programs.process_table import is_readable
+from portico.adapters.tools.sandbox.box import SEARCH_PATH, BoxError, ProcessLimits
+from portico.adapters.tools.sandbox.levels import IsolatedProgram
+from portico.adapters.tools.sandbox.run import ProcessEnd, ProgramRun, run_program
 from portico.domain.fingerprints import digest
 from portico.domain.tools import Availability
 from portico.domain.value import value
 from portico.ports.tool import ToolContext, ToolError
-
-_ISOLATION: Final = "it requires isolation, which this version does not have"
 
 
 @value
 class ProgramConfig:
     """Configuration of one program tool.
 
-    `command` is the program and its words with places for arguments, `environment` is that of the program.
+    `command` is the program and its words with places for arguments; a relative path of the program begins at `base`.
+    `environment` is that of the program.
     """
 
     facts: ExternalToolFacts
     command: tuple[str, ...]
-    directory: Path
+    base: Path
+    isolated: IsolatedProgram
     limits: ProcessLimits
     environment: Mapping[str, str]
     ok_exit_codes: frozenset[int] = frozenset({0})
-    require_isolation: bool = False
 
 
 class ProgramTool(ExternalTool):
@@ -50,20 +43,23 @@ class ProgramTool(ExternalTool):
     def __init__(self, config: ProgramConfig) -> None:
         self._config = config
         self._template = CommandTemplate(config.command, config.facts.parameters)
-        identity = digest(config.command, str(config.directory))
-        super().__init__(config.facts, "cli", identity=identity, containment=containment())
+        isolated, box = config.isolated, config.isolated.box
+        identity = digest(config.command, str(box.directory), isolated.network, isolated.is_enforced)
+        super().__init__(
+            config.facts,
+            "cli",
+            identity=identity,
+            containment=isolated.containment(),
+            isolation=isolated.level_in_force,
+            network=isolated.network,
+        )
 
     def available(self) -> Availability:
         """Return whether the program can be started here, and why not."""
-        config, missing = self._config, missing_programs()
-        reason = ""
-        if config.require_isolation:
-            reason = _ISOLATION
-        elif missing or not is_readable():
-            reason = f"programs cannot be contained here: {', '.join(missing) or 'the process table'} is missing"
-        elif self._path() is None:
+        reason, directory = self._config.isolated.refusal(), self._config.isolated.box.directory
+        if not reason and self._path() is None:
             reason = f"{self._template.program} is not installed"
-        elif not config.directory.is_dir():
+        elif not reason and directory is not None and not directory.is_dir():
             reason = "its working directory does not exist"
         return Availability(available=not reason, reason=reason)
 
@@ -78,13 +74,17 @@ class ProgramTool(ExternalTool):
         if path is None:
             raise ToolError(f"{self._template.program} is not installed")
         try:
-            end = await run_process(
-                [path, *words],
-                run=context.idempotency_key,
-                directory=self._config.directory,
-                environment=self._config.environment,
-                limits=self._config.limits,
+            end = await run_program(
+                ProgramRun(
+                    command=(path, *words),
+                    run=context.idempotency_key,
+                    isolated=self._config.isolated,
+                    environment=self._config.environment,
+                    limits=self._config.limits,
+                )
             )
+        except BoxError as cause:
+            raise ToolError(f"the box could not be made: {cause}") from cause
         except OSError as cause:
             raise ToolError(f"the program could not be started: {os.strerror(cause.errno or 0)}") from cause
         return self._result(end)
@@ -92,7 +92,7 @@ class ProgramTool(ExternalTool):
     def _path(self) -> str | None:
         """Return the path of the program, which is looked up anew for each call; a relative one starts here."""
         program = self._template.program
-        path = str(self._config.directory / program) if "/" in program else program
+        path = str(self._config.base / program) if "/" in program else program
         return which(path, path=self._config.environment.get("PATH", SEARCH_PATH))
 
     def _result(self, end: ProcessEnd) -> str:

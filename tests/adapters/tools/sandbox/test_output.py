@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from portico.adapters.tools.plain_text import plain_text
-from portico.adapters.tools.programs.output import BoundedOutput
+from portico.adapters.tools.sandbox.output import BoundedOutput
 
 
 @given(st.lists(st.binary(max_size=40)), st.integers(2, 64))

@@ -1,0 +1,74 @@
+"""The level `landlock`: the kernel's rules about files, connections and signals, and a keeper that ends the run."""
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from math import ceil
+from pathlib import Path
+from typing import Final
+
+from portico.adapters.tools.sandbox.box import (
+    Box,
+    BoxedCommand,
+    ProcessLimits,
+    new_home,
+    passed_bytes,
+    paths_of_program,
+    system_paths,
+)
+from portico.adapters.tools.sandbox.process_table import MARK
+from portico.adapters.tools.sandbox.seccomp import filter_program
+
+MINIMUM_ABI: Final = 6
+"""Version of Landlock that keeps signals in the box (Linux 6.12)."""
+_KEEPER: Final = str(Path(__file__).with_name("keeper.py"))
+_READABLE_DEVICES: Final = ("/dev/zero", "/dev/random", "/dev/urandom")
+_WRITABLE_DEVICES: Final = ("/dev/null",)
+
+
+@contextmanager
+def in_landlock(
+    box: Box, command: Sequence[str], environment: Mapping[str, str], limits: ProcessLimits | None
+) -> Iterator[BoxedCommand]:
+    """Yield the command that starts the keeper, which makes the box; what it needs is there until the end."""
+    with ExitStack() as resources:
+        home = resources.enter_context(new_home())
+        orders = {
+            "service": os.getpid(),
+            "command": list(command),
+            "environment": {"HOME": str(home), "TMPDIR": str(home), **environment},
+            "directory": str(box.directory or home),
+            "home": str(home),
+            "readable": [str(path) for path in _readable(box, Path(command[0]))],
+            "writable": [*_WRITABLE_DEVICES, str(home), *map(str, box.writable)],
+            "network": box.network,
+            "filter": filter_program(platform.machine(), network=box.network, metadata=False).hex(),
+            "limits": {} if limits is None else _resources(limits),
+        }
+        given = resources.enter_context(passed_bytes(json.dumps(orders).encode()))
+        report, status = os.pipe2(os.O_CLOEXEC)
+        resources.callback(os.close, report)
+        resources.callback(os.close, status)
+        words = (sys.executable, "-I", "-S", _KEEPER, str(given), str(status))
+        marks = {name: value for name, value in environment.items() if name == MARK}
+        yield BoxedCommand(words, marks, Path("/"), descriptors=(given, status), report=report, home=home, makers=1)
+
+
+def _readable(box: Box, program: Path) -> Iterator[Path]:
+    yield from system_paths()
+    yield from paths_of_program(program, box.protected)
+    yield from map(Path, _READABLE_DEVICES)
+    yield from box.readable
+
+
+def _resources(limits: ProcessLimits) -> dict[str, int]:
+    return {
+        "RLIMIT_CORE": 0,
+        "RLIMIT_CPU": ceil(limits.cpu_seconds),
+        "RLIMIT_AS": limits.memory,
+        "RLIMIT_NOFILE": limits.open_files,
+        "RLIMIT_FSIZE": limits.file_bytes,
+    }

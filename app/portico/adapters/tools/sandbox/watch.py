@@ -1,0 +1,151 @@
+"""Watch over a run: its processes, their memory, and what they write to disk, which no limit of the system bounds.
+
+The kernel's limits hold for each process; these hold for the run. Memory is that of all processes together, shared
+pages divided among those that share them. Bytes written are counted by the kernel, also those to files that have no
+name any more and through mapped memory, and those of processes that have ended. A run that hides its counters is ended,
+too.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+from pathlib import Path
+from typing import Final
+
+from portico.adapters.tools.sandbox.box import ProcessLimits
+from portico.adapters.tools.sandbox.process_table import Process
+
+MAX_ENTRIES: Final = 10_000
+"""Files and directories that a run may make."""
+FREE_BYTES: Final = 1 << 30
+FREE_SHARE: Final = 0.05
+"""A run that writes must leave this much of a file system free: the smaller one of the two."""
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+_DISK_INTERVAL: Final = 5
+"""Rounds between two looks at the disk: each is 20 ms."""
+_HIDDEN_ROUNDS: Final = 5
+"""Rounds in which counters may be out of sight: a program that makes the box is, while it changes its rights."""
+_COUNTS_BYTES: Final = Path("/proc/self/io").exists()
+
+
+class DiskWatch:
+    """The watch over what a run writes to disk: at most `written` bytes.
+
+    `writable` are the directories that it may change. `began` is when it began, in seconds of the clock by which file
+    systems date their entries.
+    """
+
+    def __init__(self, written: int, writable: Sequence[Path], began: float) -> None:
+        self._written = written
+        self._writable = writable
+        self._began = began
+        self._inodes = {path: _used_inodes(path) for path in writable}
+
+    def excess(self, pids: Sequence[int]) -> str | None:
+        """Return what these processes exceed, in words for a model.
+
+        Raises: PermissionError if one hides its counters.
+        """
+        written = sum(map(_written_bytes, pids)) if _COUNTS_BYTES else 0
+        if written > self._written:
+            return f"it wrote more than {self._written} bytes to disk"
+        if written and not all(map(_has_space, self._writable)):
+            return "it filled the disk"
+        if self._made_too_many_entries():
+            return f"it made more than {MAX_ENTRIES} files and directories"
+        return None
+
+    def _made_too_many_entries(self) -> bool:
+        """Return True if there are too many new entries; they are counted where the file system has as many more."""
+        grown = [path for path, before in self._inodes.items() if _used_inodes(path) - before > MAX_ENTRIES]
+        entries = chain.from_iterable(_entries_since(path, self._began) for path in grown)
+        return next(islice(entries, MAX_ENTRIES, None), None) is not None
+
+
+class RunWatch:
+    """The watch over one run, which is asked every 20 ms; `makers` is the number of processes that make the box."""
+
+    def __init__(self, limits: ProcessLimits, disk: DiskWatch, makers: int) -> None:
+        self._limits = limits
+        self._disk = disk
+        self._makers = makers
+        self._round = 0
+        self._hidden = 0
+
+    def excess(self, processes: Sequence[Process]) -> str | None:
+        """Return what these processes of the run exceed, in words for a model; None if they keep the limits."""
+        alive = [each.pid for each in processes if not each.has_ended]
+        if len(alive) - self._makers > self._limits.processes:
+            return f"it started more than {self._limits.processes} processes"
+        try:
+            if self._uses_too_much_memory(alive):
+                return f"its processes used more than {self._limits.memory} bytes of memory"
+            self._round += 1
+            if self._round % _DISK_INTERVAL == 0:
+                return self._disk.excess([each.pid for each in processes])
+        except PermissionError:
+            self._hidden += 1
+            return "it hid what it uses" if self._hidden > _HIDDEN_ROUNDS else None
+        self._hidden = 0
+        return None
+
+    def _uses_too_much_memory(self, pids: Sequence[int]) -> bool:
+        """Return True if the memory is too much: counted coarsely, and exactly where that alone would be too much."""
+        if sum(map(_resident_bytes, pids)) <= self._limits.memory:
+            return False
+        return sum(map(_proportional_bytes, pids)) > self._limits.memory
+
+
+def _resident_bytes(pid: int) -> int:
+    fields = _read(pid, "statm").split()
+    return int(fields[1]) * _PAGE if fields else 0
+
+
+def _proportional_bytes(pid: int) -> int:
+    for line in _read(pid, "smaps_rollup").splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _written_bytes(pid: int) -> int:
+    for line in _read(pid, "io").splitlines():
+        if line.startswith("write_bytes:"):
+            return int(line.split()[1])
+    return 0
+
+
+def _read(pid: int, name: str) -> str:
+    """Return the text of a process; an empty one if it has ended. Raises: PermissionError if it hides it."""
+    try:
+        return Path("/proc", str(pid), name).read_text()
+    except PermissionError:
+        raise
+    except OSError:
+        return ""
+
+
+def _used_inodes(path: Path) -> int:
+    """Return how many entries the file system has; 0 once the directory, such as a run's home, is gone."""
+    try:
+        system = os.statvfs(path)
+    except FileNotFoundError:
+        return 0
+    return system.f_files - system.f_ffree
+
+
+def _has_space(path: Path) -> bool:
+    try:
+        system = os.statvfs(path)
+    except FileNotFoundError:
+        return True
+    free, size = system.f_bavail * system.f_frsize, system.f_blocks * system.f_frsize
+    return free >= min(FREE_BYTES, FREE_SHARE * size)
+
+
+def _entries_since(path: Path, began: float) -> Iterator[str]:
+    for directory, _, _ in os.walk(path):
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if entry.stat(follow_symlinks=False).st_ctime >= began:
+                    yield entry.path

@@ -1,0 +1,1 @@
+"""Tests that attack the isolation of programs, in namespaces of their own."""
