@@ -39,6 +39,7 @@ def test_a_refusal_lists_the_fields_above_a_cap_in_this_order() -> None:
     assert [(cap.field, limit) for _, limit, cap in CAPS] == [
         ("messages", "messages"),
         ("tools", "tools"),
+        ("client_tools", "tools"),
         ("hints.timeout", "timeout"),
         ("limits.tool_rounds", "tool_rounds"),
         ("limits.calls_per_reply", "calls_per_reply"),

@@ -140,6 +140,8 @@ def listed(field: str, count: int) -> dict[str, Any]:
             return {"messages": [{"role": "user", "content": "a"}] * count}
         case "tools":
             return {"tools": ["act"] * count}
+        case "client_tools":
+            return {"client_tools": [{"name": f"tool_{number}"} for number in range(count)]}
         case _:
             steps = [{"name": f"s{number}", "type": "infer", "input": "a"} for number in range(count)]
             return {"mode": "plan", "plan": {"steps": steps}}
@@ -157,7 +159,7 @@ def nested(field: str, value: float) -> dict[str, Any]:
 @pytest.mark.parametrize(("field", "cap"), [(cap.field, getattr(LIMITS, limit)) for _, limit, cap in CAPS])
 def test_a_cap_is_admitted_exactly_and_one_more_is_refused_by_name(clock: VirtualClock, field: str, cap: float) -> None:
     here = make_harness(clock, scripted_engine(clock, "a"), tools=[FakeTool()])
-    fields = listed if field in {"messages", "tools", "plan.steps"} else nested
+    fields = listed if field in {"messages", "tools", "client_tools", "plan.steps"} else nested
     at_cap, above = (SystemRequest.model_validate(MESSAGE | fields(field, int(cap) + more)) for more in (0, 1))
     admission(here, {**PATTERNS}).admit(at_cap)
     with pytest.raises(RequestFailure) as refused:
@@ -224,6 +226,8 @@ UNUSUAL: dict[str, Any] = {
     "output": {"semantic": True},
     "input": {},
     "tools": [],
+    "client_tools": [{"name": "read_file"}],
+    "on_client_call": "end",
     "context": {"skills": []},
     "plan": {},
     "redundancy": {},
@@ -247,3 +251,58 @@ def test_every_check_names_fields_of_requests_and_has_a_name_of_its_own() -> Non
     checks = [check for group in CHECKS for check in group]
     assert len({check.name for check in checks}) == len(checks)
     assert all(check.fields and check.fields <= SystemRequest.model_fields.keys() for check in checks)
+
+
+def client_tool(name: str = "read_file", **fields: Any) -> dict[str, Any]:
+    return {"name": name, **fields}
+
+
+@pytest.mark.parametrize(
+    ("given", "errors"),
+    [
+        ({"on_client_call": "end"}, {"on_client_call": "has no effect without client_tools"}),
+        ({"client_tools": [client_tool()], "mode": "plan"}, {"client_tools": "has no effect in mode plan"}),
+        ({"client_tools": [client_tool(), client_tool()]}, {"client_tools.1.name": "occurs twice"}),
+        (
+            {"client_tools": [client_tool("act")]},
+            {"client_tools.0.name": "is the name of a tool that the service may offer"},
+        ),
+        (
+            {"client_tools": [client_tool(parameters={"type": "array"})]},
+            {"client_tools.0.parameters": "must be a JSON Schema of type object"},
+        ),
+        (
+            {"client_tools": [client_tool(parameters={"type": "object", "description": "x" * 262_144})]},
+            {"client_tools.0.parameters": "it is longer than 262144 bytes"},
+        ),
+        (
+            {"client_tools": [client_tool(parameters={"type": "object", "enum": [[]] * 2_000})]},
+            {"client_tools.0.parameters": "it has more than 2,000 nodes"},
+        ),
+        (
+            {"client_tools": [client_tool()], "tools": [], "hints": {"tool_choice": {"name": "other"}}},
+            {"hints.tool_choice": "must name one of the request's tools"},
+        ),
+    ],
+)
+def test_client_tools_that_cannot_be_offered_are_refused_by_name(
+    clock: VirtualClock, given: dict[str, Any], errors: dict[str, str]
+) -> None:
+    here = make_harness(clock, scripted_engine(clock, "a"), tools=[FakeTool(), FakeTool("other")])
+    with pytest.raises(RequestFailure) as refused:
+        admission(here, {**PATTERNS}).admit(SystemRequest.model_validate(MESSAGE | given))
+    assert {error["field"]: error["message"] for error in errors_of(refused.value)} == errors
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"client_tools": [client_tool("act")], "tools": []},
+        {"client_tools": [client_tool("act")], "mode": "structured", "output": SCHEMA},
+        {"client_tools": [client_tool()], "tools": [], "hints": {"tool_choice": {"name": "read_file"}}},
+        {"client_tools": [client_tool()], "hints": {"tool_choice": {"name": "read_file"}}, "on_client_call": "end"},
+    ],
+)
+def test_client_tools_beside_those_that_are_offered_are_admitted(clock: VirtualClock, given: dict[str, Any]) -> None:
+    here = make_harness(clock, scripted_engine(clock, "a"), tools=[FakeTool()])
+    admission(here, {**PATTERNS}).admit(SystemRequest.model_validate(MESSAGE | given))

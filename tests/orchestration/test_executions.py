@@ -1,15 +1,19 @@
 """Views and resumes: a view is whole at any time; answers at the same time are recorded, and it continues once."""
 
 from pathlib import Path
+from typing import Any
 
 import anyio
 
 from portico.domain.access.principal import LOCAL
 from portico.domain.contract.request import SystemRequest
 from portico.domain.failures import Code, RequestFailure
+from portico.domain.fingerprints import received_digest
 from portico.domain.lifecycle import State
-from portico.orchestration.executions import ResumeAccepted, ResumeRequest
+from portico.orchestration.executions import ResumeAccepted
+from portico.orchestration.facade import DEFAULT_OPTIONS, CallOptions
 from portico.orchestration.runtime.handle import ExecutionHandle
+from portico.orchestration.runtime.resume import ResumeRequest
 from tests.support.golden_journals import WHEN, WHO, open_service_on, wait_for_end
 
 
@@ -72,3 +76,23 @@ async def test_a_view_says_suspended_only_with_the_open_suspensions(tmp_path: Pa
         assert (State.SUSPENDED, 1, True) in seen
         assert {each for each in seen if each[0] is State.SUSPENDED} == {(State.SUSPENDED, 1, True)}
         assert {each for each in seen if each[0] is State.EXECUTE} <= {(State.EXECUTE, 0, False)}
+
+
+async def test_the_header_holds_the_digest_of_what_a_client_with_tools_has_sent(tmp_path: Path) -> None:
+    first = {"role": "user", "content": "Hello"}
+    tools = {"client_tools": [{"name": "read_file"}]}
+    async with open_service_on(tmp_path / "portico.db") as service:
+
+        async def digest_of(options: CallOptions = DEFAULT_OPTIONS, **fields: Any) -> str | None:
+            request = SystemRequest.model_validate({"messages": [first], **fields})
+            handle = await service.facade.execute(request, LOCAL, options)
+            assert isinstance(handle, ExecutionHandle)
+            await wait_for_end(handle)
+            return (await service.facade.executions.load_at_rest(LOCAL.own, handle.request_id)).header.received_digest
+
+        sent = SystemRequest.model_validate({"messages": [first, {"role": "assistant", "content": "Hi"}]}).messages
+        assert await digest_of() is None
+        assert await digest_of(**tools) == received_digest(sent[:1])
+        assert (
+            await digest_of(CallOptions(received=sent), **tools) == received_digest(sent) != received_digest(sent[:1])
+        )

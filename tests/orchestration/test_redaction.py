@@ -56,7 +56,7 @@ async def finished(handle: object) -> ExecutionHandle:
 
 async def prepared(here: Service, request_id: str) -> Mapping[str, Any]:
     """Return what the model was first asked, as it is stored."""
-    [step] = [each for each in await here.facade.records.steps(LOCAL, request_id) if each.key == "prepare"]
+    [step] = [each for each in (await here.facade.records.steps(LOCAL, request_id)).steps if each.key == "prepare"]
     assert isinstance(step.outcome, dict)
     return step.outcome
 
@@ -116,7 +116,7 @@ async def shown_to(here: Service, principal: Any) -> dict[str, object]:
         "page": [each.model_dump(mode="json") for each in page.executions],
         "suspensions": [each.model_dump(mode="json") for each in questions.suspensions],
         "input": (await facade.records.input(principal, "q")).model_dump(mode="json"),
-        "steps": [each.model_dump(mode="json") for each in await facade.records.steps(principal, "q")],
+        "steps": [each.model_dump(mode="json") for each in (await facade.records.steps(principal, "q")).steps],
         "events": [orjson.loads(orjson.dumps(each.event, default=lambda it: it.model_dump())) for each in stored],
         "stream": [orjson.loads(line[6:]) for line in frames.splitlines() if line.startswith("data: ")],
         "messages": [
@@ -164,3 +164,37 @@ async def test_a_fork_shows_a_model_what_its_principal_may_see_of_the_origin() -
                 assert leaked(asked) == kinds
                 assert asked[-1]["content"] == own["content"]
                 assert (await here.facade.executions.replay(LOCAL, handle.request_id)).identical
+
+
+CLIENT_TOOL = {
+    "name": "send_file",
+    "parameters": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+}
+
+
+@pytest.mark.parametrize("way", ["end", "suspend"])
+async def test_the_arguments_of_client_calls_reach_the_client_as_the_model_wrote_them(way: str) -> None:
+    """A client that was given `[redacted:email]` would write it into a file."""
+    whole = {"text": INTRODUCTION}
+    left = [whole] if way == "end" else []
+    async with service() as here:
+        asked = request(f'Use send_file: "{INTRODUCTION}"', client_tools=[CLIENT_TOOL], on_client_call=way)
+        options = CallOptions(subscribe=True)
+        handle = await finished(await here.facade.execute(asked, NARROW, options))
+        shown = [handle.response, (await here.facade.executions.show(NARROW, handle.request_id)).response]
+        last = (await here.facade.executions.events(NARROW, handle.request_id))[-1].event
+        for response in (*shown, last.response):
+            assert response is not None
+            assert [made.arguments for made in response.tool_calls_made] == [whole]
+            assert [call.arguments for message in response.messages for call in message.tool_calls or ()] in (
+                [whole],
+                [],
+            )
+            assert [call.arguments for call in response.client_calls] == left
+            assert [each.value for each in response.suspensions] == ([whole] if way == "suspend" else [])
+        if way == "suspend":
+            assert handle.subscription is not None
+            published = [item.event for item in handle.subscription.take()]
+            assert [each.arguments for each in published if each.type == "tool.content"] == [whole]
+            page = await here.facade.records.suspensions(NARROW, SuspensionFilter(), after=None, limit=9)
+            assert [each.value for each in page.suspensions] == [whole]

@@ -12,9 +12,9 @@ from portico.bootstrap.service import Service, open_service
 from portico.domain.access.principal import LOCAL, Permissions, Principal
 from portico.domain.contract.request import SystemRequest
 from portico.domain.failures import Code, Failure
-from portico.orchestration.executions import ResumeRequest
 from portico.orchestration.facade import ExecutionHandle
 from portico.orchestration.runtime.fork import ForkRequest
+from portico.orchestration.runtime.resume import ResumeRequest
 from portico.orchestration.sessions import SessionChanges
 from portico.settings import Settings
 
@@ -109,7 +109,7 @@ async def test_only_permitted_tools_are_offered_to_a_request_that_names_none() -
         handle = await finished(await here.facade.execute(request(CALCULATE), narrow))
         assert handle.response is not None
         assert handle.response.tool_calls_made == []
-        [setup, *_] = await here.facade.records.steps(narrow, handle.request_id)
+        [setup, *_] = (await here.facade.records.steps(narrow, handle.request_id)).steps
         assert "'tools': ['roll_dice']" in str(setup)
 
 
@@ -119,7 +119,7 @@ async def test_a_plan_of_the_model_calls_only_permitted_tools() -> None:
         handle = await finished(await here.facade.execute(request(CALCULATE, mode="plan"), narrow))
         assert handle.response is not None
         assert {call.name for call in handle.response.tool_calls_made} <= {"roll_dice"}
-        steps = await here.facade.records.steps(narrow, handle.request_id)
+        steps = (await here.facade.records.steps(narrow, handle.request_id)).steps
         assert "ask_person" not in str(steps)
 
 

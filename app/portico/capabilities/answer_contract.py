@@ -1,6 +1,6 @@
 """A compiled output contract: the response format to ask for, and the validation of an answer."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 
@@ -21,7 +21,7 @@ from portico.capabilities.output.rules.rule_set import RuleRegistry, RuleSet, Ru
 from portico.capabilities.output.schema.compiled import CompiledSchema, compile_schema, invalid_schema
 from portico.capabilities.prompting.prompts.assessment import AnswerJudgementOutput
 from portico.domain.contract.constrained_types import ConfidenceSource
-from portico.domain.contract.request import OutputContract
+from portico.domain.contract.request import OutputContract, SystemRequest
 from portico.domain.contract.response import ValidationResult
 from portico.domain.contract.rules import AnswerContent
 from portico.domain.failures import (
@@ -288,3 +288,16 @@ def _grammar(text: str) -> Grammar:
     except GrammarError as error:
         details = {"field": _GRAMMAR_FIELD, **error.details}
         raise ConfigurationFailure(error.code, f"{_GRAMMAR_FIELD}: {error.message}", details) from error
+
+
+def with_grammar(request: SystemRequest, grammars: Mapping[str, str]) -> SystemRequest:
+    """Return the request with the text of the grammar that it names, so that a changed file alters no replay."""
+    text = grammars.get(request.output.grammar or "")
+    if text is None:
+        return request
+    return request.model_copy(update={"output": request.output.model_copy(update={"grammar": text})})
+
+
+def needs_contract(output: OutputContract) -> bool:
+    """Return whether there is anything in the output contract to compile."""
+    return output.schema_ is not None or output.grammar is not None or bool(output.rules)

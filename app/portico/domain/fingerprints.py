@@ -1,6 +1,6 @@
 """Digests, fingerprints and derived ids."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -13,6 +13,11 @@ from portico.domain.ids import ExecutionId, IdempotencyKey, SpanId, ToolCallId
 def digest(*parts: object) -> str:
     """Return 32 hex digits over the canonical JSON of the parts."""
     return blake2b(orjson.dumps(parts, default=_canonical, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()
+
+
+def received_digest(messages: Sequence[BaseModel]) -> str:
+    """Return the digest of the messages that a client has sent, by which it is known that it sends them again."""
+    return digest("received", messages)
 
 
 def question_digest(key: str, kind: str, tool_id: str, value: JsonValue) -> str:

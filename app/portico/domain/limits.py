@@ -43,7 +43,9 @@ class ConfiguredLimits(BaseModel):
     body_bytes: int = Field(4 * _MIB, ge=1, description="Size of a request body")
     json_depth: int = Field(64, ge=1, le=256, description="Nesting of a request body")
     messages: Annotated[int, Cap("messages")] = Field(1000, ge=1, le=MAX_MESSAGES, description="Messages of a request")
-    tools: Annotated[int, Cap("tools")] = Field(128, ge=1, le=128, description="Tools offered to a model")
+    tools: Annotated[int, Cap("tools"), Cap("client_tools")] = Field(
+        128, ge=1, le=128, description="Tools offered to a model"
+    )
     concurrent_inferences: int = Field(
         32, ge=1, description="Inferences of one execution that run at the same time; the others wait for their turn"
     )
@@ -73,7 +75,7 @@ class ConfiguredLimits(BaseModel):
     memory_bytes: int = Field(1024 * _MIB, ge=1, description="Size of all documents of a tenant")
 
 
-_PARTS: Final = ("messages", "tools", "hints", "limits", "plan", "plan.policy")
+_PARTS: Final = ("messages", "tools", "client_tools", "hints", "limits", "plan", "plan.policy")
 """Parts of a request, in the order in which a refusal lists their fields; those of one part have the order of rows."""
 CAPS: Final = tuple(
     sorted(

@@ -79,6 +79,8 @@ RULES: Mapping[AttemptFailureReason, FailureRule] = MappingProxyType({
     _R.LIMIT_UNKNOWN:    FailureRule(_H.FATAL, _C.STORAGE_UNAVAILABLE, counts_as_failure=False),
 })
 # fmt: on
+UNSENT = frozenset({_R.BREAKER_OPEN, _R.OVER_BUDGET, _R.OVER_LIMIT, _R.LIMIT_UNKNOWN})
+"""Reasons of attempts that ended before anything was sent."""
 
 
 @value(slots=False)

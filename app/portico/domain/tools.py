@@ -56,6 +56,29 @@ class SideEffects(StrEnum):
     EXTERNAL = "external"
 
 
+class IsolationLevel(StrEnum):
+    """Levels of isolation of a program that the service starts, the strongest first."""
+
+    BUBBLEWRAP = "bubblewrap"
+    LANDLOCK = "landlock"
+    LIMITS = "limits"
+
+
+@value
+class LevelState:
+    """State of a level on this machine: the version of what makes it, and the reason if it does not start."""
+
+    version: str = ""
+    reason: str = ""
+
+
+class NetworkAccess(StrEnum):
+    """Hosts that a program reaches: none at all, or those that the service reaches."""
+
+    NONE = "none"
+    OPEN = "open"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ToolDefinition:
     """Definition that the model sees: `parameters` is a JSON Schema of an object.
@@ -74,7 +97,8 @@ class ToolInfo:
 
     `identity` stands for what a call reaches, such as a command or a URL: an approval does not outlive its change.
     `containment` is a sentence about how a call is contained; empty for one that runs in this process. `original_name`
-    is the name at its server, if the tool is one of a server.
+    is the name at its server, if the tool is one of a server. `isolation` and `network` are those of a tool that
+    starts a program.
     """
 
     name: str
@@ -87,6 +111,8 @@ class ToolInfo:
     identity: str = ""
     containment: str = ""
     original_name: str = ""
+    isolation: IsolationLevel | None = None
+    network: NetworkAccess | None = None
 
     @property
     def unsafe(self) -> bool:
@@ -107,7 +133,7 @@ class OfferedTool:
     """Tool as one inference offered it. Calls of an `unsafe` one are barriers; with `approval` each call waits for a
     person. `digest` is that of its source and definition. A call of an `agent` runs that agent.
     Policy decides each call of one that is `decided`, and the decision is recorded. The results of a `trusted` one
-    count as trusted text.
+    count as trusted text. The client runs one that is a `client` tool.
     """
 
     name: str
@@ -118,6 +144,7 @@ class OfferedTool:
     agent: bool = False
     decided: bool = False
     trusted: bool = False
+    client: bool = False
 
 
 def concurrent_groups(names: Sequence[str], unsafe: frozenset[str]) -> list[list[int]]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
+from portico.capabilities.output.schema.compiled import check_schema_size
 from portico.capabilities.tools.arguments import plan_violations
 from portico.domain.access.principal import ALL, Permissions
 from portico.domain.access.tool_policy import ToolCaller
@@ -28,6 +29,7 @@ from portico.domain.tools import REPLICA_RULE, STEP_PREFIX, reference_of
 from portico.domain.value import value
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.pattern import FieldError, Pattern
+from portico.orchestration.pipeline.stages import allowed_tools
 from portico.ports.model import Engine
 
 PLAIN: Final = frozenset({"messages", "model", "metadata", "request_id", "session_id", "trace_id"})
@@ -74,7 +76,8 @@ class CheckInputs:
     def named_tools(self) -> Sequence[str]:
         """The tools that the request names: those that it offers, the one that it demands, and those of its steps."""
         choice = self.request.hints.tool_choice
-        demanded = [choice.name] if isinstance(choice, NamedTool) else []
+        is_named = isinstance(choice, NamedTool) and not self.request.has_client_tool(choice.name)
+        demanded = [choice.name] if isinstance(choice, NamedTool) and is_named else []
         return [*(self.request.tools or ()), *demanded, *tools_of_steps(self.plan)]
 
 
@@ -158,6 +161,31 @@ def _fields_of_other_modes(inputs: CheckInputs) -> Iterator[FieldError]:
     for field in _MODE_FIELDS:
         if field not in inputs.pattern.own_fields and getattr(request, field) is not None:
             yield FieldError(field, f"has no effect in mode {request.mode}")
+
+
+def _client_tools(inputs: CheckInputs) -> Iterator[FieldError]:
+    request, pattern = inputs.request, inputs.pattern
+    if not request.client_tools:
+        if request.on_client_call == "end":
+            yield FieldError("on_client_call", "has no effect without client_tools")
+        return
+    if not pattern.takes_client_tools:
+        yield FieldError("client_tools", f"has no effect in mode {request.mode}")
+        return
+    registry, caller = inputs.environment.tool_registry, inputs.caller
+    offered = frozenset(allowed_tools(request, pattern, registry, inputs.agent, inputs.permissions))
+    names = [tool.name for tool in request.client_tools]
+    for index, tool in enumerate(request.client_tools):
+        if tool.name in names[:index]:
+            yield FieldError(f"client_tools.{index}.name", "occurs twice")
+        elif tool.name in offered and (caller is None or registry.policy.offers(tool.name, caller)):
+            yield FieldError(f"client_tools.{index}.name", "is the name of a tool that the service may offer")
+        if tool.parameters.get("type") != "object":
+            yield FieldError(f"client_tools.{index}.parameters", "must be a JSON Schema of type object")
+        try:
+            check_schema_size(tool.parameters)
+        except ConfigurationFailure as refusal:
+            yield FieldError(f"client_tools.{index}.parameters", str(refusal.details["message"]))
 
 
 def _after_in_a_session(inputs: CheckInputs) -> Iterator[FieldError]:
@@ -267,6 +295,8 @@ def _denied_tools(inputs: CheckInputs) -> Iterable[FieldError]:
 def _demanded_tool(inputs: CheckInputs) -> Iterator[FieldError]:
     choice, tools = inputs.request.hints.tool_choice, inputs.tools
     if isinstance(choice, NamedTool) and tools is not None and choice.name not in tools:
+        if inputs.request.has_client_tool(choice.name):
+            return
         yield FieldError("hints.tool_choice", "must name one of the request's tools")
 
 
@@ -318,6 +348,7 @@ CHECKS: Final[Sequence[Sequence[Check]]] = (
         _check("chunks without retrieval", "context", _chunks_without_retrieval),
         _check("unknown step types", "plan", _unknown_step_types),
         _check("fields of other modes", "redundancy plan flow", _fields_of_other_modes),
+        _check("client tools", "client_tools on_client_call", _client_tools),
         _check("after in a session", "after", _after_in_a_session),
         _check("busy without a session", "if_session_busy", _busy_without_a_session),
         _check("refused store", "store", _refused_store),

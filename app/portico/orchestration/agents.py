@@ -7,6 +7,7 @@ from portico.domain.access.principal import Permissions
 from portico.domain.agents import ConfiguredAgent, RequestedAgent
 from portico.domain.contract.request import Limits, OutputContract, SystemRequest
 from portico.domain.failures import AccessFailure, Code, invalid_request
+from portico.domain.lifecycle import Mode
 from portico.domain.tools import reference_of
 from portico.orchestration.execution.branch_settings import merge_hints
 from portico.orchestration.execution.pattern import FieldError
@@ -37,7 +38,7 @@ def with_agent(
         raise invalid_request(*errors)
     output = agent.output if request.output == _NO_OUTPUT else request.output
     update = {
-        "mode": agent.mode,
+        "mode": Mode.STRUCTURED if _is_structured_chat(request, agent) else agent.mode,
         "model": request.model if agent.model is None else agent.model,
         "hints": merge_hints(agent.hints, request.hints),
         "limits": _narrowed(agent.limits, request.limits),
@@ -54,12 +55,19 @@ def _requested(agent: ConfiguredAgent, permissions: Permissions) -> RequestedAge
 
 def _replaced(request: SystemRequest, agent: ConfiguredAgent) -> Iterator[FieldError]:
     """Yield the fields that can only repeat the agent's."""
-    if "mode" in request.model_fields_set and request.mode is not agent.mode:
+    is_other = "mode" in request.model_fields_set and request.mode is not agent.mode
+    if is_other and not _is_structured_chat(request, agent):
         yield FieldError("mode", f"must be {agent.mode}, that of the agent, or absent")
     if agent.model is not None and request.model not in {None, agent.model}:
         yield FieldError("model", f"must be {agent.model}, that of the agent, or absent")
     if agent.output != _NO_OUTPUT and request.output not in (_NO_OUTPUT, agent.output):
         yield FieldError("output", "must be that of the agent, or absent")
+
+
+def _is_structured_chat(request: SystemRequest, agent: ConfiguredAgent) -> bool:
+    """Return True if the request brings the format in which an agent that chats has to answer."""
+    has_format = request.output.schema_ is not None or request.output.grammar is not None
+    return has_format and request.mode is Mode.STRUCTURED and agent.mode is Mode.CHAT
 
 
 def _raised(request: SystemRequest, agent: ConfiguredAgent) -> Iterator[FieldError]:

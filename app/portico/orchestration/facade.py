@@ -5,27 +5,33 @@ from dataclasses import field, replace
 from functools import partial
 from typing import NamedTuple
 
-from portico.capabilities.answer_contract import AnswerContract
-from portico.capabilities.context.assembly import assemble
+from portico.capabilities.answer_contract import AnswerContract, needs_contract, with_grammar
 from portico.capabilities.context.history import inherited_history
 from portico.capabilities.limits.quotas import PolicyStatus
+from portico.capabilities.models.context_window import largest_window, measure
+from portico.capabilities.models.recent_attempts import RecentAttempts
+from portico.capabilities.tools.client_tools import client_definitions
 from portico.domain.access.principal import ALL, Permission, Permissions, Principal
 from portico.domain.access.tool_policy import ToolCaller
 from portico.domain.agents import RequestedAgent
+from portico.domain.contract.messages import Message
 from portico.domain.contract.quote import Quote
-from portico.domain.contract.request import OutputContract, SystemRequest
+from portico.domain.contract.request import SystemRequest
 from portico.domain.contract.response import Durability
 from portico.domain.failures import Code, RequestFailure, StorageFailure, invalid_request
-from portico.domain.fingerprints import digest
-from portico.domain.ids import ExecutionId, IdempotencyKey, RequestId, SpanId, TraceId
+from portico.domain.fingerprints import digest, received_digest
+from portico.domain.ids import ExecutionId, RequestId, TraceId
 from portico.domain.journal.header import EffectiveLimits, ExecutionHeader, SpanLink
 from portico.domain.journal.outcomes import RecordedStep
 from portico.domain.lifecycle import TERMINAL
 from portico.domain.limits import ConfiguredLimits
+from portico.domain.tools import ToolDefinition
 from portico.domain.value import value
 from portico.orchestration.admission import Admission, check_budget
 from portico.orchestration.agents import with_agent
-from portico.orchestration.direct_calls import DirectCalls
+from portico.orchestration.call import DEFAULT_OPTIONS, Accepted, CallOptions
+from portico.orchestration.caller import CallerView, ReplicaInfo, caller_view
+from portico.orchestration.changes import ChangeReader, Changes, ListReady, RemovedExecution, SuspensionChange
 from portico.orchestration.erasure import Erasure
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.pattern import Pattern
@@ -36,7 +42,6 @@ from portico.orchestration.executions import (
     ExecutionSummary,
     ExecutionView,
     ResumeAccepted,
-    ResumeRequest,
     summary_of,
 )
 from portico.orchestration.flow.served_flow import ServedFlow
@@ -49,10 +54,13 @@ from portico.orchestration.introspection import (
     FlowView,
     Introspection,
     PromptView,
+    ServedAgent,
+    ServedModels,
     SkillView,
     StepTypeView,
     ToolView,
 )
+from portico.orchestration.keys import KeyParts, KeyRequest, Keys, KeyView, NewKeyView
 from portico.orchestration.memory import (
     DocumentContent,
     DocumentSummary,
@@ -66,24 +74,28 @@ from portico.orchestration.pipeline.skills import requested_skills
 from portico.orchestration.pipeline.stages import (
     Preparation,
     allowed_tools,
-    build_conversation,
-    with_skills,
+    expected_messages,
+    with_inherited,
 )
 from portico.orchestration.quote import QuoteCalculator
 from portico.orchestration.records import Records, SuspensionView
 from portico.orchestration.redaction import redact_handle, sees_all
 from portico.orchestration.rights import require, require_models_and_tools
 from portico.orchestration.runtime.agent_trace import AgentTrace
+from portico.orchestration.runtime.event_page import EventSelection
 from portico.orchestration.runtime.fork import ForkRequest, continuation, fork_execution, merge_overrides
 from portico.orchestration.runtime.handle import ExecutionHandle
 from portico.orchestration.runtime.launcher import Launcher
 from portico.orchestration.runtime.limited_start import open_within_limits
+from portico.orchestration.runtime.recorded_turns import RecordedTurns, Rest
 from portico.orchestration.runtime.recovery import Recovery
 from portico.orchestration.runtime.replay import HistoryReader, ReplayReport
-from portico.orchestration.runtime.step_list import StepView
+from portico.orchestration.runtime.resume import MAX_ANSWERS, GivenAnswer, ResumeRequest
+from portico.orchestration.runtime.step_list import StepSelection, StepSummary, StepView
 from portico.orchestration.runtime.subscription import CatchUpSubscription
 from portico.orchestration.runtime.transcript import NO_TRANSCRIPT, Transcript
 from portico.orchestration.sessions import SessionChanges, Sessions, SessionView, with_session
+from portico.orchestration.statistics import StatisticsSelection, StatisticsView
 from portico.orchestration.usage import Usage, UsageView
 from portico.ports.events import EventTailer
 from portico.ports.journal import ExecutionHistory, IdempotencyClaim, IdempotencyHit
@@ -92,17 +104,22 @@ from portico.ports.storage import ExecutionStore, RecordStore
 
 __all__ = [
     "DEFAULT_OPTIONS",
+    "MAX_ANSWERS",
     "Accepted",
     "AgentTrace",
     "AgentView",
     "AnswerAccepted",
     "CallOptions",
+    "CallerView",
     "CatchUpSubscription",
+    "ChangeReader",
+    "Changes",
     "DocumentContent",
     "DocumentSummary",
     "DocumentView",
     "EnginePing",
     "EngineView",
+    "EventSelection",
     "ExecutionHandle",
     "ExecutionSummary",
     "ExecutionView",
@@ -113,19 +130,35 @@ __all__ = [
     "FlowSnapshot",
     "FlowView",
     "ForkRequest",
+    "GivenAnswer",
     "HistoryReader",
+    "KeyRequest",
+    "KeyView",
+    "ListReady",
     "MemoryQuery",
     "MemorySearchView",
+    "NewKeyView",
     "PolicyStatus",
     "PromptView",
+    "RecordedTurns",
+    "RemovedExecution",
     "ReplayReport",
+    "ReplicaInfo",
+    "Rest",
     "ResumeAccepted",
     "ResumeRequest",
+    "ServedAgent",
+    "ServedModels",
     "SessionChanges",
     "SessionView",
     "SkillView",
+    "StatisticsSelection",
+    "StatisticsView",
+    "StepSelection",
+    "StepSummary",
     "StepTypeView",
     "StepView",
+    "SuspensionChange",
     "SuspensionView",
     "ToolView",
     "UsageView",
@@ -134,33 +167,15 @@ __all__ = [
 
 
 @value
-class CallOptions:
-    """Options of a call that are not part of the request's body.
-
-    The request's own `trace_id` takes precedence over the caller's. That is recorded if `sampled`; the sampler decides
-    if it is None, and about a trace of the request's own. With `subscribe` the execution's events can be read from the
-    first one. `background` asks for a background execution although the body does not. `authentication_ms` is
-    how long it took to find the principal.
-    """
-
-    trace_id: TraceId | None = None
-    parent_span_id: SpanId | None = None
-    sampled: bool | None = None
-    subscribe: bool = False
-    idempotency_key: IdempotencyKey | None = None
-    background: bool = False
-    authentication_ms: float = 0.0
-
-
-DEFAULT_OPTIONS = CallOptions()
-
-
-@value
 class FacadeConfig:
-    """Configuration besides engines and tools: caps, the currency of prices, and grammars and flows by name."""
+    """Configuration besides engines and tools: caps, the currency of prices, this replica, the attempts of the last
+    hour by engine, and grammars and flows by name.
+    """
 
     limits: ConfiguredLimits
     currency: str
+    replica: ReplicaInfo
+    recent_attempts: Mapping[str, RecentAttempts]
     grammars: Mapping[str, str] = field(default_factory=dict)
     flows: Mapping[str, ServedFlow] = field(default_factory=dict)
     self_approval: bool = True
@@ -178,16 +193,7 @@ class FacadeStores:
     executions: ExecutionStore
     records: RecordStore
     memory: MemoryParts
-
-
-@value
-class Accepted:
-    """A stored execution that runs, here or on another replica, when its turn comes."""
-
-    view: ExecutionView
-    trace_id: TraceId
-    root_span_id: SpanId
-    sampled: bool
+    keys: KeyParts
 
 
 class Facade:
@@ -201,23 +207,26 @@ class Facade:
         *,
         launcher: Launcher,
         recovery: Recovery,
-        event_tailer: EventTailer,
+        tailer: EventTailer,
+        live: Changes,
     ) -> None:
         self.executions = Executions(
             environment,
             stores.executions,
             launcher=launcher,
             recovery=recovery,
-            event_tailer=event_tailer,
+            event_tailer=tailer,
             self_approval=config.self_approval,
         )
         self.records = Records(environment, stores.executions, stores.records, launcher, config.flows)
-        self.erasure = Erasure(environment, stores.records, self.executions, self.records, launcher.local)
+        self.erasure = Erasure(environment, stores.records, self.executions, self.records, launcher.local, changes=live)
         self.memory = Memory(environment, stores.memory)
         self.sessions = Sessions(environment)
-        self.introspection = Introspection(environment, config.flows)
+        self.introspection = Introspection(
+            environment, config.flows, replica=config.replica.name, recent_attempts=config.recent_attempts
+        )
         self.usage = Usage(environment, config.currency)
-        self.direct_calls = DirectCalls(environment)
+        self.keys = Keys(stores.keys)
         self._environment = environment
         self._launcher = launcher
         self._config = config
@@ -238,7 +247,7 @@ class Facade:
             claim = IdempotencyClaim(options.idempotency_key, digest(request))
         if options.background:
             request = request.model_copy(update={"background": True})
-        admitted = await self._admit(request, principal)
+        admitted = await self._admit(request, principal, options.transcript)
         if claim is not None and not admitted.request.store:
             raise _store_refusal("an Idempotency-Key, whose answer is given again")
         header = self._header(admitted, principal, options)
@@ -289,10 +298,27 @@ class Facade:
         quote = partial(quotes.quote, request, limits, agent, principal.permissions, guards.judges)
         return await environment.thread_pool.run(quote)
 
+    async def count_tokens(self, request: SystemRequest, principal: Principal) -> int:
+        """Return the estimated tokens of the context that the first inference of the request reads. Nothing runs.
+
+        Raises: Failure for a request that `execute` would refuse.
+        """
+        require(principal.permissions, Permission.SEND_MESSAGES, "send messages")
+        admitted = await self._admit(request, principal)
+        environment, models = self._environment, self._launcher.patterns[admitted.request.mode].models(admitted.request)
+        window = largest_window(
+            environment.catalogue.engines_for(models), principal.tenant, environment.token_estimator
+        )
+        return measure(*await self._first_context(admitted, principal), window.counter).used
+
     def limits_of(self, principal: Principal) -> Sequence[PolicyStatus]:
         """Return the limits of the caller and what is left of them, as far as this replica knows."""
         quota = self._environment.quotas.of(principal.tenant, principal.key_id, principal.limits)
         return () if quota is None else quota.status()
+
+    def caller(self, principal: Principal) -> CallerView:
+        """Return who the caller is, what it may do, and what is left of its limits."""
+        return caller_view(principal, self.limits_of(principal), self._config.replica, self._environment.clock.now())
 
     def new_id(self) -> str:
         """Return a new UUIDv7."""
@@ -324,11 +350,12 @@ class Facade:
         self, request_id: RequestId, fork: ForkRequest, principal: Principal, options: CallOptions
     ) -> ExecutionHeader:
         """Return the header of an execution that continues after the end of another one, with its settings."""
-        origin, transcript = await self.records.transcript(principal, request_id)
-        admitted = await self._admit(continuation(origin, fork.overrides), principal, transcript)
-        header = self._header(admitted, principal, options)
-        request = header.request.model_copy(update={"session_id": fork.session_id})
-        return replace(header, request=request, durability="journaled")
+        origin = await self.records.predecessor(principal, request_id)
+        request = continuation(origin.header, fork.overrides)
+        transcript = origin.transcript.continued_by(request.messages)
+        header = self._header(await self._admit(request, principal, transcript), principal, options)
+        asked = header.request.model_copy(update={"session_id": fork.session_id})
+        return replace(header, request=asked, durability="journaled")
 
     async def _admit(
         self, request: SystemRequest, principal: Principal, transcript: Transcript | None = None
@@ -346,7 +373,8 @@ class Facade:
         if transcript is None:
             transcript = NO_TRANSCRIPT
             if request.after is not None:
-                _, transcript = await self.records.transcript(principal, request.after)
+                predecessor = await self.records.predecessor(principal, request.after)
+                transcript = predecessor.transcript.continued_by(request.messages)
         if request.agent is not None:
             request, agent = with_agent(request, request.agent, environment.agents, permissions)
         if session is not None:
@@ -371,8 +399,8 @@ class Facade:
 
     async def _with_contract(self, request: SystemRequest) -> SystemRequest:
         """Return the request with the text of its named grammar. Raises: as `_check_contract`."""
-        request = _with_grammar(request, self._config.grammars)
-        if _needs_contract(request.output):
+        request = with_grammar(request, self._config.grammars)
+        if needs_contract(request.output):
             await self._check_contract(AnswerContract(request.output))
         return request
 
@@ -400,33 +428,42 @@ class Facade:
 
     async def _check_budget(self, admitted: "_Admitted", principal: Principal) -> None:
         """Raise OrchestrationFailure if the budget cannot pay for the first inference and the history before it."""
+        messages, tools = await self._first_context(admitted, principal)
+        request = admitted.request.model_copy(update={"messages": list(messages)})
+        check_budget(request, admitted.limits, self._environment, tools, principal.tenant)
+
+    async def _first_context(
+        self, admitted: "_Admitted", principal: Principal
+    ) -> tuple[Sequence[Message], Sequence[ToolDefinition]]:
+        """Return the messages of the first inference, as far as they are known at admission, and its tools."""
         request, limits, transcript, agent, instructions, _ = admitted
         environment, pattern = self._environment, self._launcher.patterns[request.mode]
         registry, permissions = environment.tool_registry, principal.permissions
         names = allowed_tools(request, pattern, registry, agent, permissions)
-        tools = registry.definitions(names)
+        tools = [*registry.definitions(names), *client_definitions(request.client_tools)]
+        if transcript.is_whole:
+            request, transcript = with_inherited(request, transcript.messages), NO_TRANSCRIPT
         session = inherited_history(transcript.messages)
         if request.session_id is not None:
             window = history_window(limits)
             session = await environment.conversations.history(principal.own, request.session_id, limit=window)
         has_skills = bool(requested_skills(request, agent))
-        if session.message_count or agent is not None or instructions is not None or has_skills:
-            preparation = Preparation(
-                request,
-                limits,
-                pattern,
-                environment,
-                session,
-                principal.tenant,
-                agent,
-                names,
-                offered=tools,
-                permissions=permissions,
-                instructions=instructions,
-            )
-            preparation = with_skills(preparation._replace(pieces=build_conversation(preparation).pieces))
-            request = request.model_copy(update={"messages": list(assemble(preparation.whole_pieces))})
-        check_budget(request, limits, environment, tools, principal.tenant)
+        if not (session.message_count or agent is not None or instructions is not None or has_skills):
+            return request.messages, tools
+        preparation = Preparation(
+            request,
+            limits,
+            pattern,
+            environment,
+            session,
+            principal.tenant,
+            agent,
+            names,
+            offered=tools,
+            permissions=permissions,
+            instructions=instructions,
+        )
+        return expected_messages(preparation), tools
 
     async def _queue(
         self, header: ExecutionHeader, claim: IdempotencyClaim | None, principal: Principal
@@ -477,7 +514,6 @@ class Facade:
         sampled = None if own_trace else options.sampled
         if sampled is None:
             sampled = self._config.sampler is not None and self._config.sampler(trace_id)
-        caller = _caller_span(options) if own_trace else None
         return ExecutionHeader(
             execution_id=execution_id,
             request_id=request.request_id or RequestId(execution_id),
@@ -493,6 +529,7 @@ class Facade:
             created_at=self._environment.clock.now(),
             durability=_durability(request, options),
             inherited_messages=transcript.messages,
+            inherits_whole=transcript.is_whole,
             ancestors=transcript.ancestors,
             auth_resolve_ms=options.authentication_ms,
             flow_fingerprint=None if pattern.fingerprint is None else pattern.fingerprint(request),
@@ -503,9 +540,11 @@ class Facade:
             instructions=instructions,
             key_limits=principal.limits,
             sampled=sampled,
-            links=tuple(link for link in (transcript.root_span, caller) if link is not None),
+            links=_links(transcript, options, own_trace=own_trace) if own_trace or transcript.root_span else (),
             guards=guards.verdicts,
             judges=guards.judges,
+            received_digest=_received(request, options) if request.client_tools else None,
+            client=options.client,
         )
 
 
@@ -520,10 +559,16 @@ class _Admitted(NamedTuple):
     guards: GuardResult
 
 
-def _caller_span(options: CallOptions) -> SpanLink | None:
-    if options.trace_id is None or options.parent_span_id is None:
-        return None
-    return SpanLink(options.trace_id, options.parent_span_id)
+def _received(request: SystemRequest, options: CallOptions) -> str:
+    return received_digest(request.messages if options.received is None else options.received)
+
+
+def _links(transcript: Transcript, caller: CallOptions, *, own_trace: bool) -> tuple[SpanLink, ...]:
+    """Return the links to the execution before, and to the caller's span if the request has a trace of its own."""
+    links = tuple(filter(None, (transcript.root_span,)))
+    if not own_trace or caller.trace_id is None or caller.parent_span_id is None:
+        return links
+    return (*links, SpanLink(caller.trace_id, caller.parent_span_id))
 
 
 def _store_refusal(reason: str) -> RequestFailure:
@@ -533,16 +578,3 @@ def _store_refusal(reason: str) -> RequestFailure:
 def _durability(request: SystemRequest, options: CallOptions) -> Durability:
     stored = request.background or request.session_id is not None or options.idempotency_key is not None
     return "journaled" if stored else "memory"
-
-
-def _with_grammar(request: SystemRequest, grammars: Mapping[str, str]) -> SystemRequest:
-    """Return the request with the text of the grammar that it names, so that a changed file alters no replay."""
-    text = grammars.get(request.output.grammar or "")
-    if text is None:
-        return request
-    return request.model_copy(update={"output": request.output.model_copy(update={"grammar": text})})
-
-
-def _needs_contract(output: OutputContract) -> bool:
-    """Return whether there is anything in the output contract to compile."""
-    return output.schema_ is not None or output.grammar is not None or bool(output.rules)

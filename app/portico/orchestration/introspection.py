@@ -1,12 +1,17 @@
 """Introspection: the configured engines and tools as clients see them, and a check that engines can be reached."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 from pydantic import BaseModel, Field, JsonValue
 
 from portico.capabilities.models.breaker import BreakerState
+from portico.capabilities.models.catalogue import DEFAULT_ROUTE
+from portico.capabilities.models.recent_attempts import MINUTE_S, MINUTES, RecentAttempts, percentile
 from portico.capabilities.prompting.definition import PromptDefinition, PromptId
 from portico.capabilities.prompting.prompts.planning import STEP_TYPE_DESCRIPTIONS
 from portico.capabilities.prompting.registry import SYSTEM_PROMPTS, default_registry
@@ -14,23 +19,54 @@ from portico.capabilities.tools.agents import unlisted_tool
 from portico.capabilities.tools.policy import ToolPolicy
 from portico.capabilities.tools.registry import BUILT_IN, MODULES
 from portico.capabilities.tools.step_function import StepFunction
-from portico.domain.access.principal import Permissions
+from portico.domain.access.principal import Permission, Permissions
 from portico.domain.agents import ConfiguredAgent
+from portico.domain.contract.request import OutputContract
+from portico.domain.failures import Code
+from portico.domain.ids import ReplicaId
 from portico.domain.lifecycle import Mode
 from portico.domain.plan.steps import STEP_SPECS, StepOptions
 from portico.domain.tools import (
     AGENT_TOOL_PREFIX,
+    PERSON,
     Availability,
     ServerFault,
     SideEffects,
     ToolServerStatus,
     reference_of,
 )
+from portico.domain.value import value
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.flow.graph import FlowGraph
 from portico.orchestration.flow.nodes import AgentNode
 from portico.orchestration.flow.served_flow import ServedFlow
+from portico.orchestration.rights import require
 from portico.ports.model import EngineError
+
+
+@value
+class ServedAgent:
+    """An agent as the model of a request: its mode, its own model, its output contract, and the tools it reaches."""
+
+    mode: Mode
+    model: str | None
+    output: OutputContract
+    tools: frozenset[str]
+
+
+@value
+class ServedModels:
+    """The things that a request may be for: agents, routes and engines, and flows, by name.
+
+    `options` are the keys of `hints.options` that an engine behind a route or an engine's name passes on. The
+    `person_tools` wait for the answer of a person.
+    """
+
+    agents: Mapping[str, ServedAgent]
+    options: Mapping[str, frozenset[str]]
+    flows: frozenset[str]
+    person_tools: frozenset[str]
+    default_route: str = DEFAULT_ROUTE
 
 
 class EnginePrice(BaseModel):
@@ -40,6 +76,33 @@ class EnginePrice(BaseModel):
     output: float = Field(description="Price of output tokens.")
     cached: float = Field(description="Price of input tokens that were read from a cache.")
     cache_write: float = Field(description="Price of input tokens that were written to a cache.")
+
+
+class AttemptBucket(BaseModel):
+    """Attempts at an engine that ended within one minute."""
+
+    start: datetime = Field(description="Begin of the minute, in UTC.")
+    attempts: int = Field(description="Attempts that ended within it.")
+    failures: int = Field(description="Those that failed.")
+
+
+class EngineHealth(BaseModel):
+    """Attempts at an engine in the last 60 minutes, of all tenants, as one process has seen them.
+
+    An attempt for which the engine was not asked, because of a breaker, a limit or a budget, does not count.
+    """
+
+    replica: ReplicaId = Field(description="The replica that answers; others have seen other attempts.")
+    since: datetime = Field(description="Begin of what is counted: 60 minutes ago, or the start of the process.")
+    attempts: int = Field(description="Attempts that ended.")
+    failures: int = Field(description="Those that failed; a cancelled one did not.")
+    codes: dict[Code, int] = Field(description="The failures by error code.")
+    p50_ms: float | None = Field(
+        description="Milliseconds within which half of the answered attempts ended, to 5 %; null without any."
+    )
+    p95_ms: float | None = Field(description="The same for 95 % of them.")
+    breaker_since: datetime | None = Field(description="Time at which the breaker last opened; null while closed.")
+    buckets: list[AttemptBucket] = Field(description="The minutes with attempts, the oldest first.")
 
 
 class EngineView(BaseModel):
@@ -58,6 +121,7 @@ class EngineView(BaseModel):
         description="Facts that the configuration leaves out and that the service knows of the model."
     )
     breaker: BreakerState = Field(description="State of its circuit breaker; an open one is not tried.")
+    health: EngineHealth | None = Field(None, description="The last hour; only with `view=health`.")
 
 
 class ToolView(BaseModel):
@@ -77,6 +141,13 @@ class ToolView(BaseModel):
     retried: bool = Field(description="True if a call that failed is tried once more.")
     requires: list[str] = Field(description="Requirements of its environment; `person` waits for an answer.")
     containment: str = Field(description="How a call is contained; empty for a tool that runs in the service itself.")
+    isolation: str = Field(
+        description="The level of isolation in force: `bubblewrap`, `landlock` or `limits`; empty without a program."
+    )
+    network: str = Field(
+        description="The hosts that its program reaches: `none`, or `open` for all that the service reaches; empty"
+        " without a program."
+    )
     original_name: str = Field(description="The name at its MCP server; empty for a tool of another source.")
     available: bool = Field(description="True if the tool can run now.")
     reason: str = Field(description="The reason if it cannot.")
@@ -161,25 +232,79 @@ class EnginePing(BaseModel):
     detail: str = Field(description="The answer or the error, in a few words.")
 
 
-class Introspection:
-    """Views of what is configured."""
+class ModelDirectory:
+    """Everything that a request may be for: agents, routes and engines, and flows."""
 
     def __init__(self, environment: Environment, flows: Mapping[str, ServedFlow]) -> None:
         self._environment = environment
         self._flows = flows
+
+    @cached_property
+    def served(self) -> ServedModels:
+        """All of it, of whichever caller. It stays the same while the service runs."""
+        environment = self._environment
+        catalogue, agents, registry = environment.catalogue, environment.agents, environment.tool_registry
+        tools = {name: registry.get(name) for name in registry}
+        return ServedModels(
+            agents={
+                each.name: ServedAgent(each.mode, each.model, each.output, agents.reachable(each.tools))
+                for each in agents.all()
+            },
+            options={
+                name: frozenset[str]().union(*(engine.profile.options for engine in catalogue.resolve(name)))
+                for name in catalogue.names
+            },
+            flows=frozenset(self._flows),
+            person_tools=frozenset(name for name, tool in tools.items() if tool and PERSON in tool.info().requires),
+        )
+
+    def permitted(self, permissions: Permissions) -> list[str]:
+        """Return the names of agents, routes and engines that may be used, and `flow:NAME` of such flows."""
+        catalogue = self._environment.catalogue
+        return [
+            *(agent.name for agent in self._environment.agents.all() if permissions.allows_agent(agent.name)),
+            *(name for name in catalogue.names if catalogue.is_permitted(name, permissions)),
+            *(f"flow:{name}" for name, flow in self._flows.items() if self.permits_flow(flow, permissions)),
+        ]
+
+    def permits_flow(self, served: ServedFlow, permissions: Permissions) -> bool:
+        """Return True if all models and agents of the flow may be used."""
+        configs = [node.config for node in served.graph.nodes if isinstance(node, AgentNode)]
+        if not all(config.agent is None or permissions.allows_agent(config.agent) for config in configs):
+            return False
+        return all(self._environment.catalogue.is_permitted(config.model, permissions) for config in configs)
+
+
+class Introspection:
+    """Views of what is configured."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        flows: Mapping[str, ServedFlow],
+        *,
+        replica: ReplicaId,
+        recent_attempts: Mapping[str, RecentAttempts],
+    ) -> None:
+        self.models = ModelDirectory(environment, flows)
+        self._environment = environment
+        self._flows = flows
+        self._replica = replica
+        self._recent_attempts = recent_attempts
+        self._opened_at = environment.clock.now()
 
     def flows(self, permissions: Permissions) -> list[FlowView]:
         """Return the registered flows of which all models and agents may be used, by name."""
         return [
             _flow_view(name, served.graph)
             for name, served in sorted(self._flows.items())
-            if self._is_permitted(served, permissions)
+            if self.models.permits_flow(served, permissions)
         ]
 
     def flow(self, name: str, permissions: Permissions) -> FlowView | None:
         """Return the flow of that name; None if there is none, or if one of its models may not be used."""
         served = self._flows.get(name)
-        if served is None or not self._is_permitted(served, permissions):
+        if served is None or not self.models.permits_flow(served, permissions):
             return None
         return _flow_view(name, served.graph)
 
@@ -230,6 +355,16 @@ class Introspection:
             if catalogue.is_permitted(name, permissions)
         ]
 
+    def engines_with_health(self, permissions: Permissions) -> list[EngineView]:
+        """Return the same with the last hour of each, which counts every tenant.
+
+        Raises: AccessFailure (ACCESS_DENIED) without the permission for metrics.
+        """
+        require(permissions, Permission.READ_METRICS, "read the health of engines")
+        now = self._environment.clock.now()
+        views = self.engines(permissions)
+        return [view.model_copy(update={"health": self._engine_health(view.name, now)}) for view in views]
+
     async def tools(self, permissions: Permissions) -> list[ToolView]:
         """Return the registered tools that may be used, by source and name, then servers whose tools are not known."""
         policy = self._environment.tool_registry.policy
@@ -247,6 +382,8 @@ class Introspection:
                 retried=status.info.idempotent,
                 requires=list(status.info.requires),
                 containment=status.info.containment,
+                isolation=status.info.isolation or "",
+                network=status.info.network or "",
                 original_name=status.info.original_name,
                 available=status.available,
                 reason=status.reason,
@@ -290,13 +427,6 @@ class Introspection:
             idempotent=info.idempotent,
         )
 
-    def _is_permitted(self, served: ServedFlow, permissions: Permissions) -> bool:
-        configs = [node.config for node in served.graph.nodes if isinstance(node, AgentNode)]
-        models = [config.model for config in configs]
-        if not all(config.agent is None or permissions.allows_agent(config.agent) for config in configs):
-            return False
-        return all(self._environment.catalogue.is_permitted(model, permissions) for model in models)
-
     def _engine_view(self, name: str, permissions: Permissions) -> EngineView:
         catalogue = self._environment.catalogue
         profile = catalogue.engines[name].profile
@@ -317,6 +447,29 @@ class Introspection:
             known=list(profile.known),
             capabilities=asdict(profile.capabilities),
             breaker=self._environment.health.breakers[name].state,
+        )
+
+    def _engine_health(self, name: str, now: float) -> EngineHealth:
+        minutes = self._recent_attempts[name].window(now)
+        seconds_open = self._environment.health.breakers[name].seconds_open
+        first_start = (now // MINUTE_S - MINUTES + 1) * MINUTE_S
+        return EngineHealth(
+            replica=self._replica,
+            since=datetime.fromtimestamp(max(first_start, self._opened_at), UTC),
+            attempts=sum(minute.attempts for minute in minutes),
+            failures=sum(minute.failures for minute in minutes),
+            codes=dict(sum((minute.codes for minute in minutes), Counter[Code]())),
+            p50_ms=percentile(minutes, 0.5),
+            p95_ms=percentile(minutes, 0.95),
+            breaker_since=None if seconds_open is None else datetime.fromtimestamp(now - seconds_open, UTC),
+            buckets=[
+                AttemptBucket(
+                    start=datetime.fromtimestamp(minute.number * MINUTE_S, UTC),
+                    attempts=minute.attempts,
+                    failures=minute.failures,
+                )
+                for minute in minutes
+            ],
         )
 
     async def ping_engine(self, name: str) -> EnginePing:
@@ -344,6 +497,8 @@ def _absent_server(name: str, fault: ServerFault) -> ToolView:
         retried=False,
         requires=[],
         containment="",
+        isolation="",
+        network="",
         original_name="",
         available=False,
         reason=fault,

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from portico.capabilities.limits.quotas import RunSlot
 from portico.capabilities.memory.chunks import has_words, index_chunks
 from portico.capabilities.memory.document_embedder import LEASE_S, PATIENCE_S, DocumentEmbedder
+from portico.capabilities.memory.embedder import EngineEmbedder
 from portico.domain.access.principal import Permission, Principal
 from portico.domain.contract.constrained_types import UnitInterval
 from portico.domain.failures import Code, Failure, RequestFailure
@@ -22,6 +23,7 @@ from portico.domain.memory import (
     shared_scope,
 )
 from portico.domain.value import value
+from portico.orchestration.embeddings import DirectEmbeddings
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.rights import require
 from portico.ports.memory import (
@@ -113,7 +115,10 @@ class DocumentPage:
 
 @value
 class MemoryParts:
-    """Everything that the documents need. `max_bytes` bounds those of a tenant; without one there is no limit."""
+    """Everything that the documents need. `max_bytes` bounds those of a tenant; without one there is no limit.
+
+    `engine_embedder` makes the vectors of queries if an engine does.
+    """
 
     documents: DocumentStore
     embedder: DocumentEmbedder
@@ -121,6 +126,7 @@ class MemoryParts:
     space: VectorSpace
     thread_pool: ThreadPool
     max_bytes: int | None = None
+    engine_embedder: EngineEmbedder | None = None
 
 
 class Memory:
@@ -130,6 +136,7 @@ class Memory:
     """
 
     def __init__(self, environment: Environment, parts: MemoryParts) -> None:
+        self.embeddings = DirectEmbeddings(environment, parts.engine_embedder)
         self._environment = environment
         self._parts = parts
 

@@ -1,6 +1,7 @@
 """Records of executions: what was asked and what was answered, as far as it is stored."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -23,14 +24,17 @@ from portico.orchestration.redaction import (
     redacted_snapshot,
     redacted_step,
     redacted_suspensions,
+    redacted_turns,
     sees_all,
 )
 from portico.orchestration.runtime.flow_snapshot import flow_snapshot
 from portico.orchestration.runtime.fork import whole_request
 from portico.orchestration.runtime.launcher import Launcher
 from portico.orchestration.runtime.lookup import no_such_execution, stored_execution
-from portico.orchestration.runtime.step_list import StepView, step_views
-from portico.orchestration.runtime.transcript import Transcript, require_completed, still_running, transcript_of
+from portico.orchestration.runtime.recorded_turns import RecordedTurns, recorded_turns
+from portico.orchestration.runtime.step_list import ALL_STEPS, StepPage, StepSelection, StepView, step_page
+from portico.orchestration.runtime.transcript import Predecessor, require_completed, still_running, transcript_of
+from portico.orchestration.statistics import Statistics
 from portico.ports.journal import ExecutionHistory
 from portico.ports.storage import (
     ExecutionStore,
@@ -81,6 +85,8 @@ class Records:
         self._local = launcher.local
         self._patterns = launcher.patterns
         self._flows = flows
+        self.statistics = Statistics(records, environment.clock)
+        """The counts of the executions."""
 
     async def input(self, principal: Principal, request_id: RequestId) -> SystemRequest:
         """Return the request as it was admitted; that of a fork, with its overrides."""
@@ -91,12 +97,27 @@ class Records:
         request = whole_request(header)
         return request if sees_all(principal) else redacted_request(request)
 
-    async def steps(self, principal: Principal, request_id: RequestId) -> list[StepView]:
-        """Return the steps that are recorded so far."""
+    async def steps(self, principal: Principal, request_id: RequestId, selected: StepSelection = ALL_STEPS) -> StepPage:
+        """Return the selected ones of the steps that are recorded so far.
+
+        Who may not see everything gets no digests: with one could be tried what was redacted.
+        """
         history = await self._history(principal.readable, request_id)
-        work = partial(step_views, history, self._patterns)
-        steps = await self._environment.thread_pool.run(work)
-        return steps if sees_all(principal) else [redacted_step(step) for step in steps]
+        selected = replace(selected, has_digests=sees_all(principal))
+        page = await self._environment.thread_pool.run(partial(step_page, history, self._patterns, selected))
+        if sees_all(principal):
+            return page
+        steps = [redacted_step(step) if isinstance(step, StepView) else step for step in page.steps]
+        return replace(page, steps=steps)
+
+    async def turns(self, principal: Principal, request_id: RequestId) -> RecordedTurns:
+        """Return what the model of an execution said and called, as far as it is recorded.
+
+        The texts of the model stand as it wrote them, since they were streamed to the one who asked.
+        """
+        history = await self._history(principal.readable, request_id)
+        turns = await self._environment.thread_pool.run(partial(recorded_turns, history))
+        return turns if sees_all(principal) else redacted_turns(turns)
 
     async def snapshot(self, principal: Principal, request_id: RequestId) -> FlowSnapshot:
         """Return where an execution of mode flow stands.
@@ -110,8 +131,8 @@ class Records:
         snapshot = await self._environment.thread_pool.run(partial(flow_snapshot, history, self._flows))
         return snapshot if sees_all(principal) else redacted_snapshot(snapshot)
 
-    async def transcript(self, principal: Principal, request_id: RequestId) -> tuple[ExecutionHeader, Transcript]:
-        """Return the header of a completed execution and the conversation that it ended with.
+    async def predecessor(self, principal: Principal, request_id: RequestId) -> Predecessor:
+        """Return a completed execution with the conversation that it ended with.
 
         Raises: as `require_completed`; StorageFailure (STORAGE_SNAPSHOT_INVALID) if its response cannot be read.
         """
@@ -128,7 +149,16 @@ class Records:
             in_session = await self._environment.conversations.transcript(
                 principal.own, header.request.session_id, header.execution_id
             )
-        return header, transcript_of(header, response, in_session)
+        return Predecessor(header, response, transcript_of(header, response, in_session))
+
+    async def find_predecessor(self, principal: Principal, request_id: RequestId) -> Predecessor | None:
+        """Return such an execution, None if nothing can continue after one of this id, or if parts are redacted."""
+        if not sees_all(principal):
+            return None
+        try:
+            return await self.predecessor(principal, request_id)
+        except RequestFailure:
+            return None
 
     async def suspensions(
         self, principal: Principal, selected: SuspensionFilter, *, after: str | None, limit: int
@@ -140,7 +170,7 @@ class Records:
         elif principal.permissions.allows(Permission.APPROVE):
             others = OtherUsers.CALLS
         page = await self._records.suspensions(principal.own, selected, others, after=after, limit=limit)
-        views = [_suspension_view(each, is_whole=principal.readable.user in {None, each.user}) for each in page.items]
+        views = [suspension_view(each, is_whole=principal.readable.user in {None, each.user}) for each in page.items]
         return SuspensionPage(views if sees_all(principal) else redacted_suspensions(views), page.next)
 
     async def stored(self, scope: AccessScope, request_id: RequestId) -> StoredExecution:
@@ -168,7 +198,7 @@ class Records:
         return header
 
 
-def _suspension_view(found: OpenSuspension, *, is_whole: bool) -> SuspensionView:
+def suspension_view(found: OpenSuspension, *, is_whole: bool) -> SuspensionView:
     """Return the view of an open suspension; unless it `is_whole`, only the call of its value."""
     shown, value = found.suspension, found.suspension.value
     if not is_whole and isinstance(value, dict):

@@ -2,7 +2,8 @@
 
 Stores have everything as it was. What may repeat the output of a tool, a document or an earlier turn is redacted for
 such a principal in every form in which it leaves the service, events included. A text or a value that a model wrote
-as the answer stands as it is: it was streamed to the one who asked. Which parts of an answer are repeated instead is
+as the answer stands as it is: it was streamed to the one who asked. So do the arguments of the calls that the client
+runs, which are part of the answer. Which parts of an answer are repeated instead is
 recorded with it.
 """
 
@@ -22,6 +23,7 @@ from portico.domain.contract.response import (
     REDACTED,
     PlanReport,
     StepReport,
+    SuspensionKind,
     SystemError,
     SystemResponse,
     ToolCallMade,
@@ -41,16 +43,21 @@ from portico.domain.journal.events import (
 )
 from portico.orchestration.flow.snapshot import AgentRecord, FlowSnapshot, PendingCall
 from portico.orchestration.runtime.handle import ExecutionHandle
+from portico.orchestration.runtime.recorded_turns import EndedCall, RecordedTurns
 from portico.orchestration.runtime.step_list import StepView
 from portico.ports.events import Subscription
 
 
 class Question(Protocol):
-    """Suspension of any kind: it has a value that asks for something."""
+    """Suspension with a value that asks for something."""
 
     @property
     def value(self) -> JsonValue:
         """The question."""
+
+    @property
+    def kind(self) -> SuspensionKind:
+        """The kind of the question."""
 
     def model_copy(self, *, update: Mapping[str, Any]) -> Self:
         """Return the suspension with other fields."""
@@ -76,7 +83,7 @@ def redacted_response(response: SystemResponse) -> SystemResponse:
     final_answer, plan, error = response.final_answer, response.plan, response.error
     is_text_repeated = "text" in response.repeated
     update: dict[str, Any] = {
-        "messages": list(redacted_messages(response.messages)),
+        "messages": _answer_messages(response),
         "tool_calls_made": [_call_made(call) for call in response.tool_calls_made],
         "suspensions": redacted_suspensions(response.suspensions),
         "validation_result": _with_redacted(response.validation_result, "errors", "warnings", "repairs"),
@@ -100,8 +107,13 @@ def redacted_error(error: SystemError) -> SystemError:
 
 
 def redacted_suspensions(suspensions: Sequence[Q]) -> list[Q]:
-    """Return the suspensions with their questions redacted."""
-    return [each.model_copy(update={"value": Redactor().value(each.value)}) for each in suspensions]
+    """Return the suspensions with their questions redacted, but for calls that the client runs."""
+    return [
+        each
+        if each.kind is SuspensionKind.CLIENT_TOOL
+        else each.model_copy(update={"value": Redactor().value(each.value)})
+        for each in suspensions
+    ]
 
 
 def redacted_request(request: SystemRequest) -> SystemRequest:
@@ -131,6 +143,13 @@ def redacted_snapshot(snapshot: FlowSnapshot) -> FlowSnapshot:
             "agents": {node: _agent(record, redactor) for node, record in snapshot.agents.items()},
         }
     )
+
+
+def redacted_turns(turns: RecordedTurns) -> RecordedTurns:
+    """Return the turns with the arguments and results of their calls redacted, and with their responses."""
+    shown = [replace(turn, calls=tuple(map(_ended_call, turn.calls))) for turn in turns.turns]
+    rests = [replace(rest, response=redacted_response(rest.response)) for rest in turns.rests]
+    return replace(turns, turns=tuple(shown), rests=tuple(rests))
 
 
 def redact_handle(handle: ExecutionHandle) -> ExecutionHandle:
@@ -188,7 +207,8 @@ def _suspended(event: ExecutionSuspended) -> ExecutionSuspended:
 
 def _content(event: ToolContent) -> ToolContent:
     redactor = Redactor()
-    return replace(event, arguments=redactor.value(event.arguments), result=redactor.value(event.result))
+    arguments = event.arguments if event.client else redactor.value(event.arguments)
+    return replace(event, arguments=arguments, result=redactor.value(event.result))
 
 
 def _validation(event: ValidationEnd) -> ValidationEnd:
@@ -249,7 +269,29 @@ def _final_answer(answer: FinalAnswer, *, is_text_repeated: bool) -> FinalAnswer
 
 def _call_made(call: ToolCallMade) -> ToolCallMade:
     redactor = Redactor()
-    return call.model_copy(update={"arguments": redactor.value(call.arguments), "result": redactor.value(call.result)})
+    arguments = call.arguments if call.client else redactor.value(call.arguments)
+    return call.model_copy(update={"arguments": arguments, "result": redactor.value(call.result)})
+
+
+def _answer_messages(response: SystemResponse) -> list[Message]:
+    """Return the messages of the response redacted, but for the arguments of the calls that the client runs."""
+    whole = {call.id: call.arguments for call in response.tool_calls_made if call.client}
+    messages = list(redacted_messages(response.messages))
+    return [_with_arguments(each, whole) if each.tool_calls else each for each in messages] if whole else messages
+
+
+def _with_arguments(message: Message, whole: Mapping[str, Any]) -> Message:
+    """Return the message with these arguments of its calls, by id."""
+    calls = [
+        call.model_copy(update={"arguments": whole.get(call.id, call.arguments)}) for call in message.tool_calls or ()
+    ]
+    return message.model_copy(update={"tool_calls": calls})
+
+
+def _ended_call(ended: EndedCall) -> EndedCall:
+    redactor = Redactor()
+    call = ended.call.model_copy(update={"arguments": redactor.value(ended.call.arguments)})
+    return replace(ended, call=call, result=redactor.value(ended.result))
 
 
 def _agent(record: AgentRecord, redactor: Redactor) -> AgentRecord:

@@ -52,7 +52,8 @@ def _models(request: SystemRequest, pattern: Pattern | None) -> Iterator[str | N
 def _tools(request: SystemRequest) -> Iterator[str]:
     """Yield the tools that the request names."""
     yield from request.tools or ()
-    if isinstance(request.hints.tool_choice, NamedTool):
-        yield request.hints.tool_choice.name
+    choice = request.hints.tool_choice
+    if isinstance(choice, NamedTool) and not request.has_client_tool(choice.name):
+        yield choice.name
     if request.plan is not None:
         yield from tools_of_steps(request.plan)

@@ -4,14 +4,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from portico.domain.access.limits import NO_LIMITS, AccessLimits
-from portico.domain.access.principal import Permissions, Principal
+from portico.domain.access.principal import AccessScope, Permissions, Principal
 from portico.domain.ids import KeyId, TenantId, UserId
 from portico.domain.value import value
+from portico.ports.storage import ResultPage
 
 
 @value
 class StoredKey:
-    """API key as it is stored: its hash, the caller that it stands for, and its times in Unix seconds."""
+    """API key as it is stored: its hash, the caller that it stands for, and its times in Unix seconds.
+
+    `created_by` is the public id of the key that made it, `jwt` for a token, and None for the command line.
+    """
 
     key_id: KeyId
     secret_hash: str
@@ -23,6 +27,7 @@ class StoredKey:
     expires_at: float | None = None
     revoked_at: float | None = None
     last_used_at: float | None = None
+    created_by: str | None = None
 
     def is_valid(self, now: float) -> bool:
         """Return True unless the key was revoked or has expired."""
@@ -49,6 +54,10 @@ class KeyStore(Protocol):
         """Return the keys of the tenant, or of all tenants, oldest first."""
         ...
 
+    async def page(self, scope: AccessScope, *, after: str | None = None, limit: int) -> ResultPage[StoredKey]:
+        """Return a page of the keys in the scope, newest first."""
+        ...
+
     async def revoke(self, key_id: KeyId, at: float) -> StoredKey | None:
         """Revoke a key from that time on and return it; one that was revoked before stays so. None if unknown."""
         ...
@@ -69,6 +78,13 @@ class Authenticator(Protocol):
         """Return the caller with these bearer credentials; None stands for a request without any.
 
         Raises: AccessFailure (ACCESS_UNAUTHENTICATED, ACCESS_UNAVAILABLE); StorageFailure.
+        """
+        ...
+
+    async def confirm(self, principal: Principal) -> Principal:
+        """Return a caller that was authenticated before as it is stored now; what is remembered of its key is not used.
+
+        Raises: AccessFailure (ACCESS_UNAUTHENTICATED) if it has no access any more; StorageFailure.
         """
         ...
 

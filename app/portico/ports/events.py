@@ -1,10 +1,14 @@
 """Event ports: publishers, sinks, subscriptions and feeds."""
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
-from portico.domain.ids import ExecutionId
+from portico.domain.access.principal import AccessScope
+from portico.domain.contract.response import Suspension
+from portico.domain.ids import ExecutionId, RequestId, SessionId, TenantId, UserId
 from portico.domain.journal.events import LiveDelta, StoredEvent
+from portico.domain.journal.header import ExecutionHeader
+from portico.domain.value import value
 from portico.ports.storage import StoredExecution
 
 
@@ -76,6 +80,13 @@ class Subscription(Protocol):
 class EventFeed(Protocol):
     """Live events of the executions that run in this process."""
 
+    def watch(self, watcher: Callable[[ExecutionId, Sequence[StoredEvent]], None] | None) -> None:
+        """Call the watcher for all events that are published, deltas excepted, until this is called with None.
+
+        There is one watcher at a time. It must neither block nor raise.
+        """
+        ...
+
     def subscribe(self, execution_id: ExecutionId, *, past_suspension: bool = False) -> Subscription:
         """Return a subscription to what is published from now on.
 
@@ -93,6 +104,63 @@ class EventFeed(Protocol):
 
     def has_subscribers(self, execution_id: ExecutionId) -> bool:
         """Return True if the execution has live subscriptions."""
+        ...
+
+
+@value
+class ExecutionChange:
+    """The latest state of an execution, and the suspensions of it that were open and are not any more."""
+
+    execution: StoredExecution
+    closed: Sequence[Suspension] = ()
+
+
+@value
+class ExecutionRemoval:
+    """An execution that was deleted."""
+
+    request_id: RequestId
+    user: UserId
+    session_id: SessionId | None
+
+
+Change: TypeAlias = ExecutionChange | ExecutionRemoval
+OnChanges: TypeAlias = Callable[[Sequence[Change]], None]
+
+
+class ChangeFeed(Protocol):
+    """Changes of the executions of whole tenants, on all replicas; without a watcher it costs nothing."""
+
+    def watch(self, tenant: TenantId, callback: OnChanges) -> None:
+        """Call back with the changes of the tenant's executions. A tenant has one callback at a time."""
+        ...
+
+    def unwatch(self, tenant: TenantId) -> None:
+        """Call back no more for that tenant."""
+        ...
+
+    def remove(self, tenant: TenantId, removals: Sequence[ExecutionRemoval]) -> None:
+        """Pass on that these executions were deleted here."""
+        ...
+
+    async def running(self, scope: AccessScope) -> Sequence[StoredExecution]:
+        """Return the executions that run in this process, but those that no list has."""
+        ...
+
+
+class RunningExecutions(Protocol):
+    """Executions that run in this process."""
+
+    def headers(self) -> Sequence[ExecutionHeader]:
+        """Return the headers of all of them."""
+        ...
+
+    def header_of(self, execution_id: ExecutionId) -> ExecutionHeader | None:
+        """Return the header of one of them; None if it does not run here."""
+        ...
+
+    def is_running(self, execution_id: ExecutionId) -> bool:
+        """Return whether the execution runs here."""
         ...
 
 

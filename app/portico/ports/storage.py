@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, Self, TypeVar
 
 from pydantic import JsonValue
 
@@ -10,12 +10,12 @@ from portico.domain.access.principal import AccessScope
 from portico.domain.contract.messages import Message
 from portico.domain.contract.response import Suspension, SuspensionKind
 from portico.domain.failures import Code
-from portico.domain.ids import ExecutionId, ReplicaId, RequestId, SessionId, SuspensionId, TenantId, UserId
+from portico.domain.ids import ExecutionId, ReplicaId, RequestId, SessionId, TenantId, UserId
 from portico.domain.journal.events import StoredEvent, UnnumberedEvent
 from portico.domain.journal.header import ExecutionHeader
 from portico.domain.journal.outcomes import RecordedStep
 from portico.domain.journal.status import ExecutionStatus
-from portico.domain.lifecycle import Mode, State
+from portico.domain.lifecycle import TERMINAL, Mode, State
 from portico.domain.value import value
 from portico.ports.journal import ExecutionHistory
 
@@ -26,7 +26,8 @@ T = TypeVar("T")
 class StoredExecution:
     """Execution as it is stored. `owner` is the replica that runs it, if any; `epoch` counts its owners.
 
-    If its response cannot be read, the status has none, and the last error says so. A suspended one has its open
+    `origin` is the request id of the execution that it goes on from, at `origin_step` or without one at the end. If its
+    response cannot be read, the status has none, and the last error says so. A suspended one has its open
     `suspensions`, at least one; after the answer to the last it is in EXECUTE.
     """
 
@@ -43,6 +44,36 @@ class StoredExecution:
     user: UserId
     agent: str | None = None
     suspensions: Sequence[Suspension] = ()
+    title: str | None = None
+    origin: RequestId | None = None
+    origin_step: int | None = None
+
+    @classmethod
+    def of_running(
+        cls, header: ExecutionHeader, status: ExecutionStatus, last_sequence_number: int, title: str | None
+    ) -> Self:
+        """Return an execution that runs here as it would be stored."""
+        return cls(
+            header.execution_id,
+            header.tenant,
+            header.request_id,
+            header.request.session_id,
+            header.mode,
+            header.created_at,
+            status,
+            owner=None,
+            epoch=0,
+            last_sequence_number=last_sequence_number,
+            user=header.user,
+            agent=header.request.agent,
+            title=title,
+            origin=header.origin,
+            origin_step=None if header.fork is None else header.fork.from_step,
+        )
+
+
+UNFINISHED: Final = tuple(sorted(set(State) - TERMINAL))
+"""The states of executions that have not ended."""
 
 
 @value
@@ -60,13 +91,15 @@ class RecoveryTicket:
 
 @value
 class ExecutionFilter:
-    """Conditions of a list of executions, and its order; None matches all.
+    """Conditions of a list of executions, and its order; None matches all, and so does an empty list.
 
-    `since` and `until`, which is excluded, bound the time of creation in Unix seconds. `code` is the code of the last
-    error, `model` the model that was asked last, or its engine. An execution has all pairs of `metadata`.
+    The state is one of the `states`; the `prefix` is one of the request id or of the session id, and `origin` is the
+    request id of the execution that an execution goes on from. `since` and `until`, which is excluded, bound the time
+    of creation in Unix seconds. `code` is the code of the last error, `model` the model that was asked last, or its
+    engine. An execution has all pairs of `metadata`.
     """
 
-    state: State | None = None
+    states: Sequence[State] = ()
     mode: Mode | None = None
     session_id: SessionId | None = None
     agent: str | None = None
@@ -75,6 +108,8 @@ class ExecutionFilter:
     since: float | None = None
     until: float | None = None
     metadata: Sequence[tuple[str, str]] = ()
+    prefix: str | None = None
+    origin: RequestId | None = None
     oldest_first: bool = False
 
 
@@ -122,7 +157,7 @@ class OpenSuspension:
 
 @value
 class AnswerReceipt:
-    """Receipt of a recorded answer: suspensions still open, epoch and number of commits after it, and its events."""
+    """Receipt of recorded answers: suspensions still open, epoch and number of commits after them, and their events."""
 
     open_suspensions: int
     epoch: int
@@ -138,6 +173,10 @@ class ExecutionStore(Protocol):
 
     async def find(self, scope: AccessScope, request_id: RequestId) -> StoredExecution | None:
         """Return the execution with that request id."""
+        ...
+
+    async def find_all(self, tenant: TenantId, execution_ids: Sequence[ExecutionId]) -> Sequence[StoredExecution]:
+        """Return those of the executions that are there."""
         ...
 
     async def executions(
@@ -164,18 +203,17 @@ class ExecutionStore(Protocol):
         self,
         tenant: TenantId,
         execution_id: ExecutionId,
-        suspension_id: SuspensionId,
-        step: RecordedStep,
+        steps: Sequence[RecordedStep],
         events: Sequence[UnnumberedEvent] = (),
         *,
         claim: bool = False,
     ) -> AnswerReceipt:
-        """Record the answer to one suspension as its step, once, and publish the events.
+        """Record answers, at least one, as the steps of their suspensions, each once, and publish the events.
 
-        With `claim` this replica becomes the owner, in the same transaction, if no suspension is left open.
+        All of it is one transaction. With `claim` this replica becomes the owner in it if no suspension is left open.
 
         Raises: RequestFailure (REQUEST_RESUME_UNEXPECTED if the execution is not suspended, REQUEST_RESUME_MISMATCH if
-        that suspension is not open); nothing is changed then.
+        one of these suspensions is not open); nothing is changed then.
         """
         ...
 
@@ -313,6 +351,40 @@ class SessionStore(Protocol):
         ...
 
 
+DURATION_BOUNDS: Final = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_600.0)
+"""Upper bounds of the classes by which durations are counted, in seconds; a last class is above all of them."""
+
+
+@value
+class CountSelection:
+    """Executions to count: those created from `since` to `until`, which is excluded, in Unix seconds.
+
+    Both are multiples of `width`, the seconds of a bucket. None counts all; `model` is the model that was asked last,
+    or its engine.
+    """
+
+    since: float
+    until: float
+    width: int
+    agent: str | None = None
+    mode: Mode | None = None
+    model: str | None = None
+
+
+@value
+class ExecutionCount:
+    """Number of executions that were created in the bucket from `start` on, in Unix seconds, and are in that state.
+
+    `duration_class` is the number of the first of `DURATION_BOUNDS` that they did not exceed; None if they have not
+    run to an end.
+    """
+
+    start: int
+    state: State
+    duration_class: int | None
+    number: int
+
+
 class RecordStore(Protocol):
     """Records of executions and sessions apart from running them: what outlives their steps, and their erasure.
 
@@ -327,6 +399,10 @@ class RecordStore(Protocol):
         self, own: AccessScope, where: SuspensionFilter, others: OtherUsers, *, after: str | None = None, limit: int
     ) -> ResultPage[OpenSuspension]:
         """Return a page of the open suspensions of a user, and of `others`, those of the oldest execution first."""
+        ...
+
+    async def counts(self, scope: AccessScope, where: CountSelection) -> Sequence[ExecutionCount]:
+        """Return the counts of the executions in the scope, the oldest bucket first."""
         ...
 
     async def erase_execution(

@@ -5,7 +5,14 @@ from typing import Any
 import pytest
 
 from portico.capabilities.tools.policy import NO_POLICY, ToolPolicy
-from portico.domain.access.tool_policy import CallCircumstances, CallVerdict, PolicyRule, PolicyRules, ToolCaller
+from portico.domain.access.tool_policy import (
+    ApprovalReason,
+    CallCircumstances,
+    CallVerdict,
+    PolicyRule,
+    PolicyRules,
+    ToolCaller,
+)
 from portico.domain.failures import Code, ConfigurationFailure
 from portico.domain.ids import KeyId, TenantId, UserId
 from portico.domain.tools import OfferedTool
@@ -19,7 +26,7 @@ FREE, TAINTED = CallCircumstances(), CallCircumstances(is_untrusted=True)
 
 
 def decide(rules: PolicyRules, arguments: dict[str, Any], *, about: CallCircumstances = FREE) -> CallVerdict:
-    return ToolPolicy(rules).decide(REFUND, arguments, ANN, about)
+    return ToolPolicy(rules).decide(REFUND, arguments, ANN, about).verdict
 
 
 @pytest.mark.parametrize(
@@ -37,7 +44,7 @@ def decide(rules: PolicyRules, arguments: dict[str, Any], *, about: CallCircumst
     ],
 )
 def test_without_rules_safety_decides(tool: OfferedTool, about: CallCircumstances, verdict: CallVerdict) -> None:
-    assert NO_POLICY.decide(tool, {}, ANN, about) is verdict
+    assert NO_POLICY.decide(tool, {}, ANN, about).verdict is verdict
 
 
 def test_deny_comes_before_approve_and_approve_before_pre_authorise() -> None:
@@ -72,6 +79,33 @@ def test_untrusted_text_takes_pre_authorisation_away() -> None:
 def test_a_repeated_unsafe_call_asks_although_it_is_pre_authorised() -> None:
     rules = PolicyRules(pre_authorise=(PolicyRule("refund"),))
     assert decide(rules, {}, about=CallCircumstances(is_repeated=True)) is CallVerdict.ASK
+
+
+REPEATED, BOTH = CallCircumstances(is_repeated=True), CallCircumstances(is_repeated=True, is_untrusted=True)
+EACH = (PolicyRule("refund"),)
+
+
+@pytest.mark.parametrize(
+    ("rules", "tool", "about", "reason"),
+    [
+        (PolicyRules(approve=EACH, pre_authorise=EACH), REFUND, BOTH, ApprovalReason.RULE),
+        (PolicyRules(pre_authorise=EACH), REFUND, BOTH, ApprovalReason.REPEATED),
+        (PolicyRules(), WRITE, REPEATED, ApprovalReason.REPEATED),
+        (PolicyRules(pre_authorise=EACH), REFUND, TAINTED, ApprovalReason.UNTRUSTED_TEXT),
+        (PolicyRules(), REFUND, TAINTED, ApprovalReason.TOOL),
+        (PolicyRules(pre_authorise=(PolicyRule("refund", AT_MOST_100),)), REFUND, TAINTED, ApprovalReason.TOOL),
+        (PolicyRules(), REFUND, FREE, ApprovalReason.TOOL),
+        (PolicyRules(pre_authorise=EACH), REFUND, FREE, None),
+        (PolicyRules(deny=EACH, approve=EACH), REFUND, FREE, None),
+        (PolicyRules(), WRITE, TAINTED, None),
+    ],
+)
+def test_the_first_reason_that_holds_is_given(
+    rules: PolicyRules, tool: OfferedTool, about: CallCircumstances, reason: ApprovalReason | None
+) -> None:
+    decision = ToolPolicy(rules).decide(tool, {"amount": 500}, ANN, about)
+    assert decision.reason is reason
+    assert (decision.verdict is CallVerdict.ASK) is (reason is not None)
 
 
 @pytest.mark.parametrize(

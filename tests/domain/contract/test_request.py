@@ -51,6 +51,8 @@ DEFAULTS: dict[str, Any] = {
     },
     "input": None,
     "tools": None,
+    "client_tools": [],
+    "on_client_call": "suspend",
     "context": {"retrieve": False, "max_chunks": None, "min_score": None, "skills": None},
     "plan": None,
     "redundancy": None,
@@ -109,6 +111,14 @@ RULES: dict[str, tuple[list[Any], list[Any]]] = {
         [None, [], ["roll_dice", "A-z_9"], ["t"] * 128, ["agent:a-b", "agent:" + "x" * 57]],
         ["roll_dice", [""], ["a b"], ["x" * 65], ["r\u0435ad"], ["t"] * 129, ["agent:"], ["tool:a"]],
     ),
+    "client_tools": (
+        [[], [{"name": "a"}], [{"name": "a-B_9", "description": "x" * 32_768, "parameters": {"type": "object"}}]],
+        [
+            *[None, {}, [{}], [{"name": "a b"}], [{"name": "agent:a"}], [{"name": "a", "description": "x" * 32_769}]],
+            *[[{"name": "a", "parameters": []}], [{"name": "a", "strict": True}], [{"name": "a"}] * 129],
+        ],
+    ),
+    "on_client_call": (["suspend", "end"], [None, "", "END", True]),
     "context.retrieve": ([True, False], ["true", 1, None]),
     "context.max_chunks": ([1, 50, None], [0, 51, "3", 1.5]),
     "context.min_score": ([0, 0.5, 1, None], [-0.1, 1.1, "0.5"]),

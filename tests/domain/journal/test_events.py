@@ -28,8 +28,8 @@ CONTRACT = {
     "inference.retracted": "segment",
     "inference.end": "segment duration_ms tokens_in tokens_out finish_reason tool_call_count tool_call_ids "
     "tokens_cached tokens_cache_written tokens_reasoning cost",
-    "tool.start": "tool_name tool_call_id args_hash replica",
-    "tool.content": "tool_call_id arguments result",
+    "tool.start": "tool_name tool_call_id args_hash replica client",
+    "tool.content": "tool_call_id arguments result client",
     "tool.end": "tool_name tool_call_id duration_ms success error_code",
     "constraint.repaired": "attempt repairs replica",
     "validation.end": "attempt valid errors warnings replica",

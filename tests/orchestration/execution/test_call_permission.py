@@ -7,7 +7,7 @@ import pytest
 
 from portico.capabilities.tools.definition import tool
 from portico.capabilities.tools.registry import ToolList
-from portico.domain.access.tool_policy import CallVerdict, PolicyRule, PolicyRules
+from portico.domain.access.tool_policy import ApprovalReason, CallVerdict, PolicyRule, PolicyRules
 from portico.domain.failures import Code
 from portico.domain.journal.outcomes import CallDecided
 from portico.domain.lifecycle import State
@@ -70,6 +70,10 @@ class Shop:
         return make_harness(clock, scripted_engine(clock, "a", *replies), sources=[source], rules=rules, **options)
 
 
+def reasons(record: ExecutionHistory) -> list[ApprovalReason | None]:
+    return [step.outcome.reason for step in record.steps.values() if isinstance(step.outcome, CallDecided)]
+
+
 def verdicts(record: ExecutionHistory) -> list[CallVerdict]:
     return [step.outcome.verdict for step in record.steps.values() if isinstance(step.outcome, CallDecided)]
 
@@ -82,6 +86,7 @@ async def test_a_refund_below_an_amount_runs_and_one_above_it_waits_for_a_person
     assert verdicts(record) == [CallVerdict.RUN, CallVerdict.ASK]
     [suspension] = response.suspensions
     assert suspension.value == {"tool": "refund", "arguments": {"amount": 500}}
+    assert (suspension.asked_because, reasons(record)) == (ApprovalReason.TOOL, [None, ApprovalReason.TOOL])
     assert replay_offline(record) == len(record.steps)
     response, after = await shop.harness(clock, DONE, rules=UP_TO_100).resume(record, {"decision": "approve"})
     assert (response.content, shop.acts) == ("done", [20, 500])
@@ -92,6 +97,7 @@ async def test_text_from_outside_takes_pre_authorisation_away_also_in_a_later_ro
     shop = Shop()
     response, _ = await shop.harness(clock, calls(("read_page", {})), calls(refund(5))).run(chat_request())
     assert (response.state, shop.acts) == (State.SUSPENDED, [])
+    assert [each.asked_because for each in response.suspensions] == [ApprovalReason.UNTRUSTED_TEXT]
     trusting = PolicyRules(pre_authorise=ALWAYS.pre_authorise, trusted_output=("read_page",))
     here = shop.harness(clock, calls(("read_page", {})), calls(refund(5)), DONE, rules=trusting)
     response, _ = await here.run(chat_request())
@@ -137,6 +143,7 @@ async def test_a_call_that_succeeded_waits_for_a_person_when_it_is_asked_for_aga
     note = calls(("write_note", {"text": "a"}))
     response, record = await shop.harness(clock, note, note, rules=PolicyRules()).run(chat_request())
     assert (response.state, shop.acts) == (State.SUSPENDED, ["a"])
+    assert [each.asked_because for each in response.suspensions] == [ApprovalReason.REPEATED]
     assert replay_offline(record) == len(record.steps)
     response, _ = await shop.harness(clock, DONE).resume(record, {"decision": "deny", "reason": "once is enough"})
     assert (response.tool_calls_made[1].result, shop.acts) == ("not approved: once is enough", ["a"])
@@ -176,6 +183,19 @@ async def test_a_milder_policy_does_not_lift_a_decision(clock: VirtualClock) -> 
     _, record = await shop.harness(clock, calls(refund(1)), rules=PolicyRules()).run(chat_request())
     response, after = await shop.harness(clock, DONE, rules=ALWAYS).resume(record, {"decision": "deny"})
     assert (response.state, shop.acts, verdicts(after)) == (State.COMPLETE, [], [CallVerdict.ASK])
+
+
+async def test_an_open_question_keeps_its_reason_under_another_policy(clock: VirtualClock) -> None:
+    shop = Shop()
+    ruled = PolicyRules(approve=ALWAYS.pre_authorise)
+    reply = calls(refund(1), refund(2))
+    response, record = await shop.harness(clock, reply, rules=ruled).run(chat_request())
+    assert [each.asked_because for each in response.suspensions] == [ApprovalReason.RULE] * 2
+    second = open_suspensions(record)[1].suspension_id
+    record = answer_suspension(clock, record, {"decision": "deny"}, second)
+    response, after = await shop.harness(clock, rules=PolicyRules()).recover(record)
+    assert [each.asked_because for each in response.suspensions] == [ApprovalReason.RULE]
+    assert reasons(after) == [ApprovalReason.RULE] * 2
 
 
 async def test_an_approval_does_not_outlive_the_tool_that_was_approved(clock: VirtualClock) -> None:

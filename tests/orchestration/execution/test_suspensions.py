@@ -11,7 +11,7 @@ from portico.domain.journal.events import ExecutionResumed, LifecycleTransition,
 from portico.domain.lifecycle import State
 from portico.domain.tools import SideEffects
 from portico.orchestration.execution.execution import Execution
-from portico.orchestration.runtime.resume import select_suspension
+from portico.orchestration.runtime.resume import GivenAnswer, select_suspensions
 from portico.ports.journal import ExecutionHistory
 from portico.ports.tool import ToolContext, ToolError
 from tests.support.harness import (
@@ -71,7 +71,7 @@ async def test_siblings_run_once_and_all_questions_wait_together(clock: VirtualC
         ("waiting", None),
     ]
     with pytest.raises(RequestFailure) as ambiguous:
-        select_suspension(open_suspensions(record), "ask_person", None)
+        select_suspensions(open_suspensions(record), [GivenAnswer(payload="", tool_id="ask_person")])
     assert ambiguous.value.code is Code.REQUEST_RESUME_MISMATCH
 
     half = answer_suspension(clock, record, "b", second.suspension_id)

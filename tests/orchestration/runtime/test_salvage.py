@@ -19,7 +19,7 @@ from portico.domain.model_call import EngineCall, Reply
 from portico.domain.tools import SideEffects
 from portico.orchestration.planning.synthesis import CUT_MARK
 from portico.orchestration.runtime.fork import inherited_steps
-from portico.orchestration.runtime.step_list import step_views
+from portico.orchestration.runtime.step_list import step_page
 from portico.ports.journal import ExecutionHistory
 from portico.ports.model import Progress
 from portico.ports.tool import ToolContext
@@ -137,7 +137,7 @@ async def test_a_cancel_is_no_limit_not_even_while_the_answer_is_written(clock: 
 @BY_NAME
 async def test_its_steps_can_be_listed(clock: VirtualClock, limited: Limited) -> None:
     _, record = await run(salvaging_harness(clock, limited), limited)
-    views = step_views(record, PATTERNS)
+    views = step_page(record, PATTERNS).steps
     assert len(views) == len(record.steps)
     assert [each.kind for each in views if each.key == "limit"] == ["stop"] * ("limit" in record.steps)
 

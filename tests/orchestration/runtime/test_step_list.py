@@ -7,7 +7,7 @@ import pytest
 
 from portico.bootstrap.service import PATTERNS
 from portico.domain.journal.outcomes import Outcome
-from portico.orchestration.runtime.step_list import OUTCOMES, StepView, step_views
+from portico.orchestration.runtime.step_list import OUTCOMES, StepView, step_page
 from portico.ports.journal import ExecutionHistory
 from tests.support.examples import OUTCOMES as EXAMPLES
 from tests.support.harness import chat_request, make_harness, scripted_engine, watch_commits
@@ -15,7 +15,7 @@ from tests.support.virtual_time import VirtualClock
 
 
 def views(record: ExecutionHistory) -> dict[str, StepView]:
-    return {each.key: each for each in step_views(record, PATTERNS)}
+    return {each.key: each for each in step_page(record, PATTERNS).steps if isinstance(each, StepView)}
 
 
 async def failed_over(clock: VirtualClock) -> ExecutionHistory:

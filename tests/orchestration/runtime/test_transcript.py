@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from portico.domain.contract.messages import Message, ModelMessage
+from portico.domain.contract.messages import Message, ModelMessage, joined
 from portico.domain.failures import Code, RequestFailure
 from portico.domain.journal.fork import Fork
 from portico.domain.journal.header import ExecutionHeader
 from portico.domain.journal.status import ExecutionStatus
 from portico.domain.lifecycle import Mode, State
-from portico.orchestration.runtime.transcript import joined, require_completed, transcript_of
+from portico.orchestration.runtime.transcript import require_completed, transcript_of
 from portico.ports.storage import StoredExecution
 from tests.support.examples import header, response
 from tests.support.stored_format import MODEL_MESSAGE
@@ -68,7 +68,7 @@ def test_a_turn_of_a_session_has_the_conversation_of_the_session_but_a_fork_in_i
         ((), (ASKED,), (ASKED,)),
         ((PROMPT, ASKED), (MORE,), (PROMPT, ASKED, MORE)),
         ((PROMPT, ASKED), (OTHER_PROMPT, MORE), (OTHER_PROMPT, ASKED, MORE)),
-        ((ASKED, PROMPT, ANSWER), (MORE,), (ASKED, ANSWER, MORE)),
+        ((ASKED, PROMPT, ANSWER), (MORE,), (ASKED, PROMPT, ANSWER, MORE)),
     ],
 )
 def test_system_messages_at_the_beginning_of_what_is_new_replace_the_earlier_ones(

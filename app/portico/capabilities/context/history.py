@@ -13,9 +13,9 @@ from types import MappingProxyType
 
 from portico.capabilities.context.assembly import ContextPieces, assemble
 from portico.capabilities.context.redaction import Redactor, sensitive_messages
-from portico.capabilities.context.repair import Entry, is_whole, repaired
+from portico.capabilities.context.repair import Entry, is_whole, repaired, unanswered
 from portico.domain.context.report import NOTHING_CUT, HistoryCut
-from portico.domain.contract.messages import Message, system_prompt
+from portico.domain.contract.messages import Message, leading_results, system_prompt
 from portico.domain.value import value
 from portico.ports.model import TokenCounter
 from portico.ports.storage import SessionHistory
@@ -56,21 +56,33 @@ class HistoryLimits:
 
 
 def without_history(own: Sequence[Message]) -> SanitizedHistory:
-    """Return the conversation of a request alone."""
+    """Return the conversation of a request alone. Raises: as `unanswered`, since no calls are open."""
     prompt = system_prompt(own)
+    if len(own) > len(prompt) and own[len(prompt)].role == "tool":
+        unanswered((), own)
     return SanitizedHistory(ContextPieces(system=prompt, request=tuple(own[len(prompt) :])))
 
 
 def sanitize_history(
     own: Sequence[Message], session: SessionHistory, limits: HistoryLimits, counter: TokenCounter
 ) -> SanitizedHistory:
-    """Return the request's `own` messages, whole, after as many of the session's latest turns as fit."""
+    """Return the request's `own` messages, whole, after as many of the session's latest turns as fit.
+
+    If they begin with results of the last turn's calls, that turn is there in any case, so that the calls are.
+
+    Raises: as `unanswered`.
+    """
     if session.message_count == 0:
         return without_history(own)
     own_prompt = system_prompt(own)
     prompt, rest = own_prompt or tuple(session.system_messages), own[len(own_prompt) :]
     stored = [message for message in session.recent_messages if message.role != "system"]
-    entries = None if is_whole(stored) else repaired(stored)
+    results: Sequence[Message] = ()
+    if (rest and rest[0].role == "tool") or (stored and (stored[-1].role == "tool" or stored[-1].tool_calls)):
+        results = leading_results(own)
+        stored += unanswered(stored, own)
+    entries = None if is_whole([*stored, *results]) else repaired([*stored, *results])
+    entries = entries[: len(entries) - len(results)] if entries and results else entries
     earlier = stored if entries is None else [entry.message for entry in entries]
     redacted = _Redacted(earlier) if limits.redacts else None
     if redacted is not None:
@@ -79,7 +91,7 @@ def sanitize_history(
     tokens = limits.history_tokens(sum(map(counter.message, (*prompt, *rest))))
     sizes = list(accumulate(map(counter.message, reversed(earlier))))[::-1]
     fitting = (at for at in _turn_starts(earlier) if len(earlier) - at <= limits.messages and sizes[at] <= tokens)
-    start = next(fitting, len(earlier))
+    start = next(fitting, max(_turn_starts(earlier), default=0) if results else len(earlier))
     not_loaded = max(0, session.message_count - len(session.recent_messages) - len(session.system_messages))
     left_out, repairs = _left_out(entries, start, len(stored))
     cut = HistoryCut(not_loaded + left_out, repaired=repairs)

@@ -5,13 +5,24 @@ request itself says is never repaired but refused (`conversation_errors`). Two t
 they are, since only some providers refuse them: their dialects send them as one.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Final, NamedTuple
 
-from portico.domain.contract.messages import Message, Origin, ToolCall, TracedMessage
+from portico.domain.contract.messages import (
+    Message,
+    Origin,
+    ToolCall,
+    TracedMessage,
+    leading_results,
+    system_prompt,
+)
+from portico.domain.failures import invalid_request
 
 NO_RESULT: Final = "[no result]"
 """Text of the error result that stands for a missing one."""
+NO_CLIENT_RESULT: Final = "the client gave no result"
+"""Text of the result of a call that the last turn left to the client, which went on without it."""
 
 
 class Entry(NamedTuple):
@@ -19,6 +30,32 @@ class Entry(NamedTuple):
 
     message: Message
     place: int | None = None
+
+
+def open_calls(messages: Sequence[Message]) -> Mapping[str, ToolCall]:
+    """Return the calls at the end of a conversation that have no result, which are left to the client."""
+    results = list(takewhile(lambda message: message.role == "tool", reversed(messages)))
+    if len(results) == len(messages):
+        return {}
+    calls = messages[-1 - len(results)].tool_calls or ()
+    ended = {message.tool_call_id for message in results}
+    return {call.id: call for call in calls if call.id not in ended}
+
+
+def unanswered(earlier: Sequence[Message], own: Sequence[Message]) -> list[TracedMessage]:
+    """Return the results of the open calls of the `earlier` conversation that the client's `own` messages lack.
+
+    Raises: RequestFailure (REQUEST_INVALID) for a result with which the own messages begin and that answers none.
+    """
+    left, first = dict(open_calls(earlier)), len(system_prompt(own))
+    errors = [
+        (f"messages.{index}.tool_call_id", "must name a call that the last turn left to the client")
+        for index, message in enumerate(leading_results(own), first)
+        if left.pop(message.tool_call_id or "", None) is None
+    ]
+    if errors:
+        raise invalid_request(*errors)
+    return [_result(call, NO_CLIENT_RESULT) for call in left.values()]
 
 
 def is_whole(messages: Iterable[Message]) -> bool:
@@ -62,8 +99,9 @@ def _with_calls(message: Message, calls: Mapping[str, ToolCall]) -> Message:
 
 
 def _missing_result(call: ToolCall) -> Entry:
+    return Entry(_result(call, NO_RESULT))
+
+
+def _result(call: ToolCall, text: str) -> TracedMessage:
     """Return the result that stands for a missing one. It is the service's own text, so it is trusted."""
-    result = TracedMessage(
-        role="tool", content=NO_RESULT, tool_call_id=call.id, name=call.name[:64], origin=Origin.TRUSTED
-    )
-    return Entry(result)
+    return TracedMessage(role="tool", content=text, tool_call_id=call.id, name=call.name[:64], origin=Origin.TRUSTED)

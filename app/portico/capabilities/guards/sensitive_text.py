@@ -14,7 +14,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias, get_args
 
-from portico.capabilities.guards.pattern_set import PatternMatch, PatternSet, encodable
+from portico.capabilities.guards.pattern_set import PatternMatch, PatternSet
 from portico.domain.context.guards import SensitiveKind
 from portico.domain.value import value
 
@@ -88,13 +88,12 @@ def find_sensitive(text: str, kinds: Iterable[SensitiveKind] = KINDS) -> list[Fi
     """
     wanted = frozenset(kinds)
     patterns = _patterns()
-    clean = encodable(text)
     found: list[Finding] = []
-    for index in patterns.matched(clean):
+    for index in patterns.matched(text):
         finder = _FINDERS[index].find
-        for match in patterns.matches(index, clean):
-            found += (each for each in finder(match) if each.kind in wanted and not _is_redacted(clean, each))
-    return _merged(found)
+        for match in patterns.matches(index, text):
+            found += (each for each in finder(match) if each.kind in wanted and not _is_redacted(text, each))
+    return _merged(found) if found else found
 
 
 def redact(text: str) -> RedactedText:

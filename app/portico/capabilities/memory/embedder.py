@@ -10,7 +10,7 @@ from itertools import chain
 from math import isfinite
 from typing import Final, Protocol
 
-from portico.capabilities.limits.quotas import Quotas
+from portico.capabilities.limits.quotas import Quotas, unpriced_failure
 from portico.capabilities.limits.usage_meter import UsageMeter
 from portico.domain.access.principal import Principal
 from portico.domain.contract.response import TokenUsage
@@ -94,12 +94,18 @@ class EngineEmbedder:
 
     async def embed(self, texts: Sequence[str], principal: Principal) -> EmbeddedTexts:
         try:
-            batches = [
-                await self._embed_batch(texts[start : start + _BATCH], principal)
-                for start in range(0, len(texts), _BATCH)
-            ]
+            return await self.charge_and_embed(texts, principal)
         except (EngineError, Failure) as cause:
             raise EmbeddingError(str(cause)) from cause
+
+    async def charge_and_embed(self, texts: Sequence[str], principal: Principal) -> EmbeddedTexts:
+        """Return the vectors of the texts, for a caller to whom the cause of a failure matters.
+
+        Raises: EngineError; Failure of the limits; EmbeddingError for unusable vectors.
+        """
+        batches = [
+            await self._embed_batch(texts[start : start + _BATCH], principal) for start in range(0, len(texts), _BATCH)
+        ]
         vectors = list(chain.from_iterable(each.vectors for each in batches))
         if len({len(vector) for vector in vectors}) > 1:
             raise EmbeddingError("the vectors have different sizes")
@@ -110,7 +116,7 @@ class EngineEmbedder:
         """Return the vectors of some texts. Raises: EngineError; EmbeddingError; Failure of the limits."""
         quota = self._accounts.quotas.of(principal.tenant, principal.key_id, principal.limits)
         if quota is not None and quota.has_cost_limit and self._engine.profile.price is None:
-            raise EmbeddingError("the caller has a cost limit, and the embedder has no price")
+            raise unpriced_failure()
         sent = [text.encode("utf-8", "replace").decode() for text in texts]
         size = sum(len(text.encode()) for text in sent)
         most = size // _LEAST_BYTES_PER_TOKEN + len(sent)

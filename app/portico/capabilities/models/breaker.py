@@ -63,6 +63,11 @@ class CircuitBreaker:
         return BreakerState.HALF_OPEN
 
     @property
+    def seconds_open(self) -> float | None:
+        """Return the time since it last opened; None while it is closed."""
+        return None if self._opened_at is None else self._clock.monotonic() - self._opened_at
+
+    @property
     def seconds_until_probe(self) -> float:
         """Return the time until an attempt is let through; 0 if one is now, or while a probe is under way."""
         if self._opened_at is None:

@@ -28,11 +28,10 @@ def downgrade(call: EngineCall, profile: EngineProfile) -> EngineCall:
     """Return the call as this engine can be sent it."""
     supported = profile.capabilities
     messages: Sequence[Message] = call.messages
-    others = _other_providers(messages, profile)
-    if others:
+    if any(isinstance(message, ModelMessage) and message.provider != profile.name for message in messages):
         messages = [
             _without_provider_blocks(message)
-            if isinstance(message, ModelMessage) and message.provider in others
+            if isinstance(message, ModelMessage) and message.provider != profile.name
             else message
             for message in messages
         ]
@@ -58,20 +57,15 @@ def unsupported_parts(call: EngineCall, profile: EngineProfile) -> tuple[str, ..
 
     The reply names what its dialect could not send besides.
     """
-    supported, others = profile.capabilities, _other_providers(call.messages, profile)
+    supported = profile.capabilities
+    authors = dict.fromkeys([message.provider for message in call.messages if isinstance(message, ModelMessage)])
     demands_call = call.hints.tool_choice is not None and call.hints.demands_call
     return (
         *(["hints.tool_choice"] if demands_call and not _supports_forced_calls(profile) else ()),
         *(["messages.images"] if not supported.images and any(message.images for message in call.messages) else ()),
-        *[f"messages.kept.{provider}" for provider in others],
+        *[f"messages.kept.{provider}" for provider in authors if provider != profile.name],
         *(["tools"] if call.tools and not supported.tools else ()),
     )
-
-
-def _other_providers(messages: Sequence[Message], profile: EngineProfile) -> Sequence[str]:
-    """Return the other providers that wrote messages which only they can read, in order."""
-    authors = dict.fromkeys([message.provider for message in messages if isinstance(message, ModelMessage)])
-    return [provider for provider in authors if provider != profile.name] if authors else ()
 
 
 def _without_provider_blocks(message: Message) -> Message:

@@ -88,12 +88,7 @@ class ToolExecutor:
 
     def refusal(self, call: ToolCall) -> ToolEnded | None:
         """Return the end of a call whose arguments do not fit its tool; None if they do."""
-        refused = _refusal(call, self._registry.violations(call.name, call.arguments))
-        return (
-            None
-            if refused is None
-            else ToolEnded(refused.content, True, refused.code, 0.0, False, False, refused.violations)
-        )
+        return refused_call(call, self._registry.violations(call.name, call.arguments))
 
     def _outcome(self, attempted: _Attempt, began: float, *, retry: bool = False) -> ToolEnded | ToolCallSuspended:
         duration_ms = (self._clock.monotonic() - began) * 1000
@@ -120,6 +115,14 @@ class ToolExecutor:
             return await _guarded(tool, call.arguments, context)
         fits_second = seconds_left - limit >= limit
         return _Attempt(f"The tool did not finish within {limit:g} s.", Code.TOOL_TIMEOUT, is_repeatable=fits_second)
+
+
+def refused_call(call: ToolCall, violations: tuple[ArgumentViolation, ...] = ()) -> ToolEnded | None:
+    """Return the end of a call with these violations, or whose arguments are no JSON object; None for any other."""
+    refused = _refusal(call, violations)
+    if refused is None:
+        return None
+    return ToolEnded(refused.content, True, refused.code, 0.0, False, False, refused.violations)
 
 
 async def _guarded(tool: Tool, arguments: Mapping[str, Any], context: ToolContext) -> _Attempt:

@@ -11,8 +11,10 @@ from typing import Any, Final
 import jsonschema_rs
 
 from portico.domain.access.tool_policy import (
+    ApprovalReason,
     CallCircumstances,
     CallVerdict,
+    PolicyDecision,
     PolicyRule,
     PolicyRules,
     ToolCaller,
@@ -23,6 +25,8 @@ from portico.domain.tools import OfferedTool
 from portico.domain.value import value
 
 NOT_PERMITTED: Final = "not permitted: a policy of the service refuses this call"
+_RUNS: Final = PolicyDecision(CallVerdict.RUN)
+_DENIED: Final = PolicyDecision(CallVerdict.DENY)
 _NUMBERS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
 _TEXTS: Final = frozenset({"minLength", "maxLength", "pattern", "format"})
 
@@ -86,20 +90,28 @@ class ToolPolicy:
 
     def decide(
         self, offered: OfferedTool, arguments: Mapping[str, Any], caller: ToolCaller, about: CallCircumstances
-    ) -> CallVerdict:
-        """Return what happens with the call."""
+    ) -> PolicyDecision:
+        """Return what happens with the call, and why a person is asked about it."""
         tool = offered.name
         if self.denies(tool, arguments, caller):
-            return CallVerdict.DENY
+            return _DENIED
         asks = _any_applies(self._approve, tool, arguments, caller)
         if about.is_replica and (asks or offered.unsafe or offered.approval):
-            return CallVerdict.DENY
-        if asks or (offered.unsafe and about.is_repeated):
-            return CallVerdict.ASK
+            return _DENIED
+        reason = ApprovalReason.RULE if asks else self._reason(offered, arguments, caller, about)
+        return _RUNS if reason is None else PolicyDecision(CallVerdict.ASK, reason)
+
+    def _reason(
+        self, offered: OfferedTool, arguments: Mapping[str, Any], caller: ToolCaller, about: CallCircumstances
+    ) -> ApprovalReason | None:
+        """Return why a call that no rule of `approve` is about waits for a person; None if it may run."""
+        if offered.unsafe and about.is_repeated:
+            return ApprovalReason.REPEATED
         if not offered.approval:
-            return CallVerdict.RUN
-        is_authorised = not about.is_untrusted and _any_applies(self._pre_authorise, tool, arguments, caller)
-        return CallVerdict.RUN if is_authorised else CallVerdict.ASK
+            return None
+        if not _any_applies(self._pre_authorise, offered.name, arguments, caller):
+            return ApprovalReason.TOOL
+        return ApprovalReason.UNTRUSTED_TEXT if about.is_untrusted else None
 
 
 def _any_applies(rules: Iterable[_CompiledRule], tool: str, arguments: Mapping[str, Any], caller: ToolCaller) -> bool:

@@ -21,6 +21,7 @@ class Permission(StrEnum):
     APPROVE = "can_approve"
     READ_METRICS = "can_read_metrics"
     SHARE_MEMORY = "can_share_memory"
+    MANAGE_KEYS = "can_manage_keys"
 
 
 ObjectKind = Literal["tool", "model", "agent"]
@@ -48,6 +49,11 @@ class Permissions:
         allowed = [begin + name for name in names]
         common = {narrower for one in own for other in allowed if (narrower := _narrower(one, other)) is not None}
         return Permissions.of([*(each for each in given if not each.startswith(begin)), *common])
+
+    def common(self, other: "Permissions") -> "Permissions":
+        """Return the set of what both permit."""
+        pairs = ((one, another) for one in self.names for another in other.names)
+        return Permissions.of(narrower for pair in pairs if (narrower := _narrower(*pair)) is not None)
 
     def allows_tool(self, name: str) -> bool:
         """Return whether the tool is permitted; an agent as a tool is by the permission for the agent."""
@@ -109,7 +115,9 @@ KEY_DEFAULT: Final = Permissions.of(
         *("tool:*", "model:*", "agent:*"),
     )
 )
-"""Permissions of a key that names none: everything in its tenant, without other users' data and the metrics."""
+"""Permissions of a key that names none: everything in its tenant, but neither other users' data, nor the metrics, nor
+keys.
+"""
 
 
 @value

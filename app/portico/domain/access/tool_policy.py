@@ -21,6 +21,27 @@ class CallVerdict(StrEnum):
         return list(CallVerdict).index(self)
 
 
+class ApprovalReason(StrEnum):
+    """Reason why a person is asked to approve a call. The first that holds counts."""
+
+    RULE = "rule"
+    """A rule of `policy.approve` is about the call."""
+    REPEATED = "repeated"
+    """The call is unsafe to repeat, and the execution has made it before."""
+    UNTRUSTED_TEXT = "untrusted_text"
+    """A rule of `policy.pre_authorise` would cover the call if there were no untrusted text in the context."""
+    TOOL = "tool"
+    """The tool is declared to act outside."""
+
+
+@value
+class PolicyDecision:
+    """Decision about a call; one that asks has a reason."""
+
+    verdict: CallVerdict
+    reason: ApprovalReason | None = None
+
+
 @value
 class PolicyRule:
     """Rule for calls of `tool`; with `arguments`, a JSON Schema of them, only for those that it accepts.

@@ -4,17 +4,20 @@ Every list has a maximum length, or its validation ends at the first error, sinc
 """
 
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, StringConstraints
 
+from portico.domain.access.limits import MILLIONTHS, Rate, format_rate, parse_rate
 from portico.domain.contract.messages import TOOL_NAME_PATTERN
-from portico.domain.ids import DocumentId, RequestId, SessionId, TraceId
+from portico.domain.ids import DocumentId, KeyId, RequestId, SessionId, TraceId
 from portico.domain.tools import tool_of
 
 MAX_MESSAGES: Final = 10_000
 MAX_STEPS: Final = 1_000
 MAX_REPLICAS: Final = 100
+MAX_CLIENT_TOOLS: Final = 128
 MAX_PASSES: Final = 100
 """Upper bounds of the configurable limits."""
 MAX_SKILLS: Final = 1_000
@@ -22,6 +25,7 @@ _ID: Final = StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,128}$")
 RequestIdText = Annotated[RequestId, _ID]
 SessionIdText = Annotated[SessionId, _ID]
 DocumentIdText = Annotated[DocumentId, _ID]
+KeyIdText = Annotated[KeyId, StringConstraints(pattern=r"^[A-Za-z0-9]{8}$")]
 TraceIdText = Annotated[TraceId, StringConstraints(pattern=r"^[0-9a-fA-F]{32}$", to_lower=True)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 NameList = Annotated[list[Name], Field(fail_fast=True)]
@@ -30,9 +34,40 @@ ToolReference = Annotated[
     str, StringConstraints(pattern=r"^(agent:[a-zA-Z0-9_-]{1,57}|[a-zA-Z0-9_-]{1,64})$"), AfterValidator(tool_of)
 ]
 """The name of a tool, or `agent:NAME`, which is read as the name of the tool that the agent is."""
+CallerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._@|:-]{1,128}$")]
+"""The name of a tenant or a user."""
 StopText = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Intent = Annotated[str, StringConstraints(min_length=1)]
 UnitInterval = Annotated[float, Field(ge=0, le=1)]
+
+
+def _unit_rate(given: object) -> Rate:
+    return _rate(given, 1)
+
+
+def _cost_rate(given: object) -> Rate:
+    return _rate(given, MILLIONTHS)
+
+
+def _rate(given: object, units: int) -> Rate:
+    """Return the rate, whose amounts have so many units in 1."""
+    if isinstance(given, Rate):
+        return given
+    if not isinstance(given, str):
+        raise ValueError('must be a text such as "600/60"')  # noqa: TRY004 - pydantic reports ValueError
+    return parse_rate(given, units=units)
+
+
+UnitRate = Annotated[
+    Rate, PlainValidator(_unit_rate, json_schema_input_type=str), PlainSerializer(format_rate, return_type=str)
+]
+"""A rate `N/S`: so many in so many seconds."""
+CostRate = Annotated[
+    Rate,
+    PlainValidator(_cost_rate, json_schema_input_type=str),
+    PlainSerializer(partial(format_rate, units=MILLIONTHS), return_type=str),
+]
+"""A rate `N/S` of the currency, in millionths."""
 
 
 class ConfidenceSource(StrEnum):

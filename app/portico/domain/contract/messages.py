@@ -197,16 +197,31 @@ def system_prompt(messages: Sequence[Message]) -> tuple[Message, ...]:
     return tuple(takewhile(lambda message: message.role == "system", messages))
 
 
-def conversation_errors(messages: Sequence[Message]) -> list[tuple[str, str]]:
+def joined(earlier: Sequence[Message], own: Sequence[Message]) -> tuple[Message, ...]:
+    """Return the conversation with new messages at its end; their system messages replace those at its beginning."""
+    earlier_prompt, own_prompt = system_prompt(earlier), system_prompt(own)
+    return (*(own_prompt or earlier_prompt), *earlier[len(earlier_prompt) :], *own[len(own_prompt) :])
+
+
+def leading_results(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return the results of calls with which the messages begin, behind their system messages."""
+    return tuple(takewhile(lambda message: message.role == "tool", messages[len(system_prompt(messages)) :]))
+
+
+def conversation_errors(messages: Sequence[Message], *, continues: bool = False) -> list[tuple[str, str]]:
     """Return the errors in the order of a conversation, as pairs of field path and message.
 
     Every tool result must follow its call, every call must have exactly one result before the next message of another
-    role, and no call id may occur twice in one message.
+    role, and no call id may occur twice in one message. A conversation that `continues` an earlier one may begin with
+    results of its last calls.
     """
     errors: list[tuple[str, str]] = []
     open_calls: dict[str, str] = {}
     for index, message in enumerate(messages):
         here = f"messages.{index}"
+        continues = continues and message.role in {"system", "tool"}
+        if continues and message.role == "tool":
+            continue
         if message.role == "tool":
             if open_calls.pop(message.tool_call_id or "", None) is None:
                 errors.append((f"{here}.tool_call_id", "must name a call of the assistant message before it"))

@@ -5,9 +5,10 @@ Validation is strict: unknown fields are rejected by name, and no value is conve
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationInfo, field_validator
 
 from portico.domain.contract.constrained_types import (
+    MAX_CLIENT_TOOLS,
     MAX_MESSAGES,
     MAX_REPLICAS,
     MAX_SKILLS,
@@ -18,6 +19,7 @@ from portico.domain.contract.constrained_types import (
     RequestIdText,
     SessionIdText,
     StopText,
+    ToolName,
     ToolReference,
     TraceIdText,
     UnitInterval,
@@ -36,6 +38,21 @@ class NamedTool(_Inbound):
     """Tool that the model must call."""
 
     name: ToolReference = Field(description="Name of the tool.")
+
+
+def _no_parameters() -> dict[str, JsonValue]:
+    return {"type": "object"}
+
+
+class ClientTool(_Inbound):
+    """Tool that the client runs."""
+
+    name: ToolName = Field(description="Name of the tool; none that the request may be offered by the service.")
+    description: str = Field("", max_length=32_768, description="What the tool does, for the model.")
+    parameters: dict[str, JsonValue] = Field(
+        default_factory=_no_parameters,
+        description="JSON Schema of the arguments, which are an object, within the limits of `output.schema`.",
+    )
 
 
 class ExecutionHints(_Inbound):
@@ -191,19 +208,21 @@ class SystemRequest(_Inbound):
     trace_id: TraceIdText | None = Field(
         None, description="32 hex digits; if absent, taken from `traceparent` or generated."
     )
+    after: RequestIdText | None = Field(
+        None, description="Id of a completed execution; the conversation begins with its whole transcript."
+    )
     messages: list[Message] = Field(
         default_factory=list,
         max_length=MAX_MESSAGES,
-        description="Conversation, the oldest message first; optional in mode flow only.",
-    )
-    after: RequestIdText | None = Field(
-        None, description="Id of a completed execution; the conversation begins with its whole transcript."
+        description="Conversation, the oldest message first; optional in mode flow only. In a session and with `after` "
+        "it may begin with the results of calls that the last turn left to the client.",
     )
     mode: Mode = Field(Mode.CHAT, description="Pattern to run.")
     agent: Name | None = Field(
         None,
         description="An agent from GET /v1/agents: prompt, model, mode, tools, limits, output and hints in one name. "
-        "`model` and `mode` can only repeat its own, `tools` and limits can only narrow them.",
+        "`model` and `mode` can only repeat its own, but an agent of mode chat may answer in the request's format; "
+        "`tools` and limits can only narrow them.",
     )
     model: Name | None = Field(None, description="Route or engine name from GET /v1/engines, never a URL.")
     hints: ExecutionHints = Field(default_factory=lambda: _NO_HINTS, description="Tuning.")
@@ -214,6 +233,16 @@ class SystemRequest(_Inbound):
         max_length=128,
         description="Tools to offer; absent: all that are permitted, or those of the agent; []: none. `agent:NAME` is "
         "an agent as a tool, offered only if it is named.",
+    )
+    client_tools: list[ClientTool] = Field(
+        default_factory=list,
+        max_length=MAX_CLIENT_TOOLS,
+        description="Tools to offer that the client runs, in the modes chat and structured.",
+    )
+    on_client_call: Literal["suspend", "end"] = Field(
+        "suspend",
+        description="Effect of a call of a client tool, after the other calls of the reply: `suspend` until each is "
+        "answered, or `end` the execution with `client_calls`.",
     )
     context: ContextOptions = Field(default_factory=lambda: _NO_CONTEXT, description="Retrieval and skills.")
     plan: PlanOptions | None = Field(None, description="Options of plan mode.")
@@ -233,6 +262,10 @@ class SystemRequest(_Inbound):
         default_factory=dict, max_length=64, description="Client metadata, returned under `metadata.client`."
     )
 
+    def has_client_tool(self, name: str) -> bool:
+        """Return True if the client runs a tool of that name."""
+        return any(tool.name == name for tool in self.client_tools)
+
     @field_validator("trace_id")
     @classmethod
     def _reject_zero_trace_id(cls, trace_id: str | None) -> str | None:
@@ -242,8 +275,9 @@ class SystemRequest(_Inbound):
 
     @field_validator("messages")
     @classmethod
-    def _reject_conversation_errors(cls, messages: list[Message]) -> list[Message]:
-        errors = conversation_errors(messages)
+    def _reject_conversation_errors(cls, messages: list[Message], info: ValidationInfo) -> list[Message]:
+        continues = info.data.get("after") is not None or info.data.get("session_id") is not None
+        errors = conversation_errors(messages, continues=continues)
         if errors:
             raise ValueError("; ".join(f"{where} {what}" for where, what in errors[:8]))
         return messages

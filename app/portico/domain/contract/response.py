@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
+from operator import not_
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
@@ -19,9 +20,10 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+from portico.domain.access.tool_policy import ApprovalReason
 from portico.domain.contract.constrained_types import ConfidenceSource, FormatEnforcement, UnitInterval
 from portico.domain.contract.final_answer import FinalAnswer
-from portico.domain.contract.messages import Message, ModelMessage, TracedMessage
+from portico.domain.contract.messages import Message, ModelMessage, ToolCall, TracedMessage
 from portico.domain.failures import Category, Code, Failure
 from portico.domain.ids import RequestId, SessionId, SuspensionId, ToolCallId, TraceId
 from portico.domain.lifecycle import Mode, State
@@ -103,9 +105,9 @@ class SystemError(_Outbound):
 class ToolCallStatus(StrEnum):
     """Status of a tool call.
 
-    A call waits while the execution is suspended at it, or before it. A call failed if it began and has an error, also
-    if it is not known what it has done. It did not run if it was denied or refused, was beyond a limit, or if the
-    execution ended before it.
+    A call waits while the execution is suspended at it, or before it, or once it was left to the client. A call failed
+    if it began and has an error, also if it is not known what it has done. It did not run if it was denied or refused,
+    was beyond a limit, or if the execution ended before it.
     """
 
     WAITING = "waiting"
@@ -127,6 +129,7 @@ class ToolCallMade(_Outbound):
     duration_ms: float = Field(ge=0, description="Duration of all attempts in milliseconds.")
     step_name: str | None = Field(None, description="Plan step the call belongs to.")
     agent: str | None = Field(None, description="Configured agent that made the call; null without one.")
+    client: bool = Field(False, exclude_if=not_, description="True if the client runs the tool; absent otherwise.")
 
 
 class ValidationResult(_Outbound):
@@ -195,6 +198,7 @@ class SuspensionKind(StrEnum):
     FLOW = "flow"
     APPROVAL = "approval"
     UNKNOWN_OUTCOME = "unknown_outcome"
+    CLIENT_TOOL = "client_tool"
 
 
 class Suspension(_Outbound):
@@ -205,6 +209,12 @@ class Suspension(_Outbound):
     tool_id: str = Field(description="Name that a resume uses.")
     tool_call_id: ToolCallId | None = Field(None, description="Tool call that is suspended.")
     value: JsonValue = Field(description="Question.")
+    asked_because: ApprovalReason | None = Field(
+        None,
+        description="Why an approval is asked for, the first that holds: `rule` (of `policy.approve`), `repeated` (an "
+        "unsafe call again), `untrusted_text` (a rule of `policy.pre_authorise` would else cover it), `tool` (declared "
+        "to act outside). Null of other kinds.",
+    )
     arguments_digest: str | None = Field(None, description="Digest of the arguments that an approval applies to.")
     step_name: str | None = Field(None, description="Plan step or node of a flow that is suspended.")
     agent: str | None = Field(None, description="Configured agent that acts there; null without one.")
@@ -295,6 +305,11 @@ class SystemResponse(_Outbound):
     content: str | None = Field(None, description="Text of the answer; partial if there is an error.")
     structured_output: Json = Field(None, description="Value of the answer if a format was required.")
     tool_calls_made: list[ToolCallMade] = Field(default_factory=list, description="All tool calls, in order.")
+    client_calls: list[ToolCall] = Field(
+        default_factory=list,
+        exclude_if=not_,
+        description="Calls that the client is left with, in order; absent if there are none.",
+    )
     confidence: UnitInterval | None = Field(None, description="Confidence in the answer.")
     confidence_source: ConfidenceSource | None = Field(None, description="Source of the confidence.")
     validation_result: ValidationResult | None = Field(None, description="Result of the validation.")

@@ -195,6 +195,8 @@ class ToolStart:
     args_hash: str
     replica: int | None = None
     """The branch where several replicas answer."""
+    client: bool = False
+    """True if the client runs the tool."""
 
 
 @value(slots=False)
@@ -205,6 +207,8 @@ class ToolContent:
     tool_call_id: ToolCallId
     arguments: Any = None
     result: str | None = None
+    client: bool = False
+    """True if the client runs the tool."""
 
 
 @value(slots=False)

@@ -77,6 +77,21 @@ class SpanLink:
 
 
 @value(slots=False)
+class ClientView:
+    """Facts about the request of a client API that its later answers show, beside what a `SystemRequest` has.
+
+    `model` is its name as it was sent. `summary` tells how reasoning is summed up; it is not shown without. If the
+    `client_approves`, each approval ends an answer, and the client gives it in its next request. With `has_extension`
+    the answers have the member `portico`.
+    """
+
+    model: str
+    summary: str | None = None
+    client_approves: bool = False
+    has_extension: bool = False
+
+
+@value(slots=False)
 class ExecutionHeader:
     """Facts about an execution that are recorded before its first step.
 
@@ -84,7 +99,8 @@ class ExecutionHeader:
 
     `bounds` are its effective limits, `currency` is that of the prices, and `args_key` keys the hashes of tool
     arguments. `durability` is the initial one: an execution in memory becomes journaled before its first unsafe call.
-    `inherited_messages` are those of an earlier execution with which the conversation begins, and `ancestors` are all
+    `inherited_messages` are those of an earlier execution with which the conversation begins, of which the models read
+    as much as a history may have, or all if it `inherits_whole`. The `ancestors` are all
     executions of which this one holds messages or steps, the latest last. `user` and `key_id` are those of the
     principal that it was admitted for, `permissions` are the rights under which it runs to its end, and `key_limits`
     are those of the key. `instructions` are those of its session, which follow the system prompt. `auth_resolve_ms` is
@@ -108,6 +124,7 @@ class ExecutionHeader:
     fork: Fork | None = None
     flow_fingerprint: str | None = None
     inherited_messages: tuple[ModelMessage | TracedMessage | Message, ...] = ()
+    inherits_whole: bool = False
     ancestors: tuple[ExecutionId, ...] = ()
     user: UserId = LOCAL.user
     key_id: KeyId | None = None
@@ -122,6 +139,10 @@ class ExecutionHeader:
     """What the guards found in the request at its admission."""
     judges: tuple[RequestedJudge, ...] = ()
     """The judges that the execution asks about its input."""
+    received_digest: str | None = None
+    """Digest of the messages that the client has sent; None without client tools."""
+    client: ClientView | None = None
+    """Set for the request of a client API whose answers can be read later."""
 
     @property
     def scope(self) -> AccessScope:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from pydantic import JsonValue
 
-from portico.domain.access.tool_policy import CallVerdict
+from portico.domain.access.tool_policy import ApprovalReason, CallVerdict
 from portico.domain.context.guards import GuardVerdict
 from portico.domain.context.report import ContextReport, ContextTerms
 from portico.domain.contract.constrained_types import FormatEnforcement
@@ -223,10 +223,13 @@ class ToolCallSuspended:
 
 @value(slots=False)
 class CallDecided:
-    """Outcome: policy decided about a tool call. `tool_digest` is that of the tool's definition by then."""
+    """Outcome: policy decided about a tool call. `tool_digest` is that of the tool's definition by then, and `reason`
+    says why a person is asked.
+    """
 
     verdict: CallVerdict
     tool_digest: str
+    reason: ApprovalReason | None = None
 
 
 @value(slots=False)

@@ -3,6 +3,7 @@
 question, flow      any JSON: becomes the result
 approval            {"decision": "approve" | "deny", "reason"?}
 unknown_outcome     {"decision": "happened", "result"} | {"decision": "run"} | {"decision": "give_up"}
+client_tool         {"result", "is_error"?}
 """
 
 from collections.abc import Mapping
@@ -53,6 +54,15 @@ class GiveUp(_Decision):
     decision: Literal["give_up"]
 
 
+class ClientResult(_Decision):
+    """Result of a call that the client has run."""
+
+    result: JsonValue
+    is_error: bool = False
+
+
+MAX_CLIENT_RESULT_BYTES: Final = 256 * 1024
+"""Bytes of the text of a client's result."""
 ABOUT_CALLS: Final = frozenset({SuspensionKind.APPROVAL, SuspensionKind.UNKNOWN_OUTCOME})
 """Kinds that ask about a call: whether it may run, or what has become of it."""
 UNKNOWN_OUTCOME_TEXT = "it is not known whether this call has happened"
@@ -61,8 +71,13 @@ ApprovalDecision = Annotated[Approve | Deny, Field(discriminator="decision")]
 UnknownOutcomeDecision = Annotated[Happened | RunAgain | GiveUp, Field(discriminator="decision")]
 APPROVAL_DECISIONS: TypeAdapter[Approve | Deny] = TypeAdapter(ApprovalDecision)
 UNKNOWN_OUTCOME_DECISIONS: TypeAdapter[Happened | RunAgain | GiveUp] = TypeAdapter(UnknownOutcomeDecision)
+CLIENT_RESULTS: TypeAdapter[ClientResult] = TypeAdapter(ClientResult)
 _ADAPTERS: Mapping[SuspensionKind, TypeAdapter[Any]] = MappingProxyType(
-    {SuspensionKind.APPROVAL: APPROVAL_DECISIONS, SuspensionKind.UNKNOWN_OUTCOME: UNKNOWN_OUTCOME_DECISIONS}
+    {
+        SuspensionKind.APPROVAL: APPROVAL_DECISIONS,
+        SuspensionKind.UNKNOWN_OUTCOME: UNKNOWN_OUTCOME_DECISIONS,
+        SuspensionKind.CLIENT_TOOL: CLIENT_RESULTS,
+    }
 )
 
 
@@ -71,10 +86,12 @@ def payload_errors(kind: SuspensionKind, payload: JsonValue) -> list[tuple[str, 
     if kind not in _ADAPTERS:
         return []
     try:
-        _ADAPTERS[kind].validate_python(payload)
+        answer = _ADAPTERS[kind].validate_python(payload)
     except ValidationError as error:
         fields = invalid_fields(error.errors(include_url=False, include_input=False), path_of=path_within(payload))
         return [(".".join(("payload", *each.path)), each.message) for each in fields]
+    if isinstance(answer, ClientResult) and len(answer_text(answer.result).encode()) > MAX_CLIENT_RESULT_BYTES:
+        return [("payload.result", f"must have at most {MAX_CLIENT_RESULT_BYTES} bytes as text")]
     return []
 
 

@@ -77,6 +77,8 @@ class BranchSettings:
     is_side_question: bool = False
     submit: ToolDefinition | None = None
     """The tool with which the model hands in its answer, offered beside the others; the pattern answers its call."""
+    client_tools: Sequence[ToolDefinition] = ()
+    """The tools that are offered beside the others and that the client runs."""
     tool_id_prefix: str = ""
     """The beginning of the `tool_id` of every suspended call."""
     agent_patterns: Mapping[Mode, AgentPattern] = field(default_factory=dict)

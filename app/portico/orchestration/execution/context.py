@@ -110,7 +110,7 @@ class RunContext:
             execution,
             key,
             self._fingerprint(key, asked, messages, added, hints, response_format),
-            settings=settings if tools else replace(settings, tools=(), submit=None),
+            settings=settings if tools else replace(settings, tools=(), submit=None, client_tools=()),
             conversation=conversation,
             added=added,
             call=EngineCall(conversation.messages, (), hints, asked_format.schema, asked_format.grammar),
@@ -126,7 +126,8 @@ class RunContext:
     async def call_tools(self, calls: Sequence[ToolCall], answered: Sequence[str] = ()) -> list[ToolResult]:
         """Run all calls of the last reply and return their results in call order. A failed call is a result, too.
 
-        The last calls do not run if the pattern has `answered` them; these are their results.
+        The last calls do not run if the pattern has `answered` them; these are their results. A call that ends the
+        execution, since it is left to the client, has no result.
         """
         conversation = self._position.conversation
         if [state.call for state in conversation.open_calls] != list(calls):
@@ -164,7 +165,7 @@ class RunContext:
         position.execution.ledger.exclude((branch,))
         aside = position.child(branch, Conversation())
         aside.anchor = position.anchor
-        context = RunContext(aside, replace(settings, hints=_GREEDY, tools=(), is_side_question=True))
+        context = RunContext(aside, replace(settings, hints=_GREEDY, tools=(), client_tools=(), is_side_question=True))
         supervisor = Supervisor(question, self.limits.attempts)
         while True:
             reply = await context.infer(supervisor.prompt, supervisor.response_format)
@@ -533,6 +534,7 @@ def start_context(
         chunk_check=chunk_check,
         redundancy=request.redundancy or DEFAULT_REDUNDANCY,
         model=request.model,
+        client_tools=execution.facts.client_tools,
     )
     position = Position(execution, progress, branch=ROOT, anchor=INIT_ANCHOR, now=header.created_at)
     return RunContext(position, settings)
@@ -556,6 +558,11 @@ def prepared_context(context: RunContext, prepared: Prepared, at: float) -> RunC
     if position.overrides:
         behind._adopt_forks()
     return behind
+
+
+def end_round(context: RunContext, results: Sequence[ToolResult]) -> None:
+    """Add the last reply to the conversation with these results of its calls, which no inference follows."""
+    context._position.conversation.end_round([result.message() for result in results])
 
 
 def set_findings(context: RunContext, findings: Callable[[], Mapping[str, JsonValue]]) -> None:

@@ -11,6 +11,7 @@ from itertools import count
 
 from pydantic import JsonValue
 
+from portico.domain.access.tool_policy import ApprovalReason
 from portico.domain.contract.response import SuspensionKind
 from portico.domain.fingerprints import question_digest
 from portico.domain.journal.events import CorrelationContext, Event, LiveDelta
@@ -122,7 +123,8 @@ class NonIdempotentEffect(Effect):
 class SuspensionRequest:
     """A question that suspends its branch until it is answered.
 
-    It is asked in the plan step or node `step_name`, and `agent` acts there; each is None outside of any.
+    It is asked in the plan step or node `step_name`, and `agent` acts there; each is None outside of any. An approval
+    has a `reason`.
     """
 
     key: StepKey
@@ -133,6 +135,7 @@ class SuspensionRequest:
     arguments_digest: str | None = None
     step_name: str | None = None
     agent: str | None = None
+    reason: ApprovalReason | None = None
 
     @property
     def fingerprint(self) -> str:

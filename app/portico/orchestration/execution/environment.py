@@ -11,11 +11,13 @@ from portico.capabilities.models.catalogue import EngineCatalogue
 from portico.capabilities.prompting.registry import PromptRegistry, default_registry
 from portico.capabilities.skills.library import SkillLibrary
 from portico.capabilities.tools.agents import NO_AGENTS, AgentCatalogue
+from portico.capabilities.tools.client_tools import client_definitions
 from portico.capabilities.tools.executor import ToolExecutor
 from portico.capabilities.tools.registry import ToolRegistry
 from portico.domain.access.tool_policy import ToolCaller
 from portico.domain.journal.header import ExecutionHeader
 from portico.domain.raised_exception import ExceptionReport
+from portico.domain.tools import ToolDefinition
 from portico.domain.value import value
 from portico.ports.events import EventFeed
 from portico.ports.journal import Journal
@@ -74,18 +76,20 @@ class Facts:
 
     `quota` has the limits under which the execution was admitted, with those that its tenant has now; it is None
     without, and in an offline replay. The outermost pattern calls tools for the `caller`. `prompts` are those in force,
-    in a replay the shipped ones.
+    in a replay the shipped ones. `client_tools` are the definitions of the tools that the client runs.
     """
 
     quota: Quota | None
     caller: ToolCaller
     prompts: PromptRegistry
+    client_tools: tuple[ToolDefinition, ...] = ()
 
 
 def facts_of(header: ExecutionHeader, environment: Environment | None) -> Facts:
     """Return the facts of the execution; without an environment those of an offline replay."""
     caller = ToolCaller(header.tenant, header.user, header.key_id, header.request.agent)
+    client_tools = client_definitions(header.request.client_tools) if header.request.client_tools else ()
     if environment is None:
-        return Facts(None, caller, default_registry())
+        return Facts(None, caller, default_registry(), client_tools)
     quota = environment.quotas.of(header.tenant, header.key_id, header.key_limits)
-    return Facts(quota, caller, environment.prompts)
+    return Facts(quota, caller, environment.prompts, client_tools)

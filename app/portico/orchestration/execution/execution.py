@@ -81,9 +81,6 @@ class Execution:
             self.ledger.flags.update(_flags_of(header, history))
         model_calls = 1 if environment is None else environment.concurrent_inferences
         self.branches = Branches(self.recorder, self.ledger, clock, model_calls)
-        if header.salvages:
-            # Its time limit cancels what runs in any branch.
-            self.branches.cancellable_depth = 1
         self.deadline: Deadline | None = None
         self.response: SystemResponse | None = None
         self.is_handed_over = False

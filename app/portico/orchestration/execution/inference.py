@@ -170,7 +170,9 @@ class Inference:
             redacted = [*Redactor().messages(messages[:inherited]), *messages[inherited:]]
             self.call = replace(self.call, messages=redacted)
         if self.estimated is None and setup.tools and not execution.recorder.is_read_only:
-            _, definitions = offer_tools(execution, self.settings, [tool.name for tool in setup.tools])
+            _, definitions = offer_tools(
+                execution, self.settings, [tool.name for tool in setup.tools if not tool.client]
+            )
             self.call = replace(self.call, tools=definitions)
         walk = FailoverWalk(self.key, setup, execution.header.bounds.max_retries)
         execution.recorder.emit(self.key, self.settings.correlation, *walk.select())

@@ -17,6 +17,7 @@ from portico.capabilities.models.context_window import (
     with_results_cut,
 )
 from portico.capabilities.models.format_enforcement import candidate_for, choose_enforcement, submit_description
+from portico.capabilities.tools.client_tools import client_offers
 from portico.domain.context.report import ContextTerms
 from portico.domain.journal.outcomes import Candidate, InferenceSetup, Refused
 from portico.domain.journal.step_key import PREPARE_KEY
@@ -44,15 +45,18 @@ def find_setup(
     """
     environment = execution.environment
     cut: tuple[int, ...] = ()
-    engines = _engines(environment.catalogue, settings.model, conversation)
     first, conversation.first_setup = conversation.first_setup, None
-    if execution.facts.quota is not None and execution.facts.quota.has_cost_limit:
-        engines, first = [engine for engine in engines if engine.profile.price is not None], None
-        if not engines:
-            return Refused.by(unpriced_failure())
-    if first is not None and _is_of(first, execution, settings, conversation):
-        tools, definitions, window, terms = first.tools, first.definitions, first.window, first.terms
+    needs_price = execution.facts.quota is not None and execution.facts.quota.has_cost_limit
+    engines: Sequence[Engine]
+    if first is not None and not needs_price and _is_of(first, execution, settings, conversation):
+        engines, tools, definitions = first.engines, first.tools, first.definitions
+        window, terms = first.window, first.terms
     else:
+        engines = _engines(environment.catalogue, settings.model, conversation)
+        if needs_price:
+            engines = [engine for engine in engines if engine.profile.price is not None]
+            if not engines:
+                return Refused.by(unpriced_failure())
         tools, definitions = offer_tools(execution, settings, settings.tools)
         window = largest_window(engines, execution.header.tenant, environment.token_estimator)
         terms, cut = _measured(conversation, definitions, window)
@@ -70,7 +74,8 @@ def find_setup(
 def offer_tools(
     execution: Execution, settings: BranchSettings, names: Sequence[str]
 ) -> tuple[tuple[OfferedTool, ...], list[ToolDefinition]]:
-    """Return those of the tools that are available now, and the tool with which the model hands in its answer.
+    """Return those of the tools that are available now, those of the client, and that with which the model hands in
+    its answer.
 
     Policy is asked anew. A replica is offered no tool that acts or waits for a person.
     """
@@ -81,6 +86,8 @@ def offer_tools(
     if settings.replica is not None:
         names = [name for name in names if registry.may_replicate(name)]
     tools, definitions = registry.offer(names) if names else ((), [])
+    if settings.client_tools:
+        tools, definitions = (*tools, *client_offers(settings.client_tools)), [*definitions, *settings.client_tools]
     if settings.submit is None:
         return tools, definitions
     description, submit = submit_description(environment.prompts), settings.submit

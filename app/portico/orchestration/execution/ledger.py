@@ -43,24 +43,15 @@ from portico.domain.journal.outcomes import (
     usage_of,
 )
 from portico.domain.journal.step_key import GUARD_KEY, RETRIEVAL_KEY, StepKey
-from portico.domain.model_call import AttemptFailureReason, EngineCall, Reply
+from portico.domain.model_call import UNSENT, AttemptFailureReason, EngineCall, Reply
 from portico.domain.token_prices import FREE, TokenPrices
-from portico.domain.tools import ArgumentViolation
+from portico.domain.tools import ArgumentViolation, OfferedTool
 from portico.domain.value import value
 from portico.ports.journal import ExecutionHistory
 from portico.ports.model import EngineProfile, TokenCounter
 
 NOT_RUN = "not run: the execution ended before it"
 CANCELLED = "cancelled while it ran"
-_UNSENT = frozenset(
-    {
-        AttemptFailureReason.BREAKER_OPEN,
-        AttemptFailureReason.OVER_BUDGET,
-        AttemptFailureReason.OVER_LIMIT,
-        AttemptFailureReason.LIMIT_UNKNOWN,
-    }
-)
-"""Reasons of attempts that ended before anything was sent."""
 _FINAL_ANSWER_READS = 4096
 """Tokens that a final answer reads at most: its prompt, and what it quotes of the results."""
 _LARGEST_RESERVED_SHARE = 0.25
@@ -128,7 +119,7 @@ class Ledger:
     def is_unsent(self) -> bool:
         """True while no provider and no tool was asked, and no document searched for."""
         refused = all(
-            isinstance(each.outcome, AttemptFailed) and each.outcome.reason in _UNSENT for each in self._attempts
+            isinstance(each.outcome, AttemptFailed) and each.outcome.reason in UNSENT for each in self._attempts
         )
         return refused and not self.tool_calls.has_acted and not self.retrievals
 
@@ -162,7 +153,7 @@ class Ledger:
         outcome = step.outcome
         assert isinstance(outcome, AttemptSucceeded | AttemptFailed | AttemptCancelled)  # noqa: S101 - of an attempt
         self.last_at = max(self.last_at, step.at)
-        is_unsent = isinstance(outcome, AttemptFailed) and outcome.reason in _UNSENT
+        is_unsent = isinstance(outcome, AttemptFailed) and outcome.reason in UNSENT
         self.fallback_attempts += is_fallback and not is_unsent
         key = StepKey(step.key)
         if isinstance(outcome, AttemptSucceeded):
@@ -242,8 +233,8 @@ class ToolCallState:
     """Digest of the definition with which it may run, empty for any; None until it may."""
     answered_at: float = 0.0
     """When its last question was answered, in Unix seconds."""
-    is_trusted: bool = True
-    """True if its result counts as trusted text."""
+    offer: OfferedTool | None = None
+    """The tool as it was offered; None until its round runs, and of an unknown tool."""
     has_begun: bool = False
     """True once it ran, or may have."""
     is_waiting: bool = False
@@ -262,13 +253,19 @@ class ToolCallState:
         """End the call, which does not run, with that text."""
         self.is_waiting, self.is_error, self.result, self.code = False, True, text, code
 
+    def leave(self) -> None:
+        """Leave the call to the client: no error, although it has not begun and does not wait. The execution ends."""
+        self.is_error = False
+
     def answer(self, text: str) -> None:
         """End the call with a result that did not come from its tool."""
         self.is_waiting, self.has_begun, self.is_error, self.result = False, True, False, text
 
     def made(self, *, is_suspended: bool) -> ToolCallMade:
         """Return the call as the response of an execution shows it that has ended or `is_suspended`."""
-        waits = is_suspended and (self.is_waiting or (not self.has_begun and self.result == NOT_RUN))
+        is_open = self.is_waiting or (not self.has_begun and self.result == NOT_RUN)
+        is_left = not (self.is_error or self.has_begun or self.is_waiting)
+        waits = is_left or (is_suspended and is_open)
         is_error = not waits and (self.is_error or self.is_waiting)
         return ToolCallMade(
             id=self.call.id,
@@ -281,6 +278,7 @@ class ToolCallState:
             duration_ms=self.duration_ms,
             step_name=self.step_name,
             agent=self.agent,
+            client=self.offer is not None and self.offer.client,
         )
 
     def _end(self, *, is_error: bool) -> ToolCallStatus:
@@ -343,7 +341,11 @@ class ToolCalls:
     @property
     def has_untrusted_result(self) -> bool:
         """True if a tool has returned text that is not trusted."""
-        return any(state.attempts and not state.is_trusted for states in self._states.values() for state in states)
+        return any(
+            state.attempts and state.offer is not None and not state.offer.trusted
+            for states in self._states.values()
+            for state in states
+        )
 
     def has_granted(self, state: ToolCallState) -> bool:
         """Return True if another call of the same tool with the same arguments may run, or has run."""
@@ -549,6 +551,11 @@ def _is_attempt(outcome: ToolEnded | ToolCallSuspended | AttemptCancelled) -> bo
     if isinstance(outcome, ToolCallSuspended):
         return outcome.state is None
     return not isinstance(outcome, ToolEnded) or outcome.ran
+
+
+def too_many_calls(limit: int | None) -> str:
+    """Return the result of a call beyond the limit of the execution."""
+    return f"not run: an execution makes at most {limit} tool calls"
 
 
 def call_key(attempt: StepKey) -> StepKey:

@@ -152,7 +152,8 @@ class BoundInputs:
     def tool_rounds(self, tools: Collection[str]) -> UpperBound:
         """Return the bound of all tool calls that the model may ask for."""
         calls = self.limits.tool_rounds * self.limits.calls_per_reply
-        return UpperBound(tool_calls=calls * self.tool_attempts(tools))
+        attempts = max(self.tool_attempts(tools), 1 if self.request.client_tools else 0)
+        return UpperBound(tool_calls=calls * attempts)
 
     def tool_attempts(self, tools: Collection[str]) -> int:
         """Return how often one call of any of these tools can run."""
@@ -221,6 +222,8 @@ class Pattern:
     """True if a request that names no tools may use all of them; otherwise it may use none."""
     starts_with_request: bool = True
     """True if the first inference reads the request's messages and tools, so that its size is known beforehand."""
+    takes_client_tools: bool = False
+    """True if a request may bring tools along that its client runs."""
     needs_messages: bool = True
     """True if a request of this mode has at least one message."""
     models: Callable[[SystemRequest], Sequence[str | None]] = requested_models

@@ -21,6 +21,7 @@ from portico.domain.pattern_result import PatternResult
 from portico.domain.tools import OfferedTool, ToolDefinition
 from portico.orchestration.execution.ledger import ToolCallState
 from portico.orchestration.execution.tool_calls.agent_call import AgentCall
+from portico.ports.model import Engine
 
 NO_SETUP = InferenceSetup((), ())
 
@@ -144,6 +145,7 @@ class FirstSetup(NamedTuple):
 
     messages: list[Message]
     models: Sequence[str | None]
+    engines: Sequence[Engine]
     names: Sequence[str]
     tools: tuple[OfferedTool, ...]
     definitions: list[ToolDefinition]

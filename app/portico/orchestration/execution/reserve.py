@@ -17,8 +17,12 @@ _DECISION: Final = StopDecision(Code.CANCELLED_TIMEOUT, "the time limit was reac
 
 
 def withhold_time(execution: Execution) -> None:
-    """Withhold the time of the final answer of an execution that salvages; call it once nothing delays its start."""
+    """Withhold the time of the final answer of an execution that salvages; call it once nothing delays its start.
+
+    Its end cancels what runs in any branch.
+    """
     recorder = execution.recorder
+    execution.branches.cancellable_depth += 1
     if execution.deadline is not None and not recorder.has_stopped:
         execution.deadline.withhold(execution.header.reserved_seconds, partial(_end_pattern, execution))
 

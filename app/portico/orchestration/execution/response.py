@@ -77,7 +77,11 @@ def build_response(
     result = None if is_withheld else termination.result or progress.partial_result
     tool_calls = ledger.tool_calls.made(is_suspended=state is State.SUSPENDED)
     retrieved = retrieved_texts(ledger, progress.prepared) if ledger.retrievals else ()
-    confidence, confidence_source = _confidence(result, retrieved)
+    confidence, confidence_source = (None, None) if result is None else (result.confidence, result.confidence_source)
+    if retrieved and result is not None and confidence is None:
+        # How well what was asked is covered by what was retrieved.
+        confidence = coverage(retrieved)
+        confidence_source = None if confidence is None else ConfidenceSource.RETRIEVAL
     return SystemResponse(
         request_id=header.request_id,
         session_id=header.request.session_id,
@@ -87,6 +91,7 @@ def build_response(
         content=None if is_withheld else ledger.partial_text if result is None else result.content,
         structured_output=None if result is None else result.structured_output,
         tool_calls_made=[] if is_withheld else tool_calls,
+        client_calls=[] if result is None else list(result.client_calls),
         confidence=confidence,
         confidence_source=confidence_source,
         validation_result=None if result is None else result.validation,
@@ -145,16 +150,6 @@ def _final_plan(plan: PlanReport, state: State) -> PlanReport:
     return plan.model_copy(update={"steps": steps})
 
 
-def _confidence(
-    result: PatternResult | None, retrieved: Sequence[RetrievedTexts]
-) -> tuple[float | None, ConfidenceSource | None]:
-    """Return the confidence in a result: its own, or else how well what was asked is covered by what was retrieved."""
-    if result is None or result.confidence is not None:
-        return (None, None) if result is None else (result.confidence, result.confidence_source)
-    covered = coverage(retrieved) if retrieved else None
-    return (None, None) if covered is None else (covered, ConfidenceSource.RETRIEVAL)
-
-
 def _metadata(
     execution: Execution, progress: RunProgress, termination: Termination, retrieved: Sequence[RetrievedTexts]
 ) -> ResponseMetadata:
@@ -164,6 +159,8 @@ def _metadata(
     reply, candidate = last_reply or (None, None)
     is_recorded = state is State.SUSPENDED or is_journaled(execution)
     finish_reason = None if reply is None else reply.raw_finish or reply.finish_reason
+    if termination.result is not None and termination.result.client_calls:
+        finish_reason = "tool"
     return ResponseMetadata(
         provider=provider,
         model=model,
@@ -227,6 +224,7 @@ def _suspensions(execution: Execution) -> list[Suspension]:
             tool_id=question.tool_id,
             tool_call_id=question.tool_call_id,
             value=question.value,
+            asked_because=question.reason,
             arguments_digest=question.arguments_digest,
             step_name=question.step_name,
             agent=question.agent,

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
+from portico.capabilities.context.repair import unanswered
 from portico.capabilities.limits.quotas import RunSlot
 from portico.domain.contract.messages import Message, Origin, is_untrusted_text, with_origin
 from portico.domain.ids import SessionId
@@ -70,7 +71,8 @@ class SessionTurn:
     def new_messages(self, progress: RunProgress, termination: Termination) -> list[Message]:
         """Return what the session's conversation grows by: the messages of the request, then what followed them.
 
-        System messages belong to the beginning of a session only.
+        They begin with results for the calls that the last turn left to the client and that the request does not
+        answer. System messages belong to the beginning of a session only.
         """
         header, prepared = self._execution.header, progress.prepared
         if termination.result is None:
@@ -81,7 +83,10 @@ class SessionTurn:
         overrides = () if header.fork is None else (message for each in header.fork.chain for message in each.messages)
         asked = [*header.request.messages, *overrides]
         own = [message for message in asked if prior_messages == 0 or message.role != "system"]
-        return [*own, *self._traced(progress, termination)]
+        earlier, missing = self.history.recent_messages, list[Message]()
+        if earlier and (earlier[-1].role == "tool" or earlier[-1].tool_calls):
+            missing += unanswered(earlier, header.request.messages)
+        return [*missing, *own, *self._traced(progress, termination)]
 
     def _traced(self, progress: RunProgress, termination: Termination) -> Iterator[Message]:
         """Yield the new messages; answers and results with their origin, that of tools if untrusted text was read."""

@@ -3,15 +3,17 @@
 If the request has rules or a judge, the text is validated, and the model learns what is wrong with it.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from portico.capabilities.models.catalogue import EngineCatalogue
 from portico.capabilities.prompting.prompt_call import Asked
+from portico.domain.contract.messages import ToolResult
 from portico.domain.contract.request import SystemRequest
 from portico.domain.failures import Code, OrchestrationFailure
 from portico.domain.journal.header import EffectiveLimits
+from portico.domain.model_call import Reply
 from portico.domain.pattern_result import PatternResult
-from portico.orchestration.execution.context import RunContext
+from portico.orchestration.execution.context import RunContext, end_round
 from portico.orchestration.execution.pattern import BoundInputs, FieldError, Pattern, UpperBound
 from portico.orchestration.patterns.validated_answer import answer_until_valid, compiled_contract
 
@@ -24,7 +26,8 @@ async def agent_loop(
 ) -> PatternResult | str:
     """Return the model's text, within `attempts` or the limit in force; all attempts share the limit of tool rounds.
 
-    It is asked the messages of the settings, or what is given instead.
+    Calls that are left to the client are a result without validation. The model is asked the messages of the settings,
+    or what is given instead.
 
     Raises: as `ToolLoop.answer`; ValidationFailure of the last attempt, whose answer is the partial result.
     """
@@ -44,8 +47,8 @@ class ToolLoop:
         self._context = context
         self._rounds_left = context.limits.tool_rounds
 
-    async def answer(self, asked: Asked) -> str:
-        """Return the text that the model answers to this.
+    async def answer(self, asked: Asked) -> str | PatternResult:
+        """Return the text that the model answers to this, or the result that leaves calls to the client.
 
         Raises: InferenceFailure; OrchestrationFailure (ORCHESTRATION_ITERATION_LIMIT) if the model asks for more tool
         rounds than all answers together may take.
@@ -60,8 +63,17 @@ class ToolLoop:
                 )
             self._rounds_left -= 1
             results = await self._context.call_tools(reply.tool_calls)
+            if len(results) < len(reply.tool_calls):
+                return self._left_to_client(reply, results)
             reply = await self._context.infer([result.message() for result in results])
         return reply.text
+
+    def _left_to_client(self, reply: Reply, results: Sequence[ToolResult]) -> PatternResult:
+        """Return the result that ends with this reply; the client is left with the calls that have no result here."""
+        end_round(self._context, results)
+        ended = {result.call.id for result in results}
+        calls = tuple(call for call in reply.tool_calls if call.id not in ended)
+        return PatternResult(reply.text or None, client_calls=calls)
 
 
 def admit(request: SystemRequest, _limits: EffectiveLimits, _catalogue: EngineCatalogue) -> Iterator[FieldError]:
@@ -91,4 +103,4 @@ def upper_bound(inputs: BoundInputs) -> UpperBound:
     return texts.then(inputs.transitions(attempts, validates=validates))
 
 
-PATTERN = Pattern(agent_loop, VERSION, upper_bound, admit=admit, offers_all_tools=True)
+PATTERN = Pattern(agent_loop, VERSION, upper_bound, admit=admit, offers_all_tools=True, takes_client_tools=True)

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from portico.capabilities.prompting.definition import EmptyInput, PromptId
 from portico.capabilities.prompting.prompt_call import Asked, Prompt
-from portico.domain.pattern_result import PatternResult
+from portico.domain.lifecycle import State
+from portico.domain.pattern_result import CLIENT_CALLS, PatternResult
 from portico.orchestration.execution.context import RunContext
 from portico.orchestration.execution.pattern import BoundInputs, Pattern, UpperBound
 from portico.orchestration.patterns.agent_loop import ToolLoop
@@ -25,15 +26,19 @@ async def specialized_loop(
 ) -> PatternResult:
     """Return the answer that keeps the output contract, within `attempts` or the limit in force.
 
-    The model is asked the messages of the settings, or what is given instead.
+    Calls that are left to the client are a result without validation. The model is asked the messages of the settings,
+    or what is given instead.
 
     Raises: as `ToolLoop.answer`; ConstraintFailure or ValidationFailure of the last attempt, whose answer is the
     partial result.
     """
     contract = await compiled_contract(context)
     asked = context.settings.messages if asked is None else asked
-    if context.settings.tools:
-        await ToolLoop(context).answer(asked)
+    if context.settings.tools or context.settings.client_tools:
+        gathered = await ToolLoop(context).answer(asked)
+        if isinstance(gathered, PatternResult):
+            context.transition_to(State.VALIDATE, CLIENT_CALLS)
+            return gathered
         asked = Prompt(PromptId.STRUCTURED_ANSWER_USER, EmptyInput())
     settings = context.settings
     if settings.hints.temperature is None:
@@ -51,7 +56,7 @@ def answers_bound(
     inputs: BoundInputs, tools: Collection[str], attempts: int, *, judgements: int = 0, model: str | None = None
 ) -> UpperBound:
     """Return the bound of the tool rounds, if there are tools, and of the answers of all attempts."""
-    gathering = inputs.limits.tool_rounds + 1 if tools else 0
+    gathering = inputs.limits.tool_rounds + 1 if tools or inputs.request.client_tools else 0
     return inputs.inferences(gathering + attempts * (1 + judgements), model).then(inputs.tool_rounds(tools))
 
 
@@ -62,4 +67,6 @@ def upper_bound(inputs: BoundInputs) -> UpperBound:
     return answers.then(inputs.transitions(attempts))
 
 
-PATTERN = Pattern(specialized_loop, VERSION, upper_bound, required_output=("schema", "grammar"))
+PATTERN = Pattern(
+    specialized_loop, VERSION, upper_bound, required_output=("schema", "grammar"), takes_client_tools=True
+)

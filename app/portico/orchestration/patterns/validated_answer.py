@@ -19,8 +19,8 @@ from portico.domain.pattern_result import PatternResult
 from portico.orchestration.execution.branch_settings import BranchSettings
 from portico.orchestration.execution.context import RunContext
 
-AnswerSource = Callable[[Asked], Awaitable[str]]
-"""Asks a model this and returns its answer."""
+AnswerSource = Callable[[Asked], Awaitable[str | PatternResult]]
+"""Asks a model this and returns its answer, or the result that ends the pattern without one."""
 
 
 async def answer_until_valid(
@@ -34,6 +34,8 @@ async def answer_until_valid(
     attempt = 1
     while True:
         text = await answer(asked)
+        if isinstance(text, PatternResult):
+            return text
         context.transition_to(State.VALIDATE, "output_ready")
         validated = await validate_answer(context, contract, text, attempt)
         if validated.failure is None or validated.is_unjudged or attempt == limit:

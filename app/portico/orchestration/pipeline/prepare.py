@@ -32,6 +32,7 @@ from portico.orchestration.pipeline.stages import (
     Preparation,
     StageTimer,
     build_conversation,
+    with_inherited,
     with_skills,
 )
 from portico.ports.storage import NO_HISTORY, SessionHistory
@@ -103,6 +104,7 @@ class Preparer:
             self.first_setup = FirstSetup(
                 [*preparation.messages],
                 preparation.models,
+                preparation.engines,
                 preparation.tools,
                 preparation.offered_tools,
                 preparation.offered,
@@ -111,9 +113,11 @@ class Preparer:
             )
 
     def _preparation(self, environment: Environment) -> Preparation:
-        header = self._execution.header
+        header, request = self._execution.header, self._execution.header.request
+        if header.inherits_whole:
+            request = with_inherited(request, header.inherited_messages)
         return Preparation(
-            request=header.request,
+            request=request,
             limits=header.bounds,
             pattern=self._pattern,
             environment=environment,
@@ -123,6 +127,7 @@ class Preparer:
             permissions=header.permissions,
             instructions=header.instructions,
             caller=self._execution.facts.caller,
+            client_tools=self._execution.facts.client_tools,
             summary=self.summary,
             found=self.found,
             execution_id=header.execution_id,
@@ -130,8 +135,11 @@ class Preparer:
 
     def _earlier_messages(self) -> SessionHistory:
         """Return the messages of the session, or those that were inherited."""
-        if self._execution.header.inherited_messages:
-            return inherited_history(self._execution.header.inherited_messages)
+        header = self._execution.header
+        if header.inherits_whole:
+            return NO_HISTORY
+        if header.inherited_messages:
+            return inherited_history(header.inherited_messages)
         return NO_HISTORY if self.turn is None else self.turn.history
 
 

@@ -23,6 +23,7 @@ from portico.capabilities.models.context_window import (
     largest_window,
     measure,
 )
+from portico.capabilities.tools.client_tools import client_offers
 from portico.capabilities.tools.registry import ToolRegistry
 from portico.domain.access.principal import ALL, Permission, Permissions
 from portico.domain.access.tool_policy import ToolCaller
@@ -30,7 +31,7 @@ from portico.domain.agents import RequestedAgent
 from portico.domain.context.report import NOTHING_CUT, ContextReport, HistoryCut
 from portico.domain.context.selection import NO_SKILLS, NOTHING_RETRIEVED, RetrievedContext, SelectedSkills
 from portico.domain.context.summary import SessionSummary
-from portico.domain.contract.messages import Message, system_prompt
+from portico.domain.contract.messages import Message, joined, system_prompt
 from portico.domain.contract.request import SystemRequest
 from portico.domain.fingerprints import fence_mark
 from portico.domain.ids import ExecutionId, TenantId
@@ -42,6 +43,7 @@ from portico.domain.value import value
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.pattern import Pattern
 from portico.orchestration.pipeline.skills import choose_skills, skill_candidates
+from portico.ports.model import Engine
 from portico.ports.runtime import Clock
 from portico.ports.storage import SessionHistory
 
@@ -117,8 +119,12 @@ class Preparation(NamedTuple):
     instructions: str | None = None
     """Instructions of the session, which follow the system prompt."""
     caller: ToolCaller | None = None
+    client_tools: tuple[ToolDefinition, ...] = ()
+    """The tools that the client runs."""
     models: tuple[str | None, ...] = ()
     """The routes and engines of its inferences, once a stage has looked for them."""
+    engines: tuple[Engine, ...] = ()
+    """Their engines, in order."""
     known_window: Window | None = None
     """The window of the route, once a stage has looked for it."""
     left_out: tuple[str, ...] = ()
@@ -159,21 +165,29 @@ class Preparation(NamedTuple):
 async def _tool_split(preparation: Preparation) -> Preparation:
     """Select the tools that the execution may offer; their availability is checked again before every inference."""
     request, pattern, registry = preparation.request, preparation.pattern, preparation.environment.tool_registry
-    preparation = preparation._replace(models=tuple(pattern.models(request)))
-    window = preparation.window
+    models, environment = tuple(pattern.models(request)), preparation.environment
+    engines = environment.catalogue.engines_for(models)
+    window = largest_window(engines, preparation.tenant, environment.token_estimator)
+    preparation = preparation._replace(models=models, engines=engines)
     if preparation.session.message_count:
         window = Window(window.limit, RememberingCounter(window.counter))
     tools = allowed_tools(request, pattern, registry, preparation.agent, preparation.permissions)
-    if not tools:
+    client_tools, most = preparation.client_tools, preparation.limits.tools
+    if not tools and not client_tools:
         return preparation._replace(known_window=window)
     caller, policy = preparation.caller, registry.policy
     if caller is not None and not policy.is_empty:
         tools = tuple([name for name in tools if policy.offers(name, caller)])
-    tools, left_out = tools[: preparation.limits.tools], tools[preparation.limits.tools :]
+    if client_tools:
+        own, most = {tool.name for tool in client_tools}, most - len(client_tools)
+        tools = tuple([name for name in tools if name not in own])
+    tools, left_out = tools[:most], tools[most:]
     preparation = preparation._replace(tools=tools, left_out=left_out, known_window=window)
     if not pattern.starts_with_request:
         return preparation
     offered_tools, offered = registry.offer(tools)
+    if client_tools:
+        offered_tools, offered = (*offered_tools, *client_offers(client_tools)), [*offered, *client_tools]
     return preparation._replace(offered_tools=offered_tools, offered=offered)
 
 
@@ -229,8 +243,8 @@ def _narrowed(preparation: Preparation, required: Collection[str]) -> Preparatio
     left_out = tuple([name for name in preparation.tools if name not in required])
     return preparation._replace(
         tools=tuple([name for name in preparation.tools if name in required]),
-        offered_tools=tuple([tool for tool in preparation.offered_tools if tool.name in required]),
-        offered=[definition for definition in preparation.offered if definition.name in required],
+        offered_tools=tuple([tool for tool in preparation.offered_tools if tool.name not in left_out]),
+        offered=[definition for definition in preparation.offered if definition.name not in left_out],
         left_out=(*preparation.left_out, *left_out),
     )
 
@@ -270,6 +284,17 @@ def allowed_tools(
     if not pattern.offers_all_tools:
         return ()
     return permissions.permitted_tools(registry.names_without_agents)
+
+
+def expected_messages(preparation: Preparation) -> tuple[Message, ...]:
+    """Return the messages of the first inference as far as they are known before any stage."""
+    preparation = preparation._replace(pieces=build_conversation(preparation).pieces)
+    return assemble(with_skills(preparation).whole_pieces)
+
+
+def with_inherited(request: SystemRequest, inherited: Sequence[Message]) -> SystemRequest:
+    """Return the request with the inherited messages as its own, so that they are read whole."""
+    return request.model_copy(update={"messages": list(joined(inherited, request.messages))})
 
 
 def build_conversation(preparation: Preparation) -> SanitizedHistory:

@@ -21,7 +21,7 @@ from portico.domain.journal.header import ExecutionHeader
 from portico.domain.journal.outcomes import Prepared, Refused
 from portico.domain.journal.step_key import PLAN_KEY, PREPARE_KEY
 from portico.domain.lifecycle import Mode, State
-from portico.domain.pattern_result import PatternResult
+from portico.domain.pattern_result import CLIENT_CALLS, PatternResult
 from portico.orchestration.execution.branch_span import in_span, with_correlation
 from portico.orchestration.execution.branches import has_diverged
 from portico.orchestration.execution.context import RunContext, prepared_context, start_context
@@ -157,7 +157,8 @@ async def _prepare(
         await compact_history(execution, context, preparer)
     if request.context.retrieve:
         await retrieve_context(execution, preparer, context.settings.chunk_check)
-    step = await execution.perform(PrepareEffect(execution.correlation, preparer))
+    effect = PrepareEffect(execution.correlation, preparer)
+    step = execution.find(effect) or execution.recorder.add(effect, await effect.run(execution.environment))
     assert isinstance(step.outcome, Prepared | Refused)  # noqa: S101 - the only outcomes of PREPARE
     if isinstance(step.outcome, Refused):
         raise step.outcome.failure()
@@ -296,7 +297,9 @@ def _reason(termination: Termination) -> str:
         return termination.failure.code.lower()
     if termination.limit is not None:
         return LIMIT_REACHED
-    return "suspended" if termination.result is None else "answered"
+    if termination.result is None:
+        return "suspended"
+    return CLIENT_CALLS if termination.result.client_calls else "answered"
 
 
 def pattern_for(header: ExecutionHeader, patterns: Mapping[Mode, Pattern]) -> Pattern:

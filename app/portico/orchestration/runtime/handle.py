@@ -9,6 +9,7 @@ from portico.domain.contract.response import SystemResponse
 from portico.domain.failures import Code, Failure
 from portico.domain.ids import ExecutionId, RequestId, SessionId
 from portico.domain.journal.events import LiveDelta
+from portico.domain.journal.header import ExecutionHeader
 from portico.domain.journal.outcomes import StopDecision
 from portico.domain.lifecycle import State
 from portico.orchestration.execution.execution import Execution
@@ -64,6 +65,11 @@ class ExecutionHandle:
     def is_done(self) -> bool:
         """Return whether the execution has ended, was suspended, or is left to its next owner."""
         return self._is_done
+
+    @property
+    def has_acted(self) -> bool:
+        """Return whether a call has run that must not run twice."""
+        return self._execution.ledger.tool_calls.has_run_unsafe
 
     @property
     def upstream_ms(self) -> float:
@@ -167,6 +173,15 @@ class LocalExecutions:
     def in_session(self, scope: AccessScope, session_id: SessionId) -> list[LocalExecution]:
         """Return the executions of that session, in the scope, that run here or wait here for their turn."""
         return [local for local in self._by_id.values() if local.session_id == session_id and local.is_in(scope)]
+
+    def headers(self) -> list[ExecutionHeader]:
+        """Return the headers of all executions."""
+        return [local.execution.header for local in self._by_id.values()]
+
+    def header_of(self, execution_id: ExecutionId) -> ExecutionHeader | None:
+        """Return the header of an execution; None if it does not run here."""
+        local = self._by_id.get(execution_id)
+        return None if local is None else local.execution.header
 
     def is_running(self, execution_id: ExecutionId) -> bool:
         """Return whether the execution runs here."""

@@ -113,7 +113,7 @@ class HistoryReader:
 
     async def suspended_flows(self, tenant: TenantId) -> list[SuspendedFlow]:
         """Return all suspended executions of flows, newest first, and if they would resume with today's graphs."""
-        selected = ExecutionFilter(state=State.SUSPENDED, mode=Mode.FLOW)
+        selected = ExecutionFilter((State.SUSPENDED,), mode=Mode.FLOW)
         found: list[SuspendedFlow] = []
         after: str | None = None
         while True:

@@ -3,20 +3,26 @@
 The record has what was answered, and only fingerprints of what was asked. So the execution is replayed offline, as far
 as its record goes, and every effect says what it asks. Without a replay, because the pattern has another version by
 now, the steps have no `request`.
+
+A fingerprint is the recorded one, unless the execution has fences: their digits come from its id, and the same request
+would differ from that of another execution. Then another replay, with zeros in place of these digits, makes the
+fingerprints anew.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import orjson
 from pydantic import BaseModel, Field, JsonValue
 
-from portico.domain.contract.messages import Message
+from portico.domain.contract.messages import Message, Part, TextPart
 from portico.domain.contract.response import Cost, Json, TokenUsage, public_message
 from portico.domain.failures import Failure
+from portico.domain.fingerprints import digest, fence_mark
 from portico.domain.journal.events import Event, InferenceStart, NodeStart, RetrievalStart, StoredEvent, ToolStart
 from portico.domain.journal.outcomes import (
     AgentCallStarted,
@@ -47,6 +53,7 @@ from portico.domain.journal.outcomes import (
 from portico.domain.journal.step_key import PREPARE_KEY, STOP_KEY, StepKey
 from portico.domain.lifecycle import Mode
 from portico.domain.model_call import RULES
+from portico.domain.value import value
 from portico.orchestration.execution.effect import Effect, SuspensionRequest
 from portico.orchestration.execution.execution import Execution
 from portico.orchestration.execution.ledger import recorded_prices
@@ -56,8 +63,8 @@ from portico.orchestration.runtime.resume import as_suspended
 from portico.ports.journal import ExecutionHistory
 
 
-class StepView(BaseModel):
-    """A recorded step of an execution: what was asked and what was answered."""
+class StepSummary(BaseModel):
+    """A recorded step of an execution."""
 
     key: str = Field(description="The step's key in the journal.")
     kind: str = Field(
@@ -74,23 +81,72 @@ class StepView(BaseModel):
     provider: str | None = Field(description="The engine that was asked.")
     usage: TokenUsage | None = Field(description="Tokens of the attempt.")
     cost: Cost | None = Field(description="Cost of the attempt, if the engine has prices.")
+    fingerprint: str | None = Field(
+        description="Digest of what was asked, equal in two executions that asked the same at this step. Null without "
+        "`can_view_full_history`, and where it is not known any more."
+    )
+    digest: str | None = Field(
+        description="Digest of what was answered, without what was measured; null without `can_view_full_history`."
+    )
+
+
+class StepView(StepSummary):
+    """A recorded step of an execution: what was asked and what was answered."""
+
     request: Json = Field(description="What was asked; null if nothing is, or if it is not known any more.")
     outcome: Json = Field(description="What was answered.")
 
 
-def step_views(history: ExecutionHistory, patterns: Mapping[Mode, Pattern]) -> list[StepView]:
-    """Return the recorded steps in the order in which they ended."""
-    requests = _requests(history, patterns)
+@value
+class StepSelection:
+    """Selection of steps: the one with the `key`, or `limit` of them after the first `after`; None stands for all.
+
+    They have no request and no outcome if it `is_summary`, and no digests unless it `has_digests`.
+    """
+
+    key: str | None = None
+    after: int = 0
+    limit: int | None = None
+    is_summary: bool = False
+    has_digests: bool = True
+
+
+ALL_STEPS: Final = StepSelection()
+
+
+@value
+class StepPage:
+    """A page of steps; `next` is the number of steps up to its end, None on the last page."""
+
+    steps: Sequence[StepView | StepSummary]
+    next: int | None
+
+
+def step_page(
+    history: ExecutionHistory, patterns: Mapping[Mode, Pattern], selected: StepSelection = ALL_STEPS
+) -> StepPage:
+    """Return the selected ones of the recorded steps, in the order in which they ended."""
+    steps = [step for key, step in history.steps.items() if selected.key in {None, key}]
+    end = len(steps) if selected.limit is None else selected.after + selected.limit
+    requests = {} if selected.is_summary else _requests(history, patterns)
+    digests = _Digests(history, patterns) if selected.has_digests else None
     first_events: dict[str, StoredEvent] = {}
     starts: dict[str, StoredEvent] = {}
     for stored in history.events:
         first_events.setdefault(stored.anchor, stored)
         if isinstance(stored.event, InferenceStart | ToolStart | NodeStart | RetrievalStart):
             starts[stored.anchor] = stored
-    return [
-        _view(history, step, starts.get(key), first_events.get(key), requests.get(key))
-        for key, step in history.steps.items()
-    ]
+    views: list[StepView | StepSummary] = []
+    for step in steps[selected.after : end]:
+        outcome = OUTCOMES[type(step.outcome)][1](step.outcome)
+        facts = _facts(history, step, starts.get(step.key), first_events.get(step.key))
+        facts["fingerprint"] = None if digests is None else digests.fingerprints.get(step.key)
+        facts["digest"] = None if digests is None else digests.digest_of(outcome)
+        if selected.is_summary:
+            views.append(StepSummary(**facts))
+        else:
+            views.append(StepView(**facts, request=requests.get(step.key), outcome=outcome))
+    return StepPage(views, end if end < len(steps) else None)
 
 
 class _Observed(Execution):
@@ -119,9 +175,92 @@ def _requests(history: ExecutionHistory, patterns: Mapping[Mode, Pattern]) -> Ma
     return observed.requests
 
 
-def _view(
-    history: ExecutionHistory, step: RecordedStep, start: StoredEvent | None, first: StoredEvent | None, asked: Json
-) -> StepView:
+class _Digests:
+    """Fingerprints of what was asked and digests of what was answered, with zeros in place of the digits of fences."""
+
+    def __init__(self, history: ExecutionHistory, patterns: Mapping[Mode, Pattern]) -> None:
+        marks = [fence_mark(each) for each in (history.header.execution_id, *history.header.ancestors)]
+        texts = [message.text for step in history.steps.values() for message in _initial_messages(step.outcome)]
+        self._marks = [mark for mark in marks if any(mark in text for text in texts)]
+        fingerprints = self._without_marks(history, patterns) if self._marks else _recorded_fingerprints(history)
+        waits = {key: "wait" for key, step in history.steps.items() if isinstance(step.outcome, TimerFired)}
+        self.fingerprints: Mapping[StepKey, str] = {**fingerprints, **waits}
+        """By key. The time of a wait is drawn by lot from the execution's id, so it is no part of what was asked."""
+
+    def digest_of(self, outcome: Json) -> str:
+        """Return the digest of an outcome as it is shown, without what was measured or drawn by lot."""
+        answered = {name: each for name, each in outcome.items() if name not in _MEASURED}
+        if "error" in answered:
+            answered["error"] = {name: each for name, each in answered["error"].items() if name != "wait"}
+        return digest(self._zeroed(answered))
+
+    def _without_marks(self, history: ExecutionHistory, patterns: Mapping[Mode, Pattern]) -> Mapping[StepKey, str]:
+        steps = {key: replace(step, outcome=self._zeroed_outcome(step.outcome)) for key, step in history.steps.items()}
+        replayed = _Unfenced(as_suspended(replace(history, steps=steps)))
+        with suppress(Failure):
+            replay(replayed, pattern_for(history.header, patterns))
+        return replayed.fingerprints
+
+    def _zeroed_outcome(self, outcome: Outcome) -> Outcome:
+        if not isinstance(outcome, Prepared):
+            return outcome
+        messages = [message.model_copy(update={"content": self._content(message)}) for message in outcome.messages]
+        return replace(outcome, messages=tuple(messages))
+
+    def _content(self, message: Message) -> str | list[Part]:
+        if isinstance(message.content, str):
+            return self._zeroed_text(message.content)
+        return [
+            part.model_copy(update={"text": self._zeroed_text(part.text)}) if isinstance(part, TextPart) else part
+            for part in message.content
+        ]
+
+    def _zeroed(self, value: Json) -> Json:
+        if isinstance(value, str):
+            return self._zeroed_text(value)
+        if isinstance(value, Mapping):
+            return {name: self._zeroed(each) for name, each in value.items()}
+        return [self._zeroed(each) for each in value] if isinstance(value, list | tuple) else value
+
+    def _zeroed_text(self, text: str) -> str:
+        for mark in self._marks:
+            text = text.replace(mark, "0" * len(mark))
+        return text
+
+
+_MEASURED: Final = frozenset({"context", "terms"})
+"""Parts of outcomes that count tokens, also those of the digits of fences."""
+
+
+class _Unfenced(Execution):
+    """An execution in an offline replay of a record whose fences were changed, which notes the fingerprints.
+
+    Effects that ask for what was changed have other fingerprints than the recorded ones, and are given these.
+    """
+
+    def __init__(self, history: ExecutionHistory) -> None:
+        super().__init__(history.header, environment=None, journal=None, history=history)
+        self.fingerprints = _recorded_fingerprints(history)
+
+    def find(self, effect: Effect) -> RecordedStep | None:
+        recorded = self.fingerprints.get(effect.key)
+        if recorded is not None and effect.fingerprint != recorded:
+            self.fingerprints[effect.key], effect.fingerprint = effect.fingerprint, recorded
+        return super().find(effect)
+
+
+def _recorded_fingerprints(history: ExecutionHistory) -> dict[StepKey, str]:
+    return {key: step.fingerprint for key, step in history.steps.items()}
+
+
+def _initial_messages(outcome: Outcome) -> Sequence[Message]:
+    return outcome.messages if isinstance(outcome, Prepared) else ()
+
+
+def _facts(
+    history: ExecutionHistory, step: RecordedStep, start: StoredEvent | None, first: StoredEvent | None
+) -> dict[str, Any]:
+    """Return the fields of a step that neither what was asked nor what was answered gives."""
     key, outcome = StepKey(step.key), step.outcome
     duration_ms = _duration_ms(history, step)
     began = step.at - (duration_ms or 0.0) / 1000 if start is None else start.at
@@ -130,19 +269,17 @@ def _view(
     if is_attempt and isinstance(outcome, AttemptSucceeded | AttemptFailed | AttemptCancelled):
         usage, prices = usage_of(outcome), recorded_prices(history.steps, step)
         cost = None if prices is None else Cost(amount=prices.cost_of(usage), currency=history.header.currency)
-    return StepView(
-        key=key,
-        kind=_kind(step, start),
-        from_step=key.step_number,
-        step_name=None if first is None else first.correlation.step_name,
-        started_at=datetime.fromtimestamp(began, UTC),
-        duration_ms=duration_ms,
-        provider=start.event.provider if start is not None and isinstance(start.event, InferenceStart) else None,
-        usage=usage,
-        cost=cost,
-        request=asked,
-        outcome=OUTCOMES[type(outcome)][1](outcome),
-    )
+    return {
+        "key": key,
+        "kind": _kind(step, start),
+        "from_step": key.step_number,
+        "step_name": None if first is None else first.correlation.step_name,
+        "started_at": datetime.fromtimestamp(began, UTC),
+        "duration_ms": duration_ms,
+        "provider": start.event.provider if start is not None and isinstance(start.event, InferenceStart) else None,
+        "usage": usage,
+        "cost": cost,
+    }
 
 
 def _kind(step: RecordedStep, start: StoredEvent | None) -> str:
@@ -259,7 +396,7 @@ OUTCOMES: Mapping[type[Outcome], tuple[str, Callable[[Any], Json]]] = MappingPro
         AgentStarted: ("agent", lambda outcome: {"preamble": outcome.preamble, "model": outcome.model}),
         AgentCallStarted: ("tool_call", _agent),
         ToolCallSuspended: ("tool_call", lambda outcome: {"question": outcome.value}),
-        CallDecided: ("decision", lambda outcome: {"verdict": outcome.verdict}),
+        CallDecided: ("decision", lambda outcome: {"verdict": outcome.verdict, "asked_because": outcome.reason}),
         TimerFired: ("wait", lambda _: {}),
         SuspensionAnswer: ("answer", lambda outcome: {"payload": outcome.payload}),
         Refused: ("refusal", _refusal),

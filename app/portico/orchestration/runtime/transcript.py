@@ -5,9 +5,11 @@ and the later execution does not depend on the earlier one.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
-from portico.domain.contract.messages import Message, system_prompt
+from portico.capabilities.context.repair import unanswered
+from portico.domain.contract.messages import Message, joined
 from portico.domain.contract.response import SystemResponse
 from portico.domain.failures import Code, RequestFailure
 from portico.domain.ids import ExecutionId
@@ -21,12 +23,30 @@ from portico.ports.storage import StoredExecution
 class Transcript:
     """Messages with which an execution begins, and the executions that they come from, the latest last.
 
-    `root_span` is that of the latest.
+    `root_span` is that of the latest. One that `is_whole` is read as if the request had it, and is not cut.
     """
 
     messages: tuple[Message, ...] = ()
     ancestors: tuple[ExecutionId, ...] = ()
     root_span: SpanLink | None = None
+    is_whole: bool = False
+
+    def continued_by(self, messages: Sequence[Message]) -> "Transcript":
+        """Return the transcript with a result for each call that these messages, which follow it, do not answer.
+
+        Raises: as `unanswered`.
+        """
+        results = unanswered(self.messages, messages)
+        return replace(self, messages=(*self.messages, *results)) if results else self
+
+
+@value
+class Predecessor:
+    """A completed execution that another one may continue after: its header, its response, and its conversation."""
+
+    header: ExecutionHeader
+    response: SystemResponse
+    transcript: Transcript
 
 
 NO_TRANSCRIPT: Final = Transcript()
@@ -61,10 +81,3 @@ def transcript_of(header: ExecutionHeader, response: SystemResponse, in_session:
     asked = joined(header.inherited_messages, header.request.messages)
     answer = [Message(role="assistant", content=response.content)] if response.content else []
     return Transcript((*asked, *overrides, *(response.messages or answer)), ancestors, header.root_span)
-
-
-def joined(earlier: Sequence[Message], own: Sequence[Message]) -> tuple[Message, ...]:
-    """Return the conversation with new messages at its end; their system messages replace those at its beginning."""
-    own_prompt = system_prompt(own)
-    rest = (message for message in earlier if message.role != "system")
-    return (*(own_prompt or system_prompt(earlier)), *rest, *own[len(own_prompt) :])

@@ -81,6 +81,13 @@ def compile_schema(document: Mapping[str, Any]) -> CompiledSchema:
     return _small(data) if len(data) <= _SMALL_BYTES else _large(data)
 
 
+def check_schema_size(document: Mapping[str, Any]) -> None:
+    """Raise ConfigurationFailure (CONFIG_SCHEMA_INVALID) for a schema that is too large to be passed on."""
+    _refuse_size(document)
+    if len(orjson.dumps(document)) > MAX_BYTES:
+        raise invalid_schema("$", f"it is longer than {MAX_BYTES} bytes")
+
+
 @lru_cache(maxsize=128)
 def _small(data: bytes) -> CompiledSchema:
     return _compile(data)

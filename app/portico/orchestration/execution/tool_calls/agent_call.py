@@ -27,7 +27,7 @@ from portico.orchestration.execution.branches import has_diverged
 from portico.orchestration.execution.effect import Effect
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.execution import Execution
-from portico.orchestration.execution.ledger import CANCELLED, ToolCallState
+from portico.orchestration.execution.ledger import CANCELLED, ToolCallState, too_many_calls
 
 _TOO_DEEP = f"not run: agents call each other at most {MAX_AGENT_DEPTH} levels deep"
 _BUDGET_SPENT = "not run: the budget of the execution is spent"
@@ -204,8 +204,7 @@ class AgentStart(Effect):
         if self._settings.agent_depth >= MAX_AGENT_DEPTH:
             return _refused(_TOO_DEEP, Code.ORCHESTRATION_ITERATION_LIMIT)
         if not execution.ledger.tool_calls.begin(self._call_key, limit):
-            text = f"not run: an execution makes at most {limit} tool calls"
-            return _refused(text, Code.ORCHESTRATION_ITERATION_LIMIT)
+            return _refused(too_many_calls(limit), Code.ORCHESTRATION_ITERATION_LIMIT)
         return None
 
 

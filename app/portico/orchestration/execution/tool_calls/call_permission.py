@@ -7,11 +7,12 @@ question of its own, so an approval belongs to one call, its arguments, and one 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from pydantic import JsonValue
 
 from portico.capabilities.tools.policy import NOT_PERMITTED
-from portico.domain.access.tool_policy import CallCircumstances, CallVerdict
+from portico.domain.access.tool_policy import ApprovalReason, CallCircumstances, CallVerdict, PolicyDecision
 from portico.domain.contract.messages import ToolCall
 from portico.domain.contract.response import SuspensionKind
 from portico.domain.failures import Code
@@ -46,16 +47,20 @@ class CallPermissions:
         if decision.verdict is CallVerdict.DENY:
             state.refuse(NOT_PERMITTED, Code.TOOL_EXECUTION_FAILED)
             return False
-        if decision.verdict is CallVerdict.ASK and not self._is_approved(state, _question_key(key, number)):
-            return False
+        if decision.verdict is CallVerdict.ASK:
+            question_key = _question_key(key, number)
+            if not self._is_approved(state, question_key, decision.reason):
+                return False
         state.granted_digest = decision.tool_digest
         return True
 
     def _permit_undecided(self, state: ToolCallState, offered: OfferedTool, key: StepKey) -> bool:
         """Return True for a call that no policy decides; records from before it name those that wait for a person."""
         state.granted_digest = offered.digest
-        needs_answer = offered.approval or (offered.unsafe and self._has_failed(state, key.parent))
-        return offered.agent or not needs_answer or self._is_approved(state, key)
+        is_repeated = offered.unsafe and self._has_failed(state, key.parent)
+        if offered.agent or not (offered.approval or is_repeated):
+            return True
+        return self._is_approved(state, key, ApprovalReason.REPEATED if is_repeated else ApprovalReason.TOOL)
 
     def _has_failed(self, state: ToolCallState, call_key: StepKey) -> bool:
         """Return True if the same call has failed in a step before that of this call."""
@@ -91,7 +96,7 @@ class CallPermissions:
 
         def decide(environment: Environment) -> CallDecided:
             decision = made or self._decide(environment, state, offered)
-            return decision if number else CallDecided(decision.verdict, offered.digest)
+            return decision if number else replace(decision, tool_digest=offered.digest)
 
         effect = CallDecision(state, key.decision(number), self.settings.correlation, decide)
         outcome = (await self.execution.perform(effect)).outcome
@@ -107,16 +112,16 @@ class CallPermissions:
             is_repeated=ledger.tool_calls.has_granted(state),
             is_replica=self.settings.replica is not None,
         )
-        verdict = registry.policy.decide(offered, call.arguments, caller, about)
-        if verdict is CallVerdict.ASK and registry.violations(call.name, call.arguments):
-            verdict = CallVerdict.RUN
+        made = registry.policy.decide(offered, call.arguments, caller, about)
+        if made.verdict is CallVerdict.ASK and registry.violations(call.name, call.arguments):
+            made = PolicyDecision(CallVerdict.RUN)
         current = registry.offer_of(call.name)
-        return CallDecided(verdict, current[0].digest if current else "")
+        return CallDecided(made.verdict, current[0].digest if current else "", made.reason)
 
-    def _is_approved(self, state: ToolCallState, key: StepKey) -> bool:
+    def _is_approved(self, state: ToolCallState, key: StepKey, reason: ApprovalReason | None) -> bool:
         """Return True if a person approved the call. Raises: BranchSuspended without an answer."""
         state.mark_waiting()
-        question = question_about(SuspensionKind.APPROVAL, state.call, key, self.settings)
+        question = replace(question_about(SuspensionKind.APPROVAL, state.call, key, self.settings), reason=reason)
         step = self.execution.answer_to(question)
         assert isinstance(step.outcome, SuspensionAnswer)  # noqa: S101 - the only outcome of a question
         state.answered_at = step.at

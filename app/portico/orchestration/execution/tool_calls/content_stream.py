@@ -1,6 +1,7 @@
 """Live frames with the arguments and the result of tool calls; nothing of them is recorded."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 import orjson
@@ -22,19 +23,32 @@ class ContentStream:
         has_readers = environment.stream_tool_content and environment.event_feed.has_subscribers(self._execution_id)
         self._journal = environment.journal if has_readers else None
         self._correlation = correlation
+        self._gate = execution.branches.input_gate
 
     def show(
-        self, call_id: ToolCallId, *, arguments: Mapping[str, JsonValue] | None = None, result: str | None = None
+        self,
+        call_id: ToolCallId,
+        *,
+        arguments: Mapping[str, JsonValue] | None = None,
+        result: str | None = None,
+        client: bool = False,
     ) -> None:
-        """Publish the arguments, or else the result; what is too long is cut, and marked."""
+        """Publish the arguments, or else the result; what is too long is cut, and marked.
+
+        It is held back until the judges have passed the input. Of some calls the `client` runs the tool.
+        """
         if self._journal is None:
             return
         shown: JsonValue = None
         if arguments is not None:
             text = orjson.dumps(arguments).decode()
             shown = dict(arguments) if len(text) <= MAX_TOOL_CONTENT else _cut(text)
-        content = ToolContent(call_id, shown, None if result is None else _cut(result))
-        self._journal.publish_delta(self._execution_id, self._correlation, content)
+        content = ToolContent(call_id, shown, None if result is None else _cut(result), client)
+        publish = partial(self._journal.publish_delta, self._execution_id, self._correlation, content)
+        if self._gate is None:
+            publish()
+        else:
+            self._gate.hold(publish)
 
 
 def _cut(text: str) -> str:

@@ -37,8 +37,9 @@ from portico.orchestration.execution.effect import BranchSuspended, Effect, NonI
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.exception_report import ExceptionReporter
 from portico.orchestration.execution.execution import NON_IDEMPOTENT_GRACE_S, Execution
-from portico.orchestration.execution.ledger import ToolCallState
+from portico.orchestration.execution.ledger import ToolCallState, too_many_calls
 from portico.orchestration.execution.tool_calls.call_permission import CallPermissions, question_about
+from portico.orchestration.execution.tool_calls.client_call import ClientCall
 from portico.orchestration.execution.tool_calls.content_stream import ContentStream
 from portico.ports.tool import ToolContinuation
 
@@ -58,7 +59,7 @@ class ToolRound:
     One of the tools of the settings that the inference did not offer cannot run now. All questions are asked before the
     first call runs. The approval of call i is `key/i/0`, its attempts are `key/i/0/0` and `key/i/0/1`. The question of
     attempt a is `a/1`, and the attempts that go on after one are `key/i/0/2`, `key/i/0/3`, …. The questions about an
-    uncertain attempt a are `a/0/0`, `a/0/1`, …
+    uncertain attempt a are `a/0/0`, `a/0/1`, …. The client's calls are asked for when all others have ended.
     """
 
     def __init__(
@@ -83,26 +84,57 @@ class ToolRound:
         self._key = key
         self._states = states
         self._offered: Mapping[str, OfferedTool] = {tool.name: tool for tool in offered}
-        for state in states:
-            offer = self._offered.get(state.call.name)
-            state.is_trusted = offer is None or offer.trusted
+        self._client_calls: list[int] = []
+        """The indexes of the calls that the client runs."""
+        for index, state in enumerate(states):
+            state.offer = self._offered.get(state.call.name)
+            if state.offer is not None and state.offer.client:
+                self._client_calls.append(index)
 
     async def run(self, limit: int, answered: Sequence[str] = ()) -> list[ToolResult]:
         """Return the results in call order; calls beyond the first `limit` do not run and get an error as result.
 
-        The last calls have been `answered` by the pattern, with these results.
+        The last calls have been `answered` by the pattern, with these results. The calls of the client's tools come
+        after all others; those that are left to the client have no result.
         """
         count = len(self._states) - len(answered)
         running = [state.call.name for state in self._states[: min(limit, count)]]
         unsafe = frozenset(name for name, tool in self._offered.items() if tool.unsafe)
         self._permitted = [await self._permission(index) for index in range(len(running))]
         for group in concurrent_groups(running, unsafe):
-            await self._execution.branches.gather([partial(self._call, index) for index in group])
+            await self._execution.branches.gather(
+                [partial(self._call, index) for index in group if index not in self._client_calls]
+            )
+        if self._client_calls:
+            await self._run_client_calls(len(running))
         for state in self._states[limit:count]:
             state.refuse(f"not run: only {limit} calls of one reply run")
         for state, text in zip(self._states[count:], answered, strict=True):
             state.answer(text)
-        return [self._result(state) for state in self._states]
+        return [self._result(state) for state in self._states if state.is_error or state.has_begun]
+
+    async def _run_client_calls(self, limit: int) -> None:
+        """Take the results of the client's calls among the first `limit`, or leave these calls to it.
+
+        Raises: BranchSuspended while a result is missing.
+        """
+        execution, settings = self._execution, self._settings
+        calls = []
+        for index in self._client_calls:
+            if index < limit:
+                state, key = self._states[index], self._key.child(index)
+                correlation = _correlation(execution, state, key.child(0, 0), settings, self._asked_by)
+                calls.append(ClientCall(execution, state, key, settings, correlation))
+        calls = [call for call in calls if call.admit()]
+        if execution.header.request.on_client_call == "end":
+            for call in calls:
+                call.leave()
+            return
+        for call in calls:
+            call.start()
+        execution.recorder.commit()
+        await execution.branches.gather([call.run for call in calls])
+        self.ended_at = max([self.ended_at, *(call.answered_at for call in calls)])
 
     async def _call(self, index: int) -> None:
         state, key = self._states[index], self._key.child(index)
@@ -300,7 +332,7 @@ class ToolAttempt(Effect):
             return _BUDGET_SPENT, Code.ORCHESTRATION_BUDGET_EXCEEDED
         limit = execution.header.bounds.tool_calls
         if not execution.ledger.tool_calls.begin(key, limit):
-            return f"not run: an execution makes at most {limit} tool calls", Code.ORCHESTRATION_ITERATION_LIMIT
+            return too_many_calls(limit), Code.ORCHESTRATION_ITERATION_LIMIT
         return None
 
     def _report(self, environment: Environment, error: BaseException) -> None:

@@ -1,0 +1,47 @@
+"""A call of the facade: its options, and its result if nothing runs for it yet."""
+
+from collections.abc import Sequence
+
+from portico.domain.contract.messages import Message
+from portico.domain.ids import IdempotencyKey, SpanId, TraceId
+from portico.domain.journal.header import ClientView
+from portico.domain.value import value
+from portico.orchestration.executions import ExecutionView
+from portico.orchestration.runtime.transcript import Transcript
+
+
+@value
+class CallOptions:
+    """Options of a call that are not part of the request's body.
+
+    The request's own `trace_id` takes precedence over the caller's. That is recorded if `sampled`; the sampler decides
+    if it is None, and about a trace of the request's own. With `subscribe` the execution's events can be read from the
+    first one. `background` asks for a background execution although the body does not. `authentication_ms` is
+    how long it took to find the principal. With a `transcript` the conversation begins with it, in place of that of the
+    execution that the request comes after. `received` are the messages that the client has sent, where the entry point
+    has put `after` in the place of some of them. `client` is for answers of a client API that are read later.
+    """
+
+    trace_id: TraceId | None = None
+    parent_span_id: SpanId | None = None
+    sampled: bool | None = None
+    subscribe: bool = False
+    idempotency_key: IdempotencyKey | None = None
+    background: bool = False
+    authentication_ms: float = 0.0
+    received: Sequence[Message] | None = None
+    client: ClientView | None = None
+    transcript: Transcript | None = None
+
+
+DEFAULT_OPTIONS = CallOptions()
+
+
+@value
+class Accepted:
+    """A stored execution that runs, here or on another replica, when its turn comes."""
+
+    view: ExecutionView
+    trace_id: TraceId
+    root_span_id: SpanId
+    sampled: bool
