@@ -16,6 +16,7 @@ from portico.domain.access.principal import LOCAL, AccessScope
 from portico.domain.contract.messages import Message, ModelMessage
 from portico.domain.failures import Code, RequestFailure, StorageFailure
 from portico.domain.journal.events import ExecutionResumed, ExecutionSuspended, ToolEnd
+from portico.domain.journal.fork import Fork
 from portico.domain.lifecycle import Mode, State
 from portico.ports.journal import IdempotencyClaim
 from portico.ports.runtime import Clock
@@ -77,9 +78,8 @@ def test_every_query_carries_the_tenant() -> None:
         "DELETE_OLD_IDEMPOTENCY_KEYS",
     }
     pages = {
-        f"page {pairs} {of_user}": queries.page(pairs, oldest_first=False, of_user=of_user)
-        for pairs in range(2)
-        for of_user in (True, False)
+        f"page {form}": queries.page(form)
+        for form in (queries.PageForm(), queries.PageForm(1, 1, by_prefix=True, by_origin=True, for_user=True))
     }
     for statements in (vars(queries), vars(sessions), pages):
         for name, statement in statements.items():
@@ -103,11 +103,21 @@ async def test_executions_are_listed_newest_first_in_pages_and_filtered(here: St
     async def listed(selection: ExecutionFilter) -> list[str]:
         return [each.request_id for each in (await here.store.executions(LOCAL.own, selection, limit=EVER)).items]
 
-    assert await listed(ExecutionFilter(state=State.COMPLETE)) == ["r-5", "r-3", "r-1"]
+    assert await listed(ExecutionFilter((State.COMPLETE,))) == ["r-5", "r-3", "r-1"]
+    assert len(await listed(ExecutionFilter((State.COMPLETE, State.VALIDATE)))) == 7
+    assert await listed(ExecutionFilter((State.ERROR, State.SUSPENDED))) == []
     assert await listed(ExecutionFilter(mode=Mode.PLAN)) == []
-    assert await listed(ExecutionFilter(mode=Mode.CHAT, state=State.VALIDATE)) == ["r-6", "r-4", "r-2", "r-0"]
+    assert await listed(ExecutionFilter((State.VALIDATE,), Mode.CHAT)) == ["r-6", "r-4", "r-2", "r-0"]
     await here.journal.open(journaled("e-9", "r-9", session_id="s"))
     assert await listed(ExecutionFilter(session_id="s")) == ["r-9"]
+    assert await listed(ExecutionFilter(prefix="r-")) == ["r-9", *(f"r-{number}" for number in range(6, -1, -1))]
+    assert await listed(ExecutionFilter(prefix="s")) == ["r-9"]
+    assert await listed(ExecutionFilter((State.COMPLETE,), prefix="r-5", oldest_first=True)) == ["r-5"]
+    forked = replace(journaled("e-f", "r-f"), fork=Fork("r-1", 2))
+    await here.journal.open(forked)
+    (found,) = (await here.store.executions(LOCAL.own, ExecutionFilter(origin="r-1"), limit=9)).items
+    assert (found.request_id, found.origin, found.origin_step) == ("r-f", "r-1", 2)
+    assert await listed(ExecutionFilter(origin="r-2")) == []
 
 
 @pytest.mark.parametrize("hostile", ["' OR 1=1 --", "state", "\ud7ff", "\U0010ffff", '"; DROP TABLE commits; --'])
@@ -115,6 +125,8 @@ async def test_client_input_is_only_used_as_a_value(here: StoreReplica, hostile:
     await begun(here, "a", "r-a", MOVED)
     assert await here.store.find(LOCAL.own, hostile) is None
     assert (await here.store.executions(LOCAL.own, ExecutionFilter(session_id=hostile), limit=9)).items == []
+    assert (await here.store.executions(LOCAL.own, ExecutionFilter(prefix=hostile), limit=9)).items == []
+    assert (await here.store.executions(LOCAL.own, ExecutionFilter(origin=hostile), limit=9)).items == []
     await here.store.executions(LOCAL.own, ExecutionFilter(), after=hostile, limit=9)
     assert await here.store.find(AccessScope(hostile), "r-a") is None
     assert await here.store.find(AccessScope("local", hostile), "r-a") is None
@@ -195,7 +207,7 @@ async def test_an_execution_suspended_in_memory_is_stored_and_answered_like_othe
     assert found is not None
     assert list(found.suspensions) == list(asked)
     assert (found.status.state, found.owner) == (State.SUSPENDED, None)
-    assert [(await here.store.answer("local", "a", each, answered(each))).open_suspensions for each in "21"] == [1, 0]
+    assert [(await here.store.answer("local", "a", [answered(each)])).open_suspensions for each in "21"] == [1, 0]
     record = await here.store.load("local", "a")
     assert record is not None
     assert list(record.steps) == ["0", "2", "1"]
@@ -204,20 +216,20 @@ async def test_an_execution_suspended_in_memory_is_stored_and_answered_like_othe
 async def test_events_of_an_answer_are_published_after_its_commit(here: StoreReplica) -> None:
     await suspended(here, "a", "1", "2")
     resumed = ExecutionResumed("1", SUSPENSION.kind, SUSPENSION.tool_id, "client")
-    await here.store.answer("local", "a", "1", answered("1"), unnumbered(resumed))
+    await here.store.answer("local", "a", [answered("1")], unnumbered(resumed))
     with pytest.raises(RequestFailure):
-        await here.store.answer("local", "a", "1", answered("1"), unnumbered(resumed))
+        await here.store.answer("local", "a", [answered("1")], unnumbered(resumed))
     assert [item for _, item in here.sink.published] == list(await here.store.events("local", "a", limit=EVER))
     assert here.sink.sequence_numbers("a") == [1, 2, 3]
 
 
 async def test_answers_are_recorded_steps_and_accepted_once_in_any_order(here: StoreReplica) -> None:
     await suspended(here, "a", "1", "2")
-    first = await here.store.answer("local", "a", "2", answered("2"))
+    first = await here.store.answer("local", "a", [answered("2")])
     assert (first.open_suspensions, first.epoch) == (1, 1)
-    await refused(Code.REQUEST_RESUME_MISMATCH, here.store.answer("local", "a", "2", answered("2")))
-    await refused(Code.REQUEST_RESUME_MISMATCH, here.store.answer("local", "a", "3", answered("3")))
-    second = await here.store.answer("local", "a", "1", answered("1"), unnumbered(MOVED))
+    await refused(Code.REQUEST_RESUME_MISMATCH, here.store.answer("local", "a", [answered("2")]))
+    await refused(Code.REQUEST_RESUME_MISMATCH, here.store.answer("local", "a", [answered("3")]))
+    second = await here.store.answer("local", "a", [answered("1")], unnumbered(MOVED))
     assert second.open_suspensions == 0
     record = await here.store.load("local", "a")
     assert record is not None
@@ -227,6 +239,28 @@ async def test_answers_are_recorded_steps_and_accepted_once_in_any_order(here: S
     assert await all_suspensions(here) == []
 
 
+async def test_answers_that_come_together_are_recorded_in_one_transaction_or_not_at_all(here: StoreReplica) -> None:
+    await suspended(here, "a", "1", "2", "3")
+    before = await here.store.load("local", "a")
+    resumed = unnumbered(*(ExecutionResumed(each, SUSPENSION.kind, SUSPENSION.tool_id, "client") for each in "13"))
+    for other in ("4", "1"):  # one that is not open, and one that is answered twice
+        steps = [answered("1"), answered(other)]
+        await refused(Code.REQUEST_RESUME_MISMATCH, here.store.answer("local", "a", steps, resumed, claim=True))
+    assert await here.store.load("local", "a") == before
+    assert len(await all_suspensions(here)) == 3
+
+    first = await here.store.answer("local", "a", [answered("1"), answered("3")], resumed, claim=True)
+    assert (first.open_suspensions, first.epoch, first.commit_count) == (1, 1, 3)
+    last = await here.store.answer("local", "a", [answered("2")], claim=True)
+    assert (last.open_suspensions, last.epoch, last.commit_count) == (0, 2, 4)
+    record = await here.store.load("local", "a")
+    assert record is not None
+    assert list(record.steps) == ["1", "3", "2"]
+    assert [each.event for each in first.events] == [event for _, _, event in resumed]
+    assert [each.sequence_number for each in record.events] == [1, 2, 3, 4]
+    assert record.commit_count == 4
+
+
 async def test_a_suspended_execution_is_read_with_its_open_suspensions_and_continues_with_the_last_answer(
     here: StoreReplica,
 ) -> None:
@@ -234,7 +268,7 @@ async def test_a_suspended_execution_is_read_with_its_open_suspensions_and_conti
     states = []
     for answer in (None, "2", "1"):
         if answer is not None:
-            await here.store.answer("local", "a", answer, answered(answer), claim=True)
+            await here.store.answer("local", "a", [answered(answer)], claim=True)
         found = await here.store.find(LOCAL.own, "r-a")
         page = await here.store.executions(LOCAL.own, ExecutionFilter(), limit=EVER)
         assert list(page.items) == [found]
@@ -254,7 +288,7 @@ async def test_one_of_two_concurrent_answers_is_accepted(here: StoreReplica) -> 
 
         async def answer(execution_id: str = execution_id, taken: list[object] = taken) -> None:
             try:
-                taken.append(await here.store.answer("local", execution_id, "1", answered()))
+                taken.append(await here.store.answer("local", execution_id, [answered()]))
             except RequestFailure as failure:
                 taken.append(failure.code)
 
@@ -269,8 +303,8 @@ async def test_one_of_two_concurrent_answers_is_accepted(here: StoreReplica) -> 
 
 async def test_a_running_execution_refuses_answers(here: StoreReplica) -> None:
     await begun(here, "a", "r-a", MOVED)
-    await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("local", "a", "1", answered()))
-    await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("local", "unknown", "1", answered()))
+    await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("local", "a", [answered()]))
+    await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("local", "unknown", [answered()]))
     record = await here.store.load("local", "a")
     assert record is not None
     assert record.commit_count == 1
@@ -281,7 +315,7 @@ async def test_a_claimed_execution_refuses_answers_and_further_claims(here: Stor
     claims = [await each.store.claim("a", 1) for each in (here, there)]
     assert claims[0] is not None
     assert (claims[0].epoch, claims[1]) == (2, None)
-    await refused(Code.REQUEST_RESUME_UNEXPECTED, there.store.answer("local", "a", "1", answered()))
+    await refused(Code.REQUEST_RESUME_UNEXPECTED, there.store.answer("local", "a", [answered()]))
     assert await all_suspensions(here) == []
 
 
@@ -290,7 +324,7 @@ async def test_the_last_answer_claims_the_execution_in_the_same_transaction(
 ) -> None:
     await suspended(here, "a")
     before = await here.store.load("local", "a")
-    receipt = await here.store.answer("local", "a", "1", answered(), claim=True)
+    receipt = await here.store.answer("local", "a", [answered()], claim=True)
     found = await there.store.find(LOCAL.own, "r-a")
     after = await there.store.load("local", "a")
     assert before is not None
@@ -312,7 +346,7 @@ async def test_a_suspended_execution_that_is_being_ended_refuses_answers(here: S
     found = await here.store.find(LOCAL.own, "r-a")
     assert found is not None
     assert (found.status.state, found.owner) == (State.SUSPENDED, here.name)
-    await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("local", "a", "1", answered()))
+    await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("local", "a", [answered()]))
     here.journal.put("a", (), unnumbered(moved(State.CANCELLED), COMPLETED))
     await here.journal.durable("a")
     assert here.losses.lost == {}
@@ -322,7 +356,7 @@ async def test_an_expired_question_refuses_answers(here: StoreReplica, clock: Cl
     past = SUSPENSION.model_copy(update={"expires_at": SUSPENSION.expires_at.replace(year=2020)})
     await begun(here, "a", "r-a", moved(State.SUSPENDED), ExecutionSuspended((past,), response(State.SUSPENDED)))
     await suspended(here, "b")
-    await refused(Code.REQUEST_RESUME_MISMATCH, here.store.answer("local", "a", past.suspension_id, answered()))
+    await refused(Code.REQUEST_RESUME_MISMATCH, here.store.answer("local", "a", [answered()]))
     assert [each.execution_id for each in await here.store.expired()] == ["a"]
 
 
@@ -376,7 +410,7 @@ async def test_orphaned_executions_are_found(here: StoreReplica) -> None:
     await suspended(here, "waiting")
     await suspended(here, "answered")
     await begun(here, "over", "r-2", moved(State.COMPLETE), COMPLETED)
-    await here.store.answer("local", "answered", "1", answered())
+    await here.store.answer("local", "answered", [answered()])
     assert [each.execution_id for each in await here.store.orphaned({"replica"})] == ["answered"]
     assert [each.execution_id for each in await here.store.orphaned({"other"})] == ["answered", "running"]
 

@@ -92,7 +92,7 @@ async def test_a_damaged_execution_ends_once_and_so_does_its_turn(
     assert answer is not None
     assert answer.error is not None
     assert (answer.state, answer.session_id, answer.error.code) == (State.ERROR, "s", Code.STORAGE_SNAPSHOT_INVALID)
-    (listed,) = (await here.store.executions(LOCAL.own, ExecutionFilter(state=State.ERROR), limit=9)).items
+    (listed,) = (await here.store.executions(LOCAL.own, ExecutionFilter((State.ERROR,)), limit=9)).items
     assert listed == over
     past = await here.conversations.acquire_turn(LOCAL.own, "s", "b", limit=9, on_wait=lambda: pytest.fail("it waits"))
     assert past.message_count == 0

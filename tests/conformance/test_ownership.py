@@ -53,7 +53,7 @@ async def test_an_internal_id_of_another_tenant_finds_nothing(here: StoreReplica
     await suspended(here, "a")
     assert await here.store.load("other", "a") is None
     assert await here.store.events("other", "a", limit=EVER) is None
-    await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("other", "a", "1", answered()))
+    await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("other", "a", [answered()]))
 
 
 @pytest.mark.parametrize("scope", FOREIGN, ids=["tenant", "user"])

@@ -1,6 +1,7 @@
 """Conformance of the runners: admission, tasks, queue and drain."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,7 @@ from uuid import uuid4
 import anyio
 import pytest
 
-from portico.adapters.runners.dbos import DbosRunner, SharedQueue
+from portico.adapters.runners.dbos import DEQUEUE_THREAD, DbosRunner, SharedQueue
 from portico.adapters.runners.fair_queue import QueueLimits
 from portico.adapters.runners.local import LocalRunner
 from portico.adapters.runners.task_pool import TaskPool, open_task_pool
@@ -34,6 +35,11 @@ class DrainingRunner(Runner, Protocol):
     def serving(self, advance: Callable[[QueueTicket], Awaitable[None]]) -> AbstractAsyncContextManager[None]: ...
 
     async def drain(self, cancel: Callable[[], None]) -> None: ...
+
+    def leave(self) -> None: ...
+
+    @property
+    def is_leaving(self) -> bool: ...
 
 
 OnBug = Callable[[str, Exception], None]
@@ -298,6 +304,24 @@ async def test_a_queued_execution_runs_when_there_is_capacity(opener: Opener, wo
         turns.gate.set()
         await until(lambda: runner.in_flight == 0)
     assert turns.over == [waits.execution_id]
+
+
+async def test_a_runner_that_leaves_accepts_work_and_starts_no_queued_execution(opener: Opener, work: Work) -> None:
+    turns, first, later = Turns(), ticket("a"), ticket("b")
+    async with opener(work.bug) as runner, attended(runner, turns):
+        await runner.queue(first)
+        await until(lambda: turns.came == [first])
+        assert not runner.is_leaving
+        runner.leave()
+        assert (runner.is_leaving, runner.is_draining) == (True, False)
+        await until(lambda: all(thread.name != DEQUEUE_THREAD for thread in threading.enumerate()))
+        await runner.admit()
+        await runner.queue(later)
+        runner.reserve().start("direct", work.until_let_go("direct"))
+        work.gate.set()
+        turns.gate.set()
+        await until(lambda: runner.in_flight == 0)
+    assert (turns.over, work.ended) == ([first.execution_id], ["direct"])
 
 
 async def test_an_execution_queued_twice_runs_once(opener: Opener, work: Work) -> None:

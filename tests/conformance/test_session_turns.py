@@ -168,7 +168,7 @@ async def test_a_released_turn_goes_to_the_next_waiting_execution(here: StoreRep
         new_execution(journaled("b", "r-b", session_id="s", busy="enqueue"), "replica"),
     ]
     verdict = await here.database.append(
-        partial(group_commit.apply_batch, CommitBatch(new_executions={each.execution_id: each for each in both}))
+        partial(group_commit.apply_batch, CommitBatch(new_executions={each.header.execution_id: each for each in both}))
     )
     assert list(verdict.refused) == ["a"]
     assert (await turn(here, "b")).message_count == 0

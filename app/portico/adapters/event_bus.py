@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from portico.domain.ids import ExecutionId
 from portico.domain.journal.events import (
@@ -59,6 +59,7 @@ class EventBus:
         self._capacity = capacity
         self._on_fault = on_fault
         self._on_drop = on_drop
+        self._watcher: Callable[[ExecutionId, Sequence[StoredEvent]], None] | None = None
         self._subscriptions: dict[ExecutionId, tuple[LiveSubscription, ...]] = {}
         self._streams: defaultdict[ExecutionId, defaultdict[str, _Stream]] = defaultdict(partial(defaultdict, _Stream))
 
@@ -76,10 +77,15 @@ class EventBus:
                 sink.publish(execution_id, items)
             except Exception as fault:  # noqa: BLE001 - a faulty sink must not end the execution it observes
                 self._on_fault(fault)
+        if self._watcher is not None and isinstance(items[0], StoredEvent):
+            self._watcher(execution_id, cast("Sequence[StoredEvent]", items))  # a delta is published alone
         for subscription in self._subscriptions.get(execution_id, ()):
             subscription.offer(items)
             if subscription.overflowed:
                 self._on_drop()
+
+    def watch(self, watcher: Callable[[ExecutionId, Sequence[StoredEvent]], None] | None) -> None:
+        self._watcher = watcher
 
     def subscribe(self, execution_id: ExecutionId, *, past_suspension: bool = False) -> "LiveSubscription":
         last_events = TERMINAL_EVENTS if past_suspension else RESTING_EVENTS

@@ -154,6 +154,15 @@ async def test_the_bootstrap_key_is_valid_while_it_stands_in_its_file(clock: Clo
     assert (await keys.authenticate(other)).user == "root"
 
 
+async def test_a_given_bootstrap_key_is_valid_without_a_database(clock: Clock) -> None:
+    store = MemoryKeys()
+    keys = ApiKeys(store, clock, BootstrapKey(KEY, TenantId("acme"), UserId("root"), clock))
+    await clock.sleep(CHECK_INTERVAL_S)
+    assert (await keys.authenticate(KEY)).tenant == "acme"
+    assert store.reads == 0
+    await refused(keys, api_key(2))
+
+
 async def test_without_authentication_every_caller_is_the_local_one() -> None:
     for credentials in (None, "anything", KEY.reveal()):
         assert await NoAuthentication().authenticate(credentials) is LOCAL

@@ -148,7 +148,7 @@ async def test_a_check_refuses_a_place_that_cannot_be_written(tmp_path: Path) ->
         with pytest.raises(ConfigurationFailure, match=f"storage.url: cannot write {place}: {reason}"):
             await checked(f"sqlite:///{place}")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(ConfigurationFailure, match=f"storage.url: {tmp_path}/folder is no file"):
+    with pytest.raises(ConfigurationFailure, match=f"storage.url: cannot write {tmp_path}/folder: it is no file"):
         await checked(f"sqlite:///{tmp_path}/folder")
     (tmp_path / "file").write_bytes(b"no database" * 1_000)
     with pytest.raises(StorageFailure, match="the file is not a SQLite database"):

@@ -28,7 +28,7 @@ SCRIPTS = str(Path(migrations.__file__).parent)
 CLOCK = SystemClock()
 ENTROPY = SystemEntropy(CLOCK)
 UNRELEASED = "storage.url: the database was made by an unreleased version; use a new one"
-OTHER_IDS = ("0001", "0006", "0010", "1a", "2", "")
+OTHER_IDS = ("0001", "0006", "0010", "1", "2", "")
 """Ids of development states, of a change before the release, of a later version; the last stands for no id."""
 
 

@@ -38,7 +38,8 @@ TOOLS = ("roll_dice", "calculate")
 OURS = ("portico_", "gen_ai_")
 _SUFFIXES = ("_bucket", "_sum", "_count")
 _CORRELATION = correlation()
-_LABEL_VALUES = {"provider": PROVIDERS[0], "breaker": "open", "limit": "concurrency"}
+_LABEL_VALUES = {"provider": PROVIDERS[0], "breaker": "open", "limit": "concurrency", "level": "landlock"}
+_READ_COUNTERS = frozenset({"portico_sandbox_runs_total"})
 
 
 class _ResponseOfJunk:
@@ -84,14 +85,14 @@ def _tell_everything(metrics: MetricsSink) -> None:
         metrics.publish("a", stored_events(event))
     metrics.count_refused(Code.REQUEST_INVALID)
     metrics.count_limited("tenant-tokens")
-    metrics.count_dropped_reader()
+    metrics.count_dropped("reader")
     metrics.count_bug("execution")
     metrics.count_bug("sink")
     metrics.count_unknown_frames(PROVIDERS[0], 2)
     metrics.observe_lag(0.01)
     for series in SERIES:
-        if series.type == "gauge":
-            metrics.observe_gauge(series.name, lambda: 3, *(_LABEL_VALUES[label] for label in series.labels))
+        if series.type == "gauge" or series.name in _READ_COUNTERS:
+            metrics.observe(series.name, lambda: 3, *(_LABEL_VALUES[label] for label in series.labels))
 
 
 def test_every_series_of_the_table_is_rendered_with_its_labels_and_no_other_is(metrics: MetricsSink) -> None:
@@ -194,7 +195,7 @@ def test_promtool_notices_a_bad_series() -> None:
 
 
 def test_two_sinks_do_not_share_anything(metrics: MetricsSink) -> None:
-    metrics.count_dropped_reader()
+    metrics.count_dropped("reader")
     assert _value(MetricsSink(models={}, tools=(), currency="EUR"), "portico_readers_dropped_total") == 0
 
 
@@ -310,7 +311,7 @@ def test_a_hundred_thousand_junk_values_make_no_new_series(
 
 def test_executions_in_flight_are_read_when_metrics_are_rendered(metrics: MetricsSink) -> None:
     running = [1]
-    metrics.observe_gauge("portico_executions_in_flight", lambda: running[0])
+    metrics.observe("portico_executions_in_flight", lambda: running[0])
     assert _value(metrics, "portico_executions_in_flight") == 1
     running[0] = 7
     assert _value(metrics, "portico_executions_in_flight") == 7

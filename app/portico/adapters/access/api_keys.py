@@ -28,6 +28,7 @@ REFRESH_AGE_S: Final = 2.0
 REFRESH_INTERVAL_S: Final = 1.0
 USE_INTERVAL_S: Final = 60.0
 _DUMMY_HASH: Final = "0" * 64
+_INVALID: Final = "the key is unknown, revoked or expired"
 
 
 class _CachedKey(NamedTuple):
@@ -63,14 +64,23 @@ class ApiKeys:
         cached = await self._recent(key.key_id, asked_at)
         matches = compare_digest(_DUMMY_HASH if cached is None else cached.key.secret_hash, secret_hash)
         if cached is None or not matches or not cached.key.is_valid(self._clock.now()):
-            raise unauthenticated("the key is unknown, revoked or expired")
+            raise unauthenticated(_INVALID)
         if cached.read_at == asked_at:
             self._remember(cached)
         return cached.principal
 
+    async def confirm(self, key_id: KeyId) -> Principal:
+        """Return the caller that the key stands for in the database now. Raises: as `authenticate`."""
+        if self._bootstrap is not None and (principal := self._bootstrap.holder(key_id)) is not None:
+            return principal
+        found = await self._store.find((key_id,))
+        if not found or not found[0].is_valid(self._clock.now()):
+            raise unauthenticated(_INVALID)
+        return found[0].principal
+
     async def is_current(self, key_id: KeyId) -> bool:
         """Return whether a key that was authenticated before is still valid. Raises: StorageFailure."""
-        if self._bootstrap is not None and self._bootstrap.holds(key_id):
+        if self._bootstrap is not None and self._bootstrap.holder(key_id) is not None:
             return True
         cached = await self._recent(key_id, self._clock.monotonic())
         return cached is not None and cached.key.is_valid(self._clock.now())

@@ -24,6 +24,9 @@ class NoAuthentication:
     async def authenticate(self, credentials: str | None) -> Principal:
         return LOCAL
 
+    async def confirm(self, principal: Principal) -> Principal:
+        return principal
+
     async def is_current(self, principal: Principal) -> bool:
         return True
 
@@ -43,7 +46,12 @@ class TenantAuthenticator:
         self._narrowed = lru_cache(maxsize=10_000)(self._narrow)
 
     async def authenticate(self, credentials: str | None) -> Principal:
-        principal = await self._authenticator.authenticate(credentials)
+        return self._within_tenant(await self._authenticator.authenticate(credentials))
+
+    async def confirm(self, principal: Principal) -> Principal:
+        return self._within_tenant(await self._authenticator.confirm(principal))
+
+    def _within_tenant(self, principal: Principal) -> Principal:
         permissions = self._narrowed(principal.tenant, principal.permissions)
         return principal if permissions is principal.permissions else replace(principal, permissions=permissions)
 
@@ -70,6 +78,13 @@ class BearerAuthenticator:
         if self._tokens is None or credentials.startswith(PREFIX):
             raise unauthenticated("the credentials are not a key")
         return await self._tokens.authenticate(credentials)
+
+    async def confirm(self, principal: Principal) -> Principal:
+        if principal.key_id is not None:
+            return await self._api_keys.confirm(principal.key_id)
+        if not await self.is_current(principal):
+            raise unauthenticated("the token has expired")
+        return principal
 
     async def is_current(self, principal: Principal) -> bool:
         if principal.key_id is not None:

@@ -105,6 +105,17 @@ class DbosRunner:
     async def queue(self, ticket: QueueTicket) -> None:
         await self._call(partial(_enqueue, ticket=ticket))
 
+    def leave(self) -> None:
+        """Dequeue no more executions; new ones are still accepted, and queued for the other replicas."""
+        self._local_queue.stop_serving()
+        if self._dbos is not None:
+            stop_dequeueing(self._dbos)
+
+    @property
+    def is_leaving(self) -> bool:
+        """Return True if queued executions are not started here any more."""
+        return self._pool.is_draining or not self._local_queue.is_serving
+
     @property
     def is_draining(self) -> bool:
         return self._pool.is_draining
@@ -277,14 +288,19 @@ def _purge(dbos: "DBOS", before: str) -> None:
         dbos.delete_workflows([each.workflow_id for each in found])
 
 
+def stop_dequeueing(dbos: "DBOS") -> None:
+    """Have the thread that dequeues end soon; the library still enqueues."""
+    for event in dbos.background_thread_stop_events:
+        event.set()
+
+
 def destroy(dbos: "DBOS") -> None:
     """Stop the library, and before it the thread that dequeues.
 
     The library closes its event loop before that thread has ended, which then logs an error for each workflow that it
     has dequeued and cannot start any more.
     """
-    for event in dbos.background_thread_stop_events:
-        event.set()
+    stop_dequeueing(dbos)
     for thread in threading.enumerate():
         if thread.name == DEQUEUE_THREAD:
             thread.join(_DEQUEUE_TIMEOUT_S)

@@ -65,6 +65,15 @@ class FairQueue:
         self._run_ticket = run_ticket
         self.serve()
 
+    def stop_serving(self) -> None:
+        """Start no more tickets; those that run go on."""
+        self._run_ticket = None
+
+    @property
+    def is_serving(self) -> bool:
+        """Return whether tickets are started."""
+        return self._run_ticket is not None
+
     def add(self, ticket: QueueTicket) -> bool:
         """Queue the ticket behind those of its tenant; return False if it is queued or running already."""
         if ticket in self._known:

@@ -31,6 +31,15 @@ class LocalRunner:
         if self._queue.add(ticket):
             self._queue.serve()
 
+    def leave(self) -> None:
+        """Start no more queued executions; new ones are still accepted."""
+        self._queue.stop_serving()
+
+    @property
+    def is_leaving(self) -> bool:
+        """Return True if queued executions are not started here any more."""
+        return self._pool.is_draining or not self._queue.is_serving
+
     @property
     def is_draining(self) -> bool:
         return self._pool.is_draining

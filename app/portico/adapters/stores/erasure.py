@@ -20,6 +20,7 @@ from sqlalchemy import BigInteger, BindParameter, and_, bindparam, delete, func,
 
 from portico.adapters.stores import codec
 from portico.adapters.stores.database import Database, Statement, Transaction, execute, execute_each
+from portico.adapters.stores.execution_counts import select_counts
 from portico.adapters.stores.schema import (
     TEXT,
     ancestors,
@@ -39,7 +40,14 @@ from portico.domain.failures import Code, RequestFailure
 from portico.domain.ids import ExecutionId, RequestId, SessionId, TenantId
 from portico.domain.journal.header import ExecutionHeader
 from portico.domain.lifecycle import TERMINAL, State
-from portico.ports.storage import OpenSuspension, OtherUsers, ResultPage, SuspensionFilter
+from portico.ports.storage import (
+    CountSelection,
+    ExecutionCount,
+    OpenSuspension,
+    OtherUsers,
+    ResultPage,
+    SuspensionFilter,
+)
 
 _RETRY_AFTER = 1.0
 
@@ -59,6 +67,9 @@ class DatabaseRecords:
         self, own: AccessScope, where: SuspensionFilter, others: OtherUsers, *, after: str | None = None, limit: int
     ) -> ResultPage[OpenSuspension]:
         return await self._database.read(lambda: select_suspensions(own, where, others, after=after, limit=limit))
+
+    async def counts(self, scope: AccessScope, where: CountSelection) -> Sequence[ExecutionCount]:
+        return await self._database.read(lambda: select_counts(scope, where))
 
     async def erase_execution(
         self, tenant: TenantId, execution_id: ExecutionId, *, with_forks: bool

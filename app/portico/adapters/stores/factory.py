@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from errno import EEXIST
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -133,32 +134,33 @@ async def check_database(url: str, clock: Clock, entropy: Entropy) -> str:
     path = Path(sqlite_path(url))
     if not sqlite_path(url):
         return "in memory; lost when the service stops"
-    if not _is_writable_file(path):
+    try:
+        found = is_writable_file(path)
+    except OSError as error:
+        reason = (error.strerror or "").lower()
+        raise ConfigurationFailure(Code.CONFIG_INVALID, f"storage.url: cannot write {path}: {reason}") from error
+    if not found:
         return f"no file {path} yet; the service creates it"
     async with open_read_only(url, clock, entropy):
         return f"{path} found"
 
 
-def _is_writable_file(path: Path) -> bool:
+def is_writable_file(path: Path) -> bool:
     """Return False if there is no such file, but one can be made.
 
     It is tried: a file of that name is made in a folder beside it, which is removed. Rights alone do not say it, since
-    root has all of them, and a file system may be read-only or full. Raises: ConfigurationFailure (CONFIG_INVALID).
+    root has all of them, and a file system may be read-only or full. Raises: OSError.
     """
-    try:
-        place = next(each for each in path.absolute().parents if each.exists())
-        with TemporaryDirectory(prefix=".portico-check-", dir=place) as scratch:
-            trial = Path(scratch) / path.absolute().relative_to(place)
-            trial.parent.mkdir(parents=True, exist_ok=True)
-            trial.write_bytes(b"\0")
-        if path.is_file():
-            path.open("r+b").close()
-            return True
-    except OSError as error:
-        reason = (error.strerror or "").lower()
-        raise ConfigurationFailure(Code.CONFIG_INVALID, f"storage.url: cannot write {path}: {reason}") from error
+    place = next(each for each in path.absolute().parents if each.exists())
+    with TemporaryDirectory(prefix=".portico-check-", dir=place) as scratch:
+        trial = Path(scratch) / path.absolute().relative_to(place)
+        trial.parent.mkdir(parents=True, exist_ok=True)
+        trial.write_bytes(b"\0")
+    if path.is_file():
+        path.open("r+b").close()
+        return True
     if path.exists():
-        raise ConfigurationFailure(Code.CONFIG_INVALID, f"storage.url: {path} is no file")
+        raise FileExistsError(EEXIST, "it is no file")
     return False
 
 

@@ -18,7 +18,7 @@ from portico.domain.journal.step_key import StepKey
 from portico.ports.journal import ExecutionHistory
 
 T = TypeVar("T")
-_THREAD_BYTES = 64 * 2**10
+THREAD_BYTES = 64 * 2**10
 """Encoded size from which on decoding runs in a thread."""
 
 
@@ -33,7 +33,7 @@ async def load_history(database: Database, tenant: TenantId, execution_id: Execu
 
 async def decode_sized(work: Callable[[], T], size: int) -> T:
     """Run the work, which decodes that many bytes, in a thread if they are many."""
-    return work() if size < _THREAD_BYTES else await to_thread.run_sync(work)
+    return work() if size < THREAD_BYTES else await to_thread.run_sync(work)
 
 
 def encoded_size(rows: ResultRows) -> int:

@@ -7,7 +7,8 @@ of one commit; commit 0 has the header as its outcome, together with the steps t
 `epoch` counts the owners of an execution: writes of an earlier owner are refused. `metadata_entries` has a digest of
 each pair of the client's metadata, by which executions are found. `ancestors` has every execution from which a fork
 comes, and so holds copies of its messages. `header` is set when the steps and events of an ended execution are deleted;
-an execution with `erase_at_end` is erased by the commit that ends it.
+an execution with `erase_at_end` is erased by the commit that ends it. `origin` is the request id of the execution that
+it goes on from: from a step, or without `origin_step` from the end.
 
 `limit_rates` and `limit_slots` have the state of limits by name, which names the key or the tenant, the latter for each
 replica. `usage` has the counts of one source each, an execution or a process, by hour.
@@ -72,9 +73,17 @@ executions: Final = Table(
     Column("erase_at_end", BigInteger, nullable=False),
     Column("user_id", TEXT, nullable=False),
     Column("key_id", TEXT),
+    Column("title", LargeBinary),
+    Column("origin", TEXT),
+    Column("origin_step", BigInteger),
     Index("executions_request", "tenant", "request_id", unique=True),
     Index("executions_newest", "tenant", "execution_id"),
     Index("executions_of_user", "tenant", "user_id", "execution_id"),
+    Index(
+        "executions_ended",
+        *("tenant", "created_at", "state", "started_at", "entered_at", "user_id"),
+        info={CONDITION: IS_ENDED},
+    ),
     Index(
         "executions_with_history",
         "entered_at",
@@ -96,6 +105,13 @@ executions: Final = Table(
         "session_id",
         "execution_id",
         info={CONDITION: "session_id IS NOT NULL"},
+    ),
+    Index(
+        "executions_origin",
+        "tenant",
+        "origin",
+        "execution_id",
+        info={CONDITION: "origin IS NOT NULL"},
     ),
 )
 
@@ -267,6 +283,7 @@ api_keys: Final = Table(
     Column("expires_at", Double),
     Column("revoked_at", Double),
     Column("last_used_at", Double),
+    Column("created_by", TEXT),
     Index("api_keys_tenant", "tenant", "created_at", "key_id"),
 )
 

@@ -18,7 +18,7 @@ import sqlite3
 from asyncio import get_running_loop
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -116,7 +116,7 @@ async def open_sqlite(path: Path) -> AsyncIterator[SqliteDatabase]:
     StorageFailure.
     """
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(_file_lock(path))
+        stack.enter_context(locked_file(path))
         writer = await stack.enter_async_context(_thread(path, "portico-writes", connect=_connect_as_owner))
         await writer.run_alone(_create_schema)
         reader = await stack.enter_async_context(_thread(path, "portico-reads", connect=_connect_as_owner))
@@ -130,8 +130,8 @@ async def open_sqlite_read_only(path: Path) -> AsyncIterator[SqliteDatabase]:
 
     Raises: ConfigurationFailure (CONFIG_INVALID) if an unreleased version made it; StorageFailure.
     """
-    async with _thread(path, "portico-reads", connect=_connect_read_only) as reader:
-        await reader.run_alone(_has_schema)
+    async with _thread(path, "portico-reads", connect=connect_read_only) as reader:
+        await reader.run_alone(has_schema)
         yield SqliteDatabase(reader, reader)
 
 
@@ -142,10 +142,10 @@ async def open_sqlite_beside(path: Path) -> AsyncIterator[SqliteDatabase]:
     Raises: ConfigurationFailure (CONFIG_INVALID) if the file belongs to another user or an unreleased version made it;
     StorageFailure.
     """
-    _require_own_file(path)
+    require_own_file(path)
     async with AsyncExitStack() as stack:
         with suppress(FileOwnedError):
-            await stack.enter_async_context(_file_lock(path))
+            stack.enter_context(locked_file(path))
         thread = await stack.enter_async_context(_thread(path, "portico-writes", connect=_connect_as_owner))
         await thread.run_alone(_create_schema)
         yield SqliteDatabase(thread, thread)
@@ -177,7 +177,7 @@ class _Thread:
             assert self._connection is not None  # noqa: S101 - a thread connects before it is handed out
             return work(self._connection)
         except sqlite3.Error as fault:
-            raise _failure(fault) from fault
+            raise storage_failure(fault) from fault
 
 
 @asynccontextmanager
@@ -191,11 +191,12 @@ async def _thread(path: Path, name: str, *, connect: Callable[[Path], sqlite3.Co
             await thread.run_alone(sqlite3.Connection.close)
 
 
-@asynccontextmanager
-async def _file_lock(path: Path) -> AsyncIterator[None]:
+@contextmanager
+def locked_file(path: Path) -> Iterator[None]:
     """Hold the lock of the file, which is created if necessary, and close it last.
 
-    Closing any descriptor of a file releases the locks that SQLite holds on it in this process.
+    Closing any descriptor of a file releases the locks that SQLite holds on it in this process. Raises:
+    ConfigurationFailure if the file cannot be written; FileOwnedError.
     """
     with _open_file(path) as file:
         try:
@@ -227,7 +228,7 @@ def _make_folders(folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def _require_own_file(path: Path) -> None:
+def require_own_file(path: Path) -> None:
     """Refuse a file of another user, whose service could not write what this process creates beside it.
 
     Raises: ConfigurationFailure (CONFIG_INVALID).
@@ -246,7 +247,7 @@ def _connect_as_owner(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _connect_read_only(path: Path) -> sqlite3.Connection:
+def connect_read_only(path: Path) -> sqlite3.Connection:
     """Connect without writing; where SQLite may not even create its index of the log, the file cannot change."""
     url = f"{path.absolute().as_uri()}?mode=ro"
     connection = sqlite3.connect(url, isolation_level=None, uri=True)
@@ -271,10 +272,10 @@ def _connect_thread(thread: _Thread, path: Path, connect: Callable[[Path], sqlit
     try:
         thread.connect(path, connect)
     except sqlite3.Error as fault:
-        raise _failure(fault) from fault
+        raise storage_failure(fault) from fault
 
 
-def _has_schema(connection: sqlite3.Connection) -> bool:
+def has_schema(connection: sqlite3.Connection) -> bool:
     """Return False for an empty file. Raises: ConfigurationFailure (CONFIG_INVALID) if it has another schema."""
     if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchone() is None:
         return False
@@ -286,7 +287,7 @@ def _create_schema(connection: sqlite3.Connection) -> None:
     """Create the schema in an empty file. Raises: ConfigurationFailure (CONFIG_INVALID) if it has another schema."""
     with connection:
         connection.execute("BEGIN IMMEDIATE")
-        if not _has_schema(connection):
+        if not has_schema(connection):
             for statement in creation_sql("sqlite"):
                 connection.execute(statement)
 
@@ -373,7 +374,7 @@ def _batches(values: Sequence[Parameters]) -> Iterator[Sequence[Parameters]]:
         taken += size
 
 
-def _failure(fault: sqlite3.Error) -> StorageFailure:
+def storage_failure(fault: sqlite3.Error) -> StorageFailure:
     """Return a failure without SQLite's message, which may contain a path."""
     if _is_full(fault):
         return StorageFailure(Code.STORAGE_FULL, "the disk is full", retry_after=_RETRY_AFTER)

@@ -4,7 +4,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
-from sqlalchemy import Double, and_, bindparam, func, literal_column, or_, select, text, update
+from sqlalchemy import (
+    BigInteger,
+    BindParameter,
+    Double,
+    and_,
+    bindparam,
+    func,
+    literal_column,
+    or_,
+    select,
+    text,
+    update,
+)
 
 from portico.adapters.stores.database import (
     Database,
@@ -16,11 +28,12 @@ from portico.adapters.stores.database import (
     execute,
     execute_each,
 )
-from portico.adapters.stores.schema import IS_LIVE, api_keys, cancels, executions
+from portico.adapters.stores.schema import IS_LIVE, TEXT, api_keys, cancels, executions
 from portico.domain.access.limits import MILLIONTHS, AccessLimits, format_rate, parse_rate
-from portico.domain.access.principal import Permissions
+from portico.domain.access.principal import AccessScope, Permissions
 from portico.domain.ids import KeyId, TenantId
 from portico.ports.access import StoredKey
+from portico.ports.storage import ResultPage
 
 
 class DatabaseKeys:
@@ -42,6 +55,13 @@ class DatabaseKeys:
             return execute(_ALL, {}) if tenant is None else execute(_OF_TENANT, {"the_tenant": tenant})
 
         return list(map(_stored_key, await self._database.read(read)))
+
+    async def page(self, scope: AccessScope, *, after: str | None = None, limit: int) -> ResultPage[StoredKey]:
+        before, _, before_id = (after or "inf/").partition("/")
+        values = {"the_tenant": scope.tenant, "the_user": scope.user, "before": float(before), "before_id": before_id}
+        rows = await self._database.read(lambda: execute(_PAGE, {**values, "at_most": limit + 1}))
+        found = list(map(_stored_key, rows[:limit]))
+        return ResultPage(found, f"{found[-1].created_at!r}/{found[-1].key_id}" if len(rows) > limit else None)
 
     async def revoke(self, key_id: KeyId, at: float) -> StoredKey | None:
         rows = await self._database.write(lambda: _revoke(key_id, at), idempotent=True)
@@ -83,11 +103,13 @@ def _row(key: StoredKey) -> dict[str, Any]:
         "expires_at": key.expires_at,
         "revoked_at": key.revoked_at,
         "last_used_at": key.last_used_at,
+        "created_by": key.created_by,
     }
 
 
 def _stored_key(row: ResultRow) -> StoredKey:
-    key_id, tenant, user, secret_hash, permissions, limits, created_at, expires_at, revoked_at, last_used_at = row
+    key_id, tenant, user, secret_hash, permissions, limits, *times, created_by = row
+    created_at, expires_at, revoked_at, last_used_at = times
     return StoredKey(
         key_id=key_id,
         secret_hash=secret_hash,
@@ -99,6 +121,7 @@ def _stored_key(row: ResultRow) -> StoredKey:
         expires_at=expires_at,
         revoked_at=revoked_at,
         last_used_at=last_used_at,
+        created_by=created_by,
     )
 
 
@@ -149,6 +172,23 @@ _FIND = Statement(lambda _: select(*api_keys.c).where(api_keys.c.key_id == bindp
 _ALL = Statement(lambda _: select(*api_keys.c).order_by(*_ORDER))
 _OF_TENANT = Statement(
     lambda _: select(*api_keys.c).where(api_keys.c.tenant == bindparam("the_tenant")).order_by(*_ORDER)
+)
+_USER: BindParameter[str] = bindparam("the_user", type_=TEXT)
+_BEFORE: BindParameter[float] = bindparam("before", type_=Double)
+_PAGE = Statement(
+    lambda _: (
+        select(*api_keys.c)
+        .where(
+            api_keys.c.tenant == bindparam("the_tenant"),
+            or_(_USER.is_(None), api_keys.c.user_id == _USER),
+            or_(
+                api_keys.c.created_at < _BEFORE,
+                and_(api_keys.c.created_at == _BEFORE, api_keys.c.key_id < bindparam("before_id", type_=TEXT)),
+            ),
+        )
+        .order_by(api_keys.c.created_at.desc(), api_keys.c.key_id.desc())
+        .limit(bindparam("at_most", type_=BigInteger))
+    )
 )
 _REVOKE = Statement(
     lambda _: (

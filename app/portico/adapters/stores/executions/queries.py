@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
     BindParameter,
+    CompoundSelect,
     Double,
     Select,
     and_,
@@ -19,6 +20,7 @@ from sqlalchemy import (
     or_,
     select,
     text,
+    union,
     update,
 )
 
@@ -47,7 +49,7 @@ _IS_CANCEL_REQUESTED = exists().where(
 )
 _LIMIT: BindParameter[int] = bindparam("at_most", type_=BigInteger)
 FILTERS: Mapping[str, str] = MappingProxyType(
-    {"state": "state", "mode": "mode", "session_id": "session_id", "agent": "agent", "code": "last_error"}
+    {"mode": "mode", "session_id": "session_id", "agent": "agent", "code": "last_error"}
 )
 """Columns of the filters that compare one of them."""
 _END_COLUMNS = ("state", "entered_at", "last_error", "commits", "events", "response")
@@ -77,6 +79,9 @@ def _execution() -> Select[Any]:
         executions.c.model,
         executions.c.fork_points,
         executions.c.response,
+        executions.c.title,
+        executions.c.origin,
+        executions.c.origin_step,
         executions.c.user_id,
     )
 
@@ -98,27 +103,56 @@ BY_REQUEST_ID = Statement(
 
 
 @cache
-def page(pairs: int, *, oldest_first: bool, of_user: bool) -> Statement:
-    """Return the query of a page, which selects by that number of pairs of metadata, of one user or of all.
+def by_ids(count: int) -> Statement:
+    """Return the query of so many executions of a tenant."""
+    ids = [bindparam(f"id_{number}", type_=TEXT) for number in range(count)]
+    return Statement(lambda _: _execution().where(_OF_TENANT, executions.c.execution_id.in_(ids)))
+
+
+class PageForm(NamedTuple):
+    """The conditions of a page that are in its query only if they are given: numbers of them, or whether it has one.
+
+    `for_user` is True for the executions of one user, not of all.
+    """
+
+    states: int = 0
+    pairs: int = 0
+    by_prefix: bool = False
+    by_origin: bool = False
+    for_user: bool = False
+    oldest_first: bool = False
+
+
+@cache
+def page(form: PageForm) -> Statement:
+    """Return the query of a page.
 
     An execution's id is a UUID of version 7, so the order of the ids is the order of time.
     """
     order, position = executions.c.execution_id, bindparam("position", type_=TEXT)
-    owner = (_OF_TENANT, executions.c.user_id == _filter("user_id")) if of_user else (_OF_TENANT,)
+    conditions = [_OF_TENANT, order > position if form.oldest_first else order < position]
+    if form.for_user:
+        conditions.append(executions.c.user_id == _filter("user_id"))
+    if form.states:
+        states = [bindparam(f"state_{number}", type_=TEXT) for number in range(form.states)]
+        conditions.append(executions.c.state.in_(states))
+    if form.by_prefix:
+        conditions.append(order.in_(_with_prefix()))
+    if form.by_origin:
+        conditions.append(executions.c.origin == _filter("origin"))
+    conditions += [order.in_(_with_metadata(number)) for number in range(form.pairs)]
     return Statement(
         lambda _: (
             _execution()
             .where(
-                *owner,
-                order > position if oldest_first else order < position,
+                *conditions,
                 *(
                     or_(_filter(name).is_(None), executions.c[column] == _filter(name))
                     for name, column in FILTERS.items()
                 ),
                 *_FURTHER_FILTERS,
-                *(order.in_(_with_metadata(number)) for number in range(pairs)),
             )
-            .order_by(order.asc() if oldest_first else order.desc())
+            .order_by(order.asc() if form.oldest_first else order.desc())
             .limit(_LIMIT)
         )
     )
@@ -131,6 +165,18 @@ def _with_metadata(number: int) -> Select[Any]:
     )
 
 
+def _with_prefix() -> CompoundSelect[Any]:
+    """Select the executions whose request id or session id begins with the prefix, each by its index."""
+    return union(
+        *(
+            select(executions.c.execution_id).where(
+                _OF_TENANT, column >= bindparam("prefix", type_=TEXT), column < bindparam("behind_prefix", type_=TEXT)
+            )
+            for column in (executions.c.request_id, executions.c.session_id)
+        )
+    )
+
+
 _SINCE: BindParameter[float] = bindparam("since", type_=Double)
 _UNTIL: BindParameter[float] = bindparam("until", type_=Double)
 _FURTHER_FILTERS = (
@@ -140,7 +186,7 @@ _FURTHER_FILTERS = (
 )
 EVENTS_BETWEEN = Statement(
     lambda _: (
-        select(commits.c.events)
+        select(commits.c.first_event, commits.c.events)
         .select_from(
             executions.outerjoin(
                 commits,
@@ -220,7 +266,7 @@ ADVANCE_SUSPENDED = Statement(
         update(executions)
         .where(_OF_TENANT, _IS_EXECUTION, IS_SUSPENDED, ~_IS_CANCEL_REQUESTED)
         .values(
-            commits=executions.c.commits + 1,
+            commits=executions.c.commits + bindparam("committed"),
             events=executions.c.events + bindparam("grown_by"),
         )
         .returning(executions.c.epoch, executions.c.commits, executions.c.events)

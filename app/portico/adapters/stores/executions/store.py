@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from portico.adapters.stores import codec
@@ -15,6 +16,7 @@ from portico.adapters.stores.database import (
     execute_each,
 )
 from portico.adapters.stores.executions import queries
+from portico.adapters.stores.executions.decoded_commits import DecodedCommits
 from portico.adapters.stores.executions.lease import claim_execution, end_unreadable, unreadable_events
 from portico.adapters.stores.history import decode_sized, encoded_size, history_of_rows, load_history
 from portico.adapters.stores.journal.group_commit import INSERT_COMMIT
@@ -27,7 +29,7 @@ from portico.adapters.stores.journal.rows import (
 )
 from portico.domain.access.principal import AccessScope
 from portico.domain.failures import Code, RequestFailure, StorageFailure
-from portico.domain.ids import ExecutionId, ReplicaId, RequestId, SuspensionId, TenantId
+from portico.domain.ids import ExecutionId, ReplicaId, RequestId, TenantId
 from portico.domain.journal.events import StoredEvent, UnnumberedEvent
 from portico.domain.journal.outcomes import RecordedStep
 from portico.domain.journal.status import ExecutionStatus
@@ -45,6 +47,9 @@ from portico.ports.storage import (
 
 _AFTER_ALL_IDS = "\U0010ffff"
 """Text that sorts after every id."""
+
+
+_IDS_PER_QUERY = 64
 
 
 class DatabaseExecutionStore:
@@ -67,23 +72,47 @@ class DatabaseExecutionStore:
         self._owner = owner
         self._sink = sink
         self._on_cancel = on_cancel
+        self._decoded_commits = DecodedCommits(clock)
 
     async def find(self, scope: AccessScope, request_id: RequestId) -> StoredExecution | None:
         which = {"the_tenant": scope.tenant, "the_user_id": scope.user, "the_request_id": request_id}
         found = await self._database.read(lambda: _with_suspensions(queries.BY_REQUEST_ID, which))
         return found[0] if found else None
 
+    async def find_all(self, tenant: TenantId, execution_ids: Sequence[ExecutionId]) -> Sequence[StoredExecution]:
+        found: list[StoredExecution] = []
+        for start in range(0, len(execution_ids), _IDS_PER_QUERY):
+            part = execution_ids[start : start + _IDS_PER_QUERY]
+            count = 1 if len(part) == 1 else _IDS_PER_QUERY
+            padded = [*part, *[part[0]] * (count - len(part))]
+            ids = {f"id_{number}": execution_id for number, execution_id in enumerate(padded)}
+            found += await self._database.read(
+                partial(_with_suspensions, queries.by_ids(count), {"the_tenant": tenant, **ids})
+            )
+        return found
+
     async def executions(
         self, scope: AccessScope, selection: ExecutionFilter, *, after: str | None = None, limit: int
     ) -> ResultPage[StoredExecution]:
-        filters = {f"the_{name}": getattr(selection, name) for name in (*queries.FILTERS, "model")}
+        filters = {f"the_{name}": getattr(selection, name) for name in (*queries.FILTERS, "model", "origin")}
+        states = {f"state_{number}": state for number, state in enumerate(selection.states)}
+        prefix = {"prefix": selection.prefix, "behind_prefix": f"{selection.prefix}{_AFTER_ALL_IDS}"}
         period = {"since": selection.since, "until": selection.until}
         pairs = {f"entry_{number}": metadata_entry(*pair) for number, pair in enumerate(selection.metadata)}
         start = "" if selection.oldest_first else _AFTER_ALL_IDS
         owner = {"the_tenant": scope.tenant} | ({} if scope.user is None else {"the_user_id": scope.user})
         position = {**owner, "position": after or start, "at_most": limit + 1}
-        statement = queries.page(len(pairs), oldest_first=selection.oldest_first, of_user=scope.user is not None)
-        values = filters | period | pairs | position
+        statement = queries.page(
+            queries.PageForm(
+                len(states),
+                len(pairs),
+                by_prefix=selection.prefix is not None,
+                by_origin=selection.origin is not None,
+                for_user=scope.user is not None,
+                oldest_first=selection.oldest_first,
+            )
+        )
+        values = filters | states | prefix | period | pairs | position
         found = await self._database.read(lambda: _with_suspensions(statement, values))
         items = found[:limit]
         return ResultPage(items, items[-1].execution_id if len(found) > limit else None)
@@ -98,22 +127,22 @@ class DatabaseExecutionStore:
         rows = await self._read(queries.EVENTS_BETWEEN, values)
         if not rows:
             return None
-        encoded = [row[0] for row in rows if row[0] is not None]
-        return await decode_sized(lambda: _events(encoded, after), sum(map(len, encoded)))
+        encoded = [(row[0], row[1]) for row in rows if row[1] is not None]
+        events = await self._decoded_commits.events(execution_id, encoded)
+        return [event for event in events if event.sequence_number > after]
 
     async def answer(
         self,
         tenant: TenantId,
         execution_id: ExecutionId,
-        suspension_id: SuspensionId,
-        row: RecordedStep,
+        steps: Sequence[RecordedStep],
         events: Sequence[UnnumberedEvent] = (),
         *,
         claim: bool = False,
     ) -> AnswerReceipt:
-        which = {"the_tenant": tenant, "the_execution_id": execution_id, "the_suspension_id": suspension_id}
+        which = {"the_tenant": tenant, "the_execution_id": execution_id}
         now, owner = self._clock.now(), self._owner if claim else None
-        receipt = await self._database.write(lambda: _answer(which, row, events, now=now, owner=owner))
+        receipt = await self._database.write(lambda: _answer(which, steps, events, now=now, owner=owner))
         if receipt.events:
             self._sink.publish(execution_id, receipt.events)
         return receipt
@@ -168,15 +197,30 @@ def _with_suspensions(statement: Statement, values: Mapping[str, Any]) -> Transa
 
 
 def _execution(row: ResultRow) -> StoredExecution:
-    execution_id, tenant, request_id, session_id, mode, created_at, owner, epoch, events, agent, *rest, user = row
+    execution_id, tenant, request_id, session_id, mode, created_at, owner, epoch, events, agent, *rest = row
+    *status_cells, title, origin, origin_step, user = rest
     try:
-        status, known_mode = _status(rest), Mode(mode)
+        status, known_mode = _status(status_cells), Mode(mode)
     except ValueError:
         raise StorageFailure(
             Code.STORAGE_SNAPSHOT_INVALID, "a stored execution was written by a later version"
         ) from None
     return StoredExecution(
-        execution_id, tenant, request_id, session_id, known_mode, created_at, status, owner, epoch, events, user, agent
+        execution_id,
+        tenant,
+        request_id,
+        session_id,
+        known_mode,
+        created_at,
+        status,
+        owner,
+        epoch,
+        events,
+        user,
+        agent,
+        title=None if title is None else title.decode(),
+        origin=origin,
+        origin_step=origin_step,
     )
 
 
@@ -205,34 +249,38 @@ def _status(cells: Sequence[Any]) -> ExecutionStatus:
     )
 
 
-def _events(encoded: Sequence[bytes], after: int) -> list[StoredEvent]:
-    events = (event for each in encoded for event in codec.decode_events(each))
-    return [event for event in events if event.sequence_number > after]
-
-
 def _answer(
-    which: Mapping[str, Any], row: RecordedStep, events: Sequence[UnnumberedEvent], *, now: float, owner: str | None
+    which: Mapping[str, Any],
+    steps: Sequence[RecordedStep],
+    events: Sequence[UnnumberedEvent],
+    *,
+    now: float,
+    owner: str | None,
 ) -> Transaction[AnswerReceipt]:
-    """Record the answer; the `owner`, if there is one, claims the execution with the last answer."""
-    grown = {"grown_by": len(events)}
+    """Record the answers; the `owner`, if there is one, claims the execution with the last answer."""
+    grown = {"committed": len(steps), "grown_by": len(events)}
     moved = yield from execute(queries.ADVANCE_SUSPENDED, {**which, **grown})
     if not moved:
         raise RequestFailure(
             Code.REQUEST_RESUME_UNEXPECTED, "the execution is not suspended, or is about to be cancelled"
         )
-    answered = yield from execute(queries.ANSWER, {**which, "now": now})
-    if not answered:
-        raise RequestFailure(Code.REQUEST_RESUME_MISMATCH, "this question is not open")
-    epoch, number, last_event = moved[0]
-    stored = empty_commit_row(which["the_execution_id"], number=number, epoch=epoch) | step_columns(row)
+    for step in steps:
+        answered = yield from execute(queries.ANSWER, {**which, "the_suspension_id": step.key, "now": now})
+        if not answered:
+            raise RequestFailure(Code.REQUEST_RESUME_MISMATCH, "this question is not open")
+    epoch, last_commit, last_event = moved[0]
+    commits = [
+        empty_commit_row(which["the_execution_id"], number=number, epoch=epoch) | step_columns(step)
+        for number, step in enumerate(steps, last_commit - len(steps) + 1)
+    ]
     numbered = number_events(events, last_event - len(events) + 1, now)
     if numbered:
-        stored |= event_columns(numbered)
-    yield from execute_each(INSERT_COMMIT, [stored])
+        commits[-1] |= event_columns(numbered)
+    yield from execute_each(INSERT_COMMIT, commits)
     left = yield from execute(queries.COUNT_OPEN_SUSPENSIONS, which)
     open_suspensions = left[0][0]
     if owner is not None and open_suspensions == 0:
         claimed = {"the_execution_id": which["the_execution_id"], "the_epoch": epoch, "owner": owner}
         epoch = (yield from execute(queries.CLAIM, claimed))[0][-1]
         yield from execute(queries.CONTINUE_ANSWERED, {**which, "now": now})
-    return AnswerReceipt(open_suspensions, epoch, number, numbered)
+    return AnswerReceipt(open_suspensions, epoch, last_commit, numbered)

@@ -139,8 +139,10 @@ def apply_batch(batch: CommitBatch) -> Transaction[BatchResult]:
     if any(each.usage for each in ending):
         yield from raise_usage([row for each in ending for row in each.usage])
     if batch.ended:
-        refused |= yield from _insert_ended([each for each in batch.ended if each.execution_id not in orphans])
-        refused |= {each.execution_id: origin_refusal() for each in batch.ended if each.execution_id in orphans}
+        refused |= yield from _insert_ended([each for each in batch.ended if each.header.execution_id not in orphans])
+        refused |= {
+            each.header.execution_id: origin_refusal() for each in batch.ended if each.header.execution_id in orphans
+        }
     return BatchResult(lost, refused)
 
 
@@ -149,7 +151,8 @@ def _open(
 ) -> Generator[StatementCall, ResultRows, tuple[dict[str, int], dict[str, InsertRefusal], set[str]]]:
     """Return the new executions as `insert_executions` does, and those whose origin was erased, ended ones included."""
     new_executions = list(_new_with_last_row(batch))
-    orphans = yield from without_origin((*new_executions, *batch.ended))
+    descendants = [each for each in (*new_executions, *batch.ended) if each.ancestors]
+    orphans = (yield from without_origin(descendants)) if descendants else set()
     if not new_executions:
         return {}, {}, orphans
     opened, refused = yield from insert_executions(new_executions, without_origin=orphans)
@@ -175,12 +178,12 @@ def _ends(batch: CommitBatch, execution_id: str) -> bool:
 def _insert_ended(ended: Sequence[NewExecution]) -> Generator[StatementCall, ResultRows, dict[str, InsertRefusal]]:
     """Insert executions that ended in memory and return the refused ones; existing ones are left as they are."""
     refused: dict[str, InsertRefusal] = {}
-    if (yield from count_inserted(INSERT_IF_ABSENT, [each.row for each in ended])) < len(ended):
+    if (yield from count_inserted(INSERT_IF_ABSENT, [each.titled_row for each in ended])) < len(ended):
         for each in ended:
             refusal = yield from request_id_refusal(each)
             if refusal is not None:
-                refused[each.execution_id] = refusal
-    stored = [each for each in ended if each.execution_id not in refused]
+                refused[each.header.execution_id] = refusal
+    stored = [each for each in ended if each.header.execution_id not in refused]
     yield from execute_each(_INSERT_COMMIT_IF_ABSENT, [commit for each in stored for commit in each.commits])
     yield from _insert_descriptions(stored)
     return refused

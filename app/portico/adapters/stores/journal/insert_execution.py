@@ -13,8 +13,10 @@ from sqlalchemy import and_, bindparam, delete, func, or_, select, text, update
 
 from portico.adapters.stores.database import ResultRows, Statement, StatementCall, execute, execute_each
 from portico.adapters.stores.schema import IS_LIVE, executions, idempotency_keys, sessions
+from portico.capabilities.context.title import title_of
 from portico.domain.failures import Code, Failure, RequestFailure
-from portico.domain.ids import ExecutionId, RequestId, TenantId
+from portico.domain.ids import RequestId, TenantId
+from portico.domain.journal.header import ExecutionHeader
 from portico.domain.lifecycle import State
 from portico.domain.value import value
 from portico.ports.journal import IdempotencyHit
@@ -31,10 +33,14 @@ _RETRY_AFTER = 1.0
 class NewExecution:
     """Row and commit 0 of a new execution, with the key and the session's turn that it has to be granted.
 
+    The title is no part of the row: it is made when the row is written, which is after the answer of an execution that
+    ended in memory.
+
     If it `may_wait`, the turn may be granted later. `suspensions` are questions that are open already, `metadata` the
     entries by which it is found. `ancestors` are the executions of which it has copies, that it goes on from last.
     """
 
+    header: ExecutionHeader
     row: Values
     commits: Sequence[Values]
     key: Values | None = None
@@ -49,9 +55,10 @@ class NewExecution:
         return replace(self, row={**self.row, **after})
 
     @property
-    def execution_id(self) -> str:
-        execution_id: ExecutionId = self.row["execution_id"]
-        return execution_id
+    def titled_row(self) -> Values:
+        """The row as it is written."""
+        title = title_of(self.header)
+        return {**self.row, "title": None if title is None else title.encode(errors="replace")}
 
 
 def insert_executions(
@@ -61,37 +68,40 @@ def insert_executions(
 
     Earlier inserted ones are in neither. Those `without_origin` are refused, because it was erased meanwhile.
     """
-    requested = {each.execution_id: each for each in new_executions}
+    requested = {each.header.execution_id: each for each in new_executions}
     busy: set[str] = set()
     with_session = [each for each in requested.values() if each.session]
     if with_session:
         busy = yield from _take_turns(with_session)
-        busy -= yield from _may_wait([each for each in with_session if each.may_wait and each.execution_id in busy])
+        busy -= yield from _may_wait(
+            [each for each in with_session if each.may_wait and each.header.execution_id in busy]
+        )
     with_used_key: set[str] = set()
-    with_key = [each for each in requested.values() if each.key and each.execution_id not in busy]
+    with_key = [each for each in requested.values() if each.key and each.header.execution_id not in busy]
     if with_key:
         with_used_key = yield from _take_keys(with_key)
     left_out = {*busy, *with_used_key, *without_origin}
-    granted = [each for each in requested.values() if each.execution_id not in left_out]
-    inserted = yield from execute_each(_INSERT, [each.row for each in granted])
+    granted = [each for each in requested.values() if each.header.execution_id not in left_out]
+    inserted = yield from execute_each(_INSERT, [each.titled_row for each in granted])
     inserted_ids: dict[str, int] = {row[0]: row[1] for row in inserted}
     refused: dict[str, InsertRefusal] = {}
     for each in requested.values():
-        if each.execution_id not in inserted_ids:
+        if each.header.execution_id not in inserted_ids:
             refusal: InsertRefusal | None = origin_refusal()
-            if each.execution_id not in without_origin:
+            if each.header.execution_id not in without_origin:
                 refusal = yield from _refusal_reason(
-                    each, busy=each.execution_id in busy, with_used_key=each.execution_id in with_used_key
+                    each, busy=each.header.execution_id in busy, with_used_key=each.header.execution_id in with_used_key
                 )
             if refusal is not None:
-                refused[each.execution_id] = refusal
+                refused[each.header.execution_id] = refusal
                 yield from _release(each)
     return inserted_ids, refused
 
 
 def _take_turns(new_executions: Sequence[NewExecution]) -> Generator[StatementCall, ResultRows, set[str]]:
     rows = yield from execute_each(_TAKE_TURN, [each.session for each in new_executions if each.session])
-    return {each.execution_id for each in new_executions} - {holder for (holder,) in rows}
+    everyone: set[str] = {each.header.execution_id for each in new_executions}
+    return everyone - {holder for (holder,) in rows}
 
 
 def _may_wait(new_executions: Sequence[NewExecution]) -> Generator[StatementCall, ResultRows, set[str]]:
@@ -106,8 +116,8 @@ def _may_wait(new_executions: Sequence[NewExecution]) -> Generator[StatementCall
         rows = yield from execute(_TURN_QUEUE, which)
         queue: dict[str, str] = {row[0]: row[1] for row in rows}
         has_room = max(len(queue), 1) + joined[session] <= MAX_WAITING_PER_SESSION
-        if each.execution_id in queue or (has_room and State.SUSPENDED not in queue.values()):
-            waiting.add(each.execution_id)
+        if each.header.execution_id in queue or (has_room and State.SUSPENDED not in queue.values()):
+            waiting.add(each.header.execution_id)
             joined[session] += 1
     return waiting
 
@@ -121,7 +131,8 @@ def _take_keys(new_executions: Sequence[NewExecution]) -> Generator[StatementCal
             if each.key
         ],
     )
-    return {each.execution_id for each in new_executions} - {holder for (holder,) in rows}
+    everyone: set[str] = {each.header.execution_id for each in new_executions}
+    return everyone - {holder for (holder,) in rows}
 
 
 def _refusal_reason(
@@ -129,7 +140,7 @@ def _refusal_reason(
 ) -> Generator[StatementCall, ResultRows, InsertRefusal | None]:
     if new.key is not None and (busy or with_used_key):
         earlier = yield from holder_of_key(new.key)
-        if earlier is not None and earlier.execution_id != new.execution_id:
+        if earlier is not None and earlier.execution_id != new.header.execution_id:
             return earlier
     if busy and new.session is not None:
         session = {"the_tenant": new.row["tenant"], "the_session_id": new.row["session_id"]}
@@ -163,7 +174,7 @@ def request_id_refusal(new: NewExecution) -> Generator[StatementCall, ResultRows
     """Return the refusal if another execution has this request_id, or None."""
     name = {"the_tenant": new.row["tenant"], "the_request_id": new.row["request_id"]}
     found = yield from execute(_BY_REQUEST_ID, name)
-    if found and found[0][0] == new.execution_id:
+    if found and found[0][0] == new.header.execution_id:
         return None
     return RequestFailure(Code.REQUEST_ID_CONFLICT, "request_id is in use")
 
@@ -189,7 +200,7 @@ def _retryable(code: Code, message: str) -> RequestFailure:
 
 
 def _release(new: NewExecution) -> Generator[StatementCall, ResultRows, None]:
-    holder = {"the_tenant": new.row["tenant"], "the_holder": new.execution_id}
+    holder = {"the_tenant": new.row["tenant"], "the_holder": new.header.execution_id}
     if new.session is not None:
         session = holder | {"the_session_id": new.row["session_id"]}
         if (yield from execute(_RELEASE_TURN, session)):

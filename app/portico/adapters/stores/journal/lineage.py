@@ -9,17 +9,16 @@ from portico.adapters.stores.journal.insert_execution import NewExecution
 from portico.adapters.stores.schema import executions
 
 
-def without_origin(new: Iterable[NewExecution]) -> Generator[StatementCall, ResultRows, set[str]]:
-    """Return the executions whose origin was erased, so that they must not be stored.
+def without_origin(descendants: Iterable[NewExecution]) -> Generator[StatementCall, ResultRows, set[str]]:
+    """Return the executions, all of which have ancestors, whose origin was erased, so that they must not be stored.
 
     The row of any other origin is locked, so that it cannot be erased before its descendant is stored.
     """
-    orphans = set()
-    for each in new:
-        if each.ancestors:
-            origin = {"the_tenant": each.row["tenant"], "the_execution_id": each.ancestors[-1]["ancestor_id"]}
-            if not (yield from execute(_LOCK_ORIGIN, origin)):
-                orphans.add(each.execution_id)
+    orphans: set[str] = set()
+    for each in descendants:
+        origin = {"the_tenant": each.row["tenant"], "the_execution_id": each.ancestors[-1]["ancestor_id"]}
+        if not (yield from execute(_LOCK_ORIGIN, origin)):
+            orphans.add(each.header.execution_id)
     return orphans
 
 

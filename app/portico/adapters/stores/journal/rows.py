@@ -56,6 +56,7 @@ def new_execution(
     key = None if claim is None else idempotency_key(header, claim)
     may_wait = header.request.if_session_busy == "enqueue"
     return NewExecution(
+        header,
         row,
         [stored],
         key,
@@ -114,6 +115,7 @@ def whole_execution(
     stored |= log
     row = _execution_row(header, after, owner, events=len(events), response=response)
     return NewExecution(
+        header,
         row,
         [stored],
         session=session_row(header),
@@ -191,6 +193,8 @@ def _execution_row(
     row["erase_at_end"] = 0 if header.request.store else 1
     row["user_id"] = header.user
     row["key_id"] = header.key_id
+    row["origin"] = header.request.after if header.fork is None else header.fork.origin
+    row["origin_step"] = None if header.fork is None else header.fork.from_step
     return row
 
 

@@ -264,7 +264,7 @@ class GroupWriter:
             if stream.end is None:
                 self._publish(item)
         for each in ended:
-            refusal = result.refused.get(each.execution.execution_id)
+            refusal = result.refused.get(each.execution.header.execution_id)
             if isinstance(refusal, Failure):
                 self._callbacks.on_refused(each.execution.row["request_id"], refusal)
                 self._callbacks.on_dropped()

@@ -19,6 +19,7 @@ from portico.domain.contract.response import StepStatus
 from portico.domain.failures import Code
 from portico.domain.journal.events import FinishReason
 from portico.domain.plan.steps import StepType
+from portico.domain.tools import IsolationLevel
 from portico.domain.value import value
 
 NO_VALUE: Final = "none"
@@ -106,6 +107,9 @@ SERIES: Final[tuple[Series, ...]] = (
     Series("portico_tool_threads_abandoned", "gauge", (),
            "Threads of blocking tool functions that were given up and have not returned",
            "If it does not go back to 0, a tool hangs: give its own calls a timeout, then restart"),
+    Series("portico_sandbox_runs_total", "counter", ("level",),
+           "Programs of tools that were started, by their level of isolation",
+           "If `limits` rises, `portico check` says why no stronger level starts"),
     Series("portico_guards_total", "counter", ("guard", "action", "tripped"),
            "Guards of executions that ended; a request that one refuses at once counts as refused",
            "If a guard trips more often, look at what its clients send, or at its patterns"),
@@ -133,6 +137,9 @@ SERIES: Final[tuple[Series, ...]] = (
     Series("portico_bugs_total", "counter", ("place",),
            "Unexpected exceptions in an execution, a telemetry sink or the journal writer",
            "Always a defect: report the log line `execution.bug`, `sink.fault` or `writer.fault`"),
+    Series("portico_audit_failures_total", "counter", (),
+           "Lines of the audit log that could not be written: changes were refused, reads were answered",
+           "Make room for `audit.file`, or make its folder writable"),
     Series("portico_breaker_state", "gauge", ("provider", "breaker"),
            "1 for the state that the circuit breaker of the provider is in",
            "While `open` is 1 the provider is not asked: see its status and credentials"),
@@ -214,6 +221,7 @@ def label_values(
         "direction": frozenset({"in", "out"}),
         "currency": frozenset({currency}),
         "breaker": frozenset(BreakerState),
+        "level": frozenset(IsolationLevel),
         "limit": frozenset(prefix + kind for kind in LimitKind for prefix in ("", "tenant-")),
         "place": frozenset(BUG_PLACES),
     }

@@ -78,23 +78,24 @@ class MetricsRegistry(Collector):
         self._values = values
         self.totals: dict[str, LabelledValues[Total]] = {}
         self.distributions: dict[str, LabelledValues[Distribution]] = {}
-        self._gauges: dict[str, tuple[Series, dict[Labels, Callable[[], float]]]] = {}
+        self._read: dict[str, tuple[Series, dict[Labels, Callable[[], float]]]] = {}
         for series in SERIES:
             match series.type:
                 case "counter":
+                    self._read[series.name] = (series, {})
                     self.totals[series.name] = LabelledValues(series, values, Total)
                 case "histogram":
                     make = partial(Distribution, series.buckets)
                     self.distributions[series.name] = LabelledValues(series, values, make)
                 case "gauge":
-                    self._gauges[series.name] = (series, {})
+                    self._read[series.name] = (series, {})
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
 
     def read(self, name: str, function: Callable[[], float], *labels: str) -> None:
-        """Let a gauge call the function whenever metrics are rendered."""
-        series, functions = self._gauges[name]
+        """Let a gauge or a counter call the function whenever metrics are rendered."""
+        series, functions = self._read[name]
         functions[known_labels(series, labels, self._values)] = function
 
     def render(self) -> bytes:
@@ -116,11 +117,13 @@ class MetricsRegistry(Collector):
         family = CounterMetricFamily(series.name, series.meaning, labels=series.labels)
         for labels, total in self.totals[series.name].items():
             family.add_metric(labels, total.value)
+        for labels, read in self._read[series.name][1].items():
+            family.add_metric(labels, read())
         return family
 
     def _gauge(self, series: Series) -> GaugeMetricFamily:
         family = GaugeMetricFamily(series.name, series.meaning, labels=series.labels)
-        for labels, read in self._gauges[series.name][1].items():
+        for labels, read in self._read[series.name][1].items():
             family.add_metric(labels, read())
         return family
 

@@ -5,6 +5,7 @@ Inherited events of a fork are ignored, because its origin counted them.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil, log
 from typing import Any, Final, Literal
 
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -12,12 +13,14 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from portico.adapters.telemetry.genai import ModelName
 from portico.adapters.telemetry.metrics.catalogue import BUG_PLACES, NO_ERROR, NO_VALUE, label_values
 from portico.adapters.telemetry.metrics.registry import MetricsRegistry
-from portico.domain import lifecycle
+from portico.capabilities.models.recent_attempts import CLASS_RATIO, CODES, MINUTE_S, RecentAttempts
+from portico.domain import fallback, lifecycle
 from portico.domain.contract.response import SystemResponse
 from portico.domain.failures import Code
 from portico.domain.journal import events
 from portico.domain.journal.events import InheritedEvent, LiveDelta, StoredEvent
 from portico.domain.lifecycle import Mode
+from portico.domain.model_call import UNSENT
 
 _MAX_RUNS: Final = 20_000
 _STARTING_STATES = frozenset({None, lifecycle.State.SUSPENDED})
@@ -27,6 +30,8 @@ _USAGE = tuple(
     for kind in ("input", "output", "cache_read_input", "cache_write_input", "reasoning_output")
 )
 _UNKNOWN_MODEL = ModelName("other", "other")
+_UNANSWERED = frozenset({"error", "cancelled"})
+_LOG_RATIO: Final = log(CLASS_RATIO)
 
 
 @dataclass(slots=True)
@@ -69,6 +74,8 @@ class MetricsSink:
         for place in BUG_PLACES:
             # An alert compares with a value before, so the first one must not be the first bug.
             self._totals["portico_bugs_total"][(place,)].value = 0
+        self.recent_attempts: Mapping[str, RecentAttempts] = {name: RecentAttempts() for name in models}
+        """The attempts of the last hour by engine."""
         self._models = models
         self._currency = currency
         self._runs: dict[str, _Run] = {}
@@ -113,13 +120,13 @@ class MetricsSink:
         """Count a refusal by the limit of that name."""
         self._totals["portico_limit_refusals_total"][(policy,)].value += 1
 
-    def count_dropped_record(self) -> None:
-        """Count an execution that ended in memory and could not be stored."""
-        self._totals["portico_records_dropped_total"][()].value += 1
+    def count_dropped(self, what: Literal["record", "reader"]) -> None:
+        """Count an execution that ended in memory and could not be stored, or a subscription whose queue was full."""
+        self._totals[f"portico_{what}s_dropped_total"][()].value += 1
 
-    def count_dropped_reader(self) -> None:
-        """Count an event subscription whose queue was full."""
-        self._totals["portico_readers_dropped_total"][()].value += 1
+    def count_audit_failure(self) -> None:
+        """Count a line of the audit log that could not be written."""
+        self._totals["portico_audit_failures_total"][()].value += 1
 
     def count_dropped_spans(self, spans: int) -> None:
         """Count spans that were not exported. Unlike all others it may be called by another thread, one at a time."""
@@ -137,8 +144,8 @@ class MetricsSink:
         """Record the delay of the event loop."""
         self._distributions["portico_event_loop_lag_seconds"][()].add(seconds)
 
-    def observe_gauge(self, name: str, read: Callable[[], float], *labels: str) -> None:
-        """Call `read` for the value of the gauge whenever metrics are rendered."""
+    def observe(self, name: str, read: Callable[[], float], *labels: str) -> None:
+        """Call `read` for the value of the gauge or the counter whenever metrics are rendered."""
         self._registry.read(name, read, *labels)
 
     def render(self) -> tuple[bytes, str]:
@@ -160,8 +167,16 @@ class MetricsSink:
     def _on_guard_end(self, _execution_id: str, _at: float, event: events.GuardEnd) -> None:
         self._totals["portico_guards_total"][event.guard, event.action, str(event.tripped).lower()].value += 1
 
-    def _on_fallback(self, _execution_id: str, _at: float, event: events.FallbackTransition) -> None:
+    def _on_fallback(self, _execution_id: str, at: float, event: events.FallbackTransition) -> None:
         self._totals["portico_fallback_transitions_total"][event.from_state, event.to_state, event.fsm_event].value += 1
+        if event.from_state == fallback.State.ATTEMPTING and event.reason not in UNSENT:
+            recent = None if event.provider is None else self.recent_attempts.get(event.provider)
+            if recent is not None:
+                minute, code = recent[int(at // MINUTE_S)], CODES.get(event.reason)
+                minute.attempts += 1
+                if code is not None:
+                    minute.failures += 1
+                    minute.codes[code] += 1
 
     def _on_stage_end(self, _execution_id: str, _at: float, event: events.StageEnd) -> None:
         self._distributions["portico_stage_duration_seconds"][(event.stage,)].add(event.duration_ms / 1000)
@@ -177,7 +192,7 @@ class MetricsSink:
             run.attempts.pop(event.segment, None)
         self._totals["portico_inference_retractions_total"][()].value += 1
 
-    def _on_inference_end(self, execution_id: str, _at: float, event: events.InferenceEnd) -> None:
+    def _on_inference_end(self, execution_id: str, at: float, event: events.InferenceEnd) -> None:
         run = self._runs.get(execution_id)
         attempt = None if run is None else run.attempts.pop(event.segment, None)
         provider, name = (NO_VALUE, _UNKNOWN_MODEL) if attempt is None else (attempt.provider, attempt.model)
@@ -191,6 +206,9 @@ class MetricsSink:
         if event.cost is not None:
             self._totals["portico_cost_total"][provider, self._currency].value += event.cost
         self._distributions["gen_ai_client_inference_duration_seconds"][name.provider, name.model].add(seconds)
+        if provider in self.recent_attempts and event.finish_reason not in _UNANSWERED:
+            duration_class = ceil(log(max(1.0, event.duration_ms)) / _LOG_RATIO)
+            self.recent_attempts[provider][int(at // MINUTE_S)].durations[duration_class] += 1
         for series, tokens in zip(_USAGE, usage, strict=True):
             if tokens:
                 self._totals[series][name.provider, name.model].value += tokens

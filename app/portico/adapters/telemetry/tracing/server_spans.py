@@ -41,8 +41,11 @@ ATTRIBUTES: Final = frozenset(
     }
 )
 """Attributes of a SERVER span; no other one is exported."""
-EXCLUDED_URLS: Final = "^https?://[^/]+/(livez|readyz|metrics)$,^https?://[^/]+/v1/executions/[^/]+/events$"
-"""Probes and long reads, which have no span. The patterns are matched with the whole URL, Host header included."""
+EXCLUDED_URLS: Final = (
+    "^https?://[^/]+/(livez|readyz|metrics)$,^https?://[^/]+/v1/executions/[^/]+/events$,^https?://[^/]+/console(/|$)"
+)
+"""Probes, long reads and the files of the console, which have no span. The patterns are matched with the whole URL,
+Host header included."""
 _STABLE_NAMES: Final = ("OTEL_SEMCONV_STABILITY_OPT_IN", "http")
 """Variable that the instrumentation reads when it is used first: it gives attributes their stable names."""
 

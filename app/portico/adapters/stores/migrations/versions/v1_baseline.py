@@ -3,7 +3,7 @@
 from alembic import op
 from sqlalchemy import BigInteger, Column, Double, Integer, LargeBinary, PrimaryKeyConstraint, Text, text
 
-revision = "1"
+revision = "1e"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -52,16 +52,23 @@ def _executions() -> None:
         _count("erase_at_end"),
         _text("user_id"),
         _text("key_id", nullable=True),
+        _data("title", nullable=True),
+        _text("origin", nullable=True),
+        _count("origin_step", nullable=True),
         PrimaryKeyConstraint("execution_id"),
     )
     op.create_index("executions_request", "executions", ["tenant", "request_id"], unique=True)
     op.create_index("executions_newest", "executions", ["tenant", "execution_id"])
     op.create_index("executions_of_user", "executions", ["tenant", "user_id", "execution_id"])
+    counted = ["tenant", "created_at", "state", "started_at", "entered_at", "user_id"]
+    _partial_index("executions_ended", "executions", counted, _ENDED)
     _partial_index("executions_with_history", "executions", ["entered_at"], f"header IS NULL AND {_ENDED}")
     _partial_index("executions_without_history", "executions", ["entered_at"], "header IS NOT NULL")
     _partial_index("executions_live", "executions", ["execution_id"], _ENDED.replace(" IN ", " NOT IN "))
     in_session = ["tenant", "session_id", "execution_id"]
     _partial_index("executions_session", "executions", in_session, "session_id IS NOT NULL")
+    from_origin = ["tenant", "origin", "execution_id"]
+    _partial_index("executions_origin", "executions", from_origin, "origin IS NOT NULL")
 
 
 def _ancestors() -> None:
@@ -180,6 +187,7 @@ def _api_keys() -> None:
         *map(_data, ("permissions", "limits")),
         _number("created_at"),
         *(_number(name, nullable=True) for name in ("expires_at", "revoked_at", "last_used_at")),
+        _text("created_by", nullable=True),
         PrimaryKeyConstraint("key_id"),
     )
     op.create_index("api_keys_tenant", "api_keys", ["tenant", "created_at", "key_id"])
