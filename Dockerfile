@@ -27,6 +27,6 @@ USER 10001:10001
 EXPOSE 8080
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=10s --retries=3 \
-    CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8080/livez', timeout=2)"]
+    CMD ["portico", "health"]
 ENTRYPOINT ["portico"]
 CMD ["serve"]

@@ -1,7 +1,8 @@
 # The same commands for people, CI and README. `make` alone prints them.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-fast test-llamacpp torture check format bench walk openapi docs golden models lock image clean
+.PHONY: help setup clients run test test-fast test-llamacpp torture check format bench walk openapi docs golden models lock
+.PHONY: console-types console-check console-pictures gateway-test image clean
 
 BIN := .venv/bin
 LLAMACPP := .venv-llamacpp
@@ -11,12 +12,14 @@ READY := .venv/.ready
 CODE := app bench tests
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist worksteal
 FAST := tests/adapters tests/capabilities tests/conformance tests/domain tests/orchestration tests/support tests/test_settings.py
+CONSOLE := app/portico/entrypoints/http/console
+NODE := { command -v npx > /dev/null || { echo 'There is no Node here, so nothing was done.' >&2; false; }; }
 USABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--custom-compile-command 'make lock'
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 
 setup: $(READY) ## Make .venv from the hashed locks, with the tools for tests
 
@@ -43,6 +46,12 @@ test-fast: setup ## Run the unit tests, and the conformance tests on SQLite only
 
 test-llamacpp: $(LLAMACPP)/.ready ## Build llama.cpp once, which takes minutes, then test the engine on it
 	$(LLAMACPP)/bin/pytest tests/llamacpp
+
+clients: ## Install the clients from npm that journeys run, if npm is there
+	@for each in sdks claude_code; do \
+		mkdir -p .clients/$$each && cp tests/journeys/npm/$$each/package*.json .clients/$$each/; \
+		npm ci --prefix .clients/$$each --ignore-scripts --no-audit --no-fund --loglevel error || exit; \
+	done
 
 torture: setup ## Run randomised tests with all seeds and a new one, which TORTURE_SEED repeats; takes long
 	@seed=$${TORTURE_SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; \
@@ -76,6 +85,15 @@ walk: setup ## Print the way of one chat through the code, and how often it chan
 openapi: setup ## Write openapi/openapi.json from the code
 	$(BIN)/portico openapi > openapi/openapi.json
 
+console-types: ## Write the types of the API that the console is checked with, from openapi/openapi.json; needs Node
+	@if $(NODE); then npx --yes openapi-typescript@7.13.0 openapi/openapi.json --output $(CONSOLE)/api.d.ts; fi
+
+console-check: ## Check the types of the console's modules; needs Node
+	@if $(NODE); then npx --yes --package typescript@5.9.3 tsc --project $(CONSOLE)/tsconfig.json; fi
+
+console-pictures: setup ## Write the pictures of docs/console.md from the rehearsal engine; needs Chromium
+	$(BIN)/python -m tests.console.pictures
+
 docs: setup ## Write the generated parts and the answers of README.md and docs/ from the code
 	$(BIN)/python -m tests.support.documentation --write
 
@@ -93,6 +111,9 @@ lock: setup ## Resolve the dependencies anew into the hashed locks
 	$(LOCK) pyproject.toml --extra dev --extra llamacpp --extra llamacpp-dev --constraint requirements-dev.lock \
 		--output-file requirements-llamacpp.lock
 	$(LOCK) pyproject.toml --extra otlp-grpc --constraint requirements-dev.lock --output-file requirements-otlp-grpc.lock
+
+gateway-test: setup ## Restart and kill replicas behind each gateway that is installed; minutes
+	$(BIN)/python -m bench.gateway
 
 image: ## Build the container image
 	docker build --tag portico .

@@ -16,6 +16,7 @@ from bench.flows import FLOW_SCENARIOS
 from bench.framework import framework
 from bench.guards import guards
 from bench.hostile import HOSTILE_SCENARIOS
+from bench.live_list import LIVE_LIST_SCENARIOS
 from bench.local_storage import LOCAL_STORAGE_SCENARIOS
 from bench.memory import memory
 from bench.orchestration import orchestration
@@ -55,6 +56,7 @@ def main(
             tools,
             *ACCESS_SCENARIOS,
             *TRACE_SCENARIOS,
+            *LIVE_LIST_SCENARIOS,
             *FLOW_SCENARIOS,
             *HOSTILE_SCENARIOS,
             *LOCAL_STORAGE_SCENARIOS,

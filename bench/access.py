@@ -11,10 +11,10 @@ from bench.scenarios import CHAT_REQUEST, CONNECTIONS, WARM_UP, BenchEnvironment
 from bench.upstream import TEXT
 from portico.adapters.access.api_keys import ApiKeys
 from portico.adapters.access.authenticators import BearerAuthenticator
-from portico.adapters.access.key_administration import KeyAdministration, KeyGrant
 from portico.adapters.stores.access.api_keys import DatabaseKeys
 from portico.adapters.stores.sqlite import open_sqlite
 from portico.adapters.system import SystemClock, SystemEntropy
+from portico.capabilities.key_administration import KeyAdministration, KeyGrant
 from portico.domain.access.api_key import SECRET_BYTES, ApiKey
 from portico.domain.access.limits import NO_LIMITS
 from portico.domain.access.principal import KEY_DEFAULT
@@ -69,7 +69,7 @@ async def keys(_bench: BenchEnvironment) -> Numbers:
         async with open_sqlite(Path(directory) / "portico.db") as database:
             store = DatabaseKeys(database)
             grant = KeyGrant(TenantId("acme"), UserId("ann"), KEY_DEFAULT, NO_LIMITS, None)
-            key = await KeyAdministration(store, clock, SystemEntropy(clock)).create(grant)
+            _, key = await KeyAdministration(store, clock, SystemEntropy(clock)).create(grant)
             authenticator = BearerAuthenticator(clock, ApiKeys(store, clock))
             authorization = (b"authorization", b"Bearer " + key.reveal().encode())
             scope = {"headers": [(b"host", b"localhost"), authorization]}

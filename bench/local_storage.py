@@ -1,12 +1,17 @@
 """Scenarios on SQLite: journaling relative to memory, suspended executions, reading a long event log."""
 
 import asyncio
+import sqlite3
 import statistics
 import tempfile
 import time
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from itertools import cycle, islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import httpx2
 
 from bench.journal_steps import bench_header, open_bench_journal, record_tool_round, step_cost_ms
 from bench.load import open_connections, read_events, request
@@ -32,6 +37,8 @@ from portico.domain.lifecycle import Mode, State
 
 SUSPENDED = 1_000
 EVENTS, READS = 10_000, 7
+EXECUTIONS, PAGE, PAGE_READS = 100_000, 100, 5
+_SPAN = timedelta(days=14)
 _LONG = ExecutionId("long")
 PAIRS, REQUESTS_PER_PAIR = 16, 200
 _ORDERS = ((False, True), (True, False))
@@ -100,6 +107,67 @@ async def event_log(bench: BenchEnvironment) -> Numbers:
     return {"log_event_us": min(seconds) / EVENTS * 1e6}
 
 
+async def statistics_over_time(bench: BenchEnvironment) -> Numbers:
+    """Measure the counts of 100,000 chats over HTTP, and one page of their list in turn: the CPU of the service."""
+    with tempfile.TemporaryDirectory(prefix="portico-bench-") as directory:
+        path = Path(directory) / "portico.db"
+        storage = f"sqlite:///{path}"
+        async with (
+            open_portico(bench.cores, bench.upstream.port, storage=storage) as portico,
+            open_connections(portico.port, 1) as connections,
+        ):
+            await connections.run(chat_request(keyed=True), 1, expected=TEXT.encode())
+        newest, pages, counts = _copy_execution(path), [], []
+        async with open_portico(bench.cores, bench.upstream.port, storage=storage) as portico:
+            for number in range(READS):
+                # Another hour each time, because a result is used for a second.
+                until = datetime.fromtimestamp(newest + 3_600 * number, UTC)
+                query = f"bucket=hour&since={until - 2 * _SPAN:%Y-%m-%dT%H:%M:%SZ}&until={until:%Y-%m-%dT%H:%M:%SZ}"
+                for _ in range(PAGE_READS):
+                    seconds, page = await _cpu_of(portico, "/v1/executions")
+                    pages.append(seconds)
+                seconds, found = await _cpu_of(portico, f"/v1/stats?{query}")
+                counts.append(seconds)
+                _require_all(page, found)
+    seconds = statistics.mean(counts)
+    return {"stats_ratio": seconds / statistics.mean(pages), "stats_ms": seconds * 1_000}
+
+
+def _require_all(page: Any, found: Any) -> None:
+    """Raise RuntimeError unless the page is full, and almost all executions are counted."""
+    counted = sum(sum(bucket["states"].values()) for bucket in found["buckets"])
+    if len(page["data"]) != PAGE or counted < EXECUTIONS:
+        raise RuntimeError(f"Only {len(page['data'])} executions are on a page, and {counted} are counted.")
+
+
+async def _cpu_of(portico: MeasuredProcess, path: str) -> tuple[float, Any]:
+    """Return the CPU seconds of the service until the answer is read, and the answer."""
+    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{portico.port}") as client:
+        before = portico.cpu_seconds()
+        answer = await client.get(path)
+        return portico.cpu_seconds() - before, answer.json()
+
+
+def _copy_execution(path: Path) -> float:
+    """Copy the stored execution over two weeks, and return the time of the newest."""
+    with closing(sqlite3.connect(path)) as database, database:
+        [names, *_] = zip(*database.execute("SELECT name FROM pragma_table_info('executions')"), strict=True)
+        [row] = database.execute("SELECT * FROM executions")
+        execution = dict(zip(names, row, strict=True))
+        newest = execution["created_at"]
+        copies = []
+        for number in range(EXECUTIONS):
+            at = newest - _SPAN.total_seconds() * (number / EXECUTIONS) - 60
+            digits = f"{int(at * 1_000):012x}"
+            key = f"{digits[:8]}-{digits[8:]}-7000-8000-{number:012x}"
+            took = (number % 50) / 10
+            times = {"created_at": at, "started_at": at, "entered_at": at + took}
+            copies.append(tuple((execution | times | {"execution_id": key, "request_id": key}).values()))
+        places = ", ".join("?" * len(names))
+        database.executemany(f"INSERT INTO executions VALUES ({places})", copies)  # noqa: S608 - placeholders only
+    return float(newest)
+
+
 async def _read_log(portico: MeasuredProcess) -> float:
     began = time.perf_counter()
     events = await read_events(portico.port, "/v1/executions/long/events")
@@ -141,4 +209,4 @@ def _correlation(header: ExecutionHeader, key: str) -> CorrelationContext:
     return CorrelationContext(header.request_id, None, header.trace_id, span_id(_LONG, key), span_id(_LONG, ""))
 
 
-LOCAL_STORAGE_SCENARIOS: tuple[Scenario, ...] = (journal, suspended, event_log)
+LOCAL_STORAGE_SCENARIOS: tuple[Scenario, ...] = (journal, suspended, event_log, statistics_over_time)

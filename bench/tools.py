@@ -22,14 +22,15 @@ from bench.processes import run_measured_module
 from bench.scenarios import BenchEnvironment, Numbers
 from portico.adapters.system import SystemClock, SystemEntropy
 from portico.adapters.tools.external_tool import ExternalToolFacts
-from portico.adapters.tools.programs.process import SEARCH_PATH, ProcessLimits
 from portico.adapters.tools.programs.program_tool import ProgramConfig, ProgramTool
+from portico.adapters.tools.sandbox.box import SEARCH_PATH, Box, ProcessLimits
+from portico.adapters.tools.sandbox.levels import IsolatedProgram, Sandbox
 from portico.bootstrap.service import Service, open_service
 from portico.domain.access.principal import LOCAL
 from portico.domain.contract.request import SystemRequest
 from portico.domain.ids import IdempotencyKey, ToolCallId
 from portico.domain.lifecycle import State
-from portico.domain.tools import SideEffects
+from portico.domain.tools import IsolationLevel, SideEffects
 from portico.orchestration.facade import DEFAULT_OPTIONS, CallOptions
 from portico.orchestration.runtime.handle import ExecutionHandle
 from portico.ports.tool import ToolContext
@@ -86,7 +87,8 @@ async def _program_more_ms() -> float:
                     "program", "A program.", {"type": "object"}, SideEffects.READ, idempotent=True, timeout=10
                 ),
                 command=(_PROGRAM,),
-                directory=Path(directory),
+                base=Path(directory),
+                isolated=IsolatedProgram(Sandbox("bwrap", {}), Box(), _MIB, IsolationLevel.LIMITS),
                 limits=ProcessLimits(
                     output=4096, memory=1024 * _MIB, processes=64, open_files=256, file_bytes=_MIB, cpu_seconds=10
                 ),

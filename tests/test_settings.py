@@ -38,11 +38,13 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
         "server": {
             "host": "127.0.0.1",
             "port": 8080,
+            "lame_duck_seconds": 0,
             "drain_seconds": 30,
             "max_in_flight": 1000,
             "metrics_host": "127.0.0.1",
             "metrics_port": None,
             "allowed_hosts": ["localhost", "127.0.0.1", "[::1]"],
+            "cors_origins": [],
         },
         "storage": {
             "url": "sqlite:///var/portico.db",
@@ -51,6 +53,8 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
             "statement_timeout": 5,
             "replica_timeout": 10,
         },
+        "console": {"enabled": True},
+        "audit": {"file": None, "reads": "others"},
         "queue": {"waiting": 10_000, "at_once": 1_000, "per_tenant": 500},
         "grammars": {"directory": None},
         "prompts": {"directory": None},
@@ -58,7 +62,14 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
         "skills": {"directory": None, "budget_tokens": 2000},
         "rules": {"modules": []},
         "flows": {"modules": [], "working_dir": None, "commands": [], "http_timeout": 30},
-        "tools": {"modules": [], "threads": 32, "cli": {}, "http": {}, "mcp": {}},
+        "tools": {
+            "modules": [],
+            "threads": 32,
+            "sandbox": {"isolation": "auto", "bubblewrap": "bwrap"},
+            "cli": {},
+            "http": {},
+            "mcp": {},
+        },
         "policy": {
             "allow": [],
             "deny": [],
@@ -70,6 +81,7 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
         "auth": {
             "mode": "none",
             "bootstrap_key_file": None,
+            "bootstrap_key_env": None,
             "bootstrap_tenant": "default",
             "bootstrap_user": "default",
             "issuer": None,
@@ -81,6 +93,7 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
             "scope_claim": "scope",
             "leeway": 60,
         },
+        "ingress": {"approval_wait": 60.0, "waiting": 200, "models": {}},
         "sessions": {"compact": False},
         "failover": {
             "max_retries": 1,
@@ -345,6 +358,13 @@ class TestVariables:
     def test_other_variables_of_kubernetes_are_no_warning(self) -> None:
         settings = load(PORTICO_SERVICE_HOST="10.0.0.1", PORTICO_PORT="tcp://10.0.0.1:80", PORTICO__SERVER__PORT="9")
         assert settings.warnings == ()
+
+    def test_a_stop_that_takes_longer_than_ten_minutes_is_a_warning(self) -> None:
+        lame_duck = {"PORTICO__SERVER__LAME_DUCK_SECONDS": "300"}
+        assert load(**lame_duck, PORTICO__SERVER__DRAIN_SECONDS="298").warnings == ()
+        long = load(**lame_duck, PORTICO__SERVER__DRAIN_SECONDS="299").warnings
+        assert long == ("a stop takes up to 601 s: server.lame_duck_seconds, server.drain_seconds and 2 more",)
+        assert "server.lame_duck_seconds: must be at most 300" in refusal(PORTICO__SERVER__LAME_DUCK_SECONDS="301")
 
     def test_variables_without_the_prefix_are_ignored(self) -> None:
         assert load(PORTICO_HOME="/x", portico__server__prot="1", HOME="/bin") == load()

@@ -1,9 +1,12 @@
 """Settings of authentication: the key file, and the issuer of tokens."""
 
+import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
+from portico.domain.access.api_key import ApiKey
 from portico.domain.failures import ConfigurationFailure
 from portico.settings import Settings, load_settings
 
@@ -47,6 +50,55 @@ def test_a_key_file_that_is_missing_or_useless_is_refused(tmp_path: Path) -> Non
     file = tmp_path / "key"
     file.write_text(KEY)
     assert "has no meaning" in refusal(auth__bootstrap_key_file=str(file))
+
+
+def test_a_key_file_that_may_not_be_read_is_named_with_user_owner_and_mode() -> None:
+    owner = os.geteuid()
+    user = owner or 65534
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        file = Path(folder) / "key"
+        file.write_text(KEY)
+        file.chmod(0o000)
+        os.seteuid(user)
+        try:
+            message = refusal(auth__mode="keys", auth__bootstrap_key_file=str(file))
+        finally:
+            os.seteuid(owner)
+    expected = f"names a file that user {user} cannot read: it belongs to user {owner} and has mode 0000"
+    assert message == f"auth.bootstrap_key_file: {expected}"
+
+
+def test_a_bootstrap_key_comes_from_a_variable(tmp_path: Path) -> None:
+    overrides = {"auth.mode": "keys", "auth.bootstrap_key_env": "PORTICO_KEY"}
+    settings = load_settings({"PORTICO_KEY": f"{KEY}\n"}, overrides=overrides, local_model=lambda: None)
+    assert settings.auth.bootstrap_key_env == ApiKey.parse(KEY)
+    assert KEY not in settings.model_dump_json() + repr(settings)
+    file = tmp_path / "key"
+    file.write_text(KEY)
+    with pytest.raises(ConfigurationFailure, match="bootstrap_key_env: excludes"):
+        load_settings({"PORTICO_KEY": KEY}, overrides=overrides | {"auth.bootstrap_key_file": str(file)})
+    with pytest.raises(ConfigurationFailure, match="bootstrap_key_env: has no meaning"):
+        load_settings({"PORTICO_KEY": KEY}, overrides=overrides | {"auth.mode": "none"})
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, 'PORTICO_KEY is not set; make a key with "portico keys generate"'),
+        ({"PORTICO_KEY": ""}, 'PORTICO_KEY is not set; make a key with "portico keys generate"'),
+        ({"PORTICO_KEY": KEY[:-1]}, 'PORTICO_KEY must contain one key; make one with "portico keys generate"'),
+    ],
+)
+def test_a_variable_without_a_key_is_named_with_the_way_out(environ: dict[str, str], expected: str) -> None:
+    with pytest.raises(ConfigurationFailure) as caught:
+        load_settings(environ, overrides={"auth.mode": "keys", "auth.bootstrap_key_env": "PORTICO_KEY"})
+    assert caught.value.message == f"auth.bootstrap_key_env: {expected}"
+
+
+def test_a_key_in_the_place_of_the_name_is_not_quoted() -> None:
+    message = refusal(auth__mode="keys", auth__bootstrap_key_env=KEY)
+    assert message == 'auth.bootstrap_key_env: the variable is not set; make a key with "portico keys generate"'
 
 
 def test_tokens_need_issuer_audience_and_key_set() -> None:

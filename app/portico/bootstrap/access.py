@@ -14,10 +14,35 @@ from portico.adapters.runners.maintenance import run_maintenance
 from portico.adapters.stores.access.api_keys import DatabaseKeys
 from portico.adapters.stores.database import Database
 from portico.adapters.telemetry.logs import LogSink
+from portico.adapters.telemetry.metrics.sink import MetricsSink
+from portico.bootstrap.audit import ServiceAudit, open_audit
+from portico.capabilities.key_administration import KeyAdministration
 from portico.domain.ids import TenantId, UserId
+from portico.domain.value import value
+from portico.orchestration.keys import KeyParts
 from portico.ports.access import Authenticator
-from portico.ports.runtime import Clock
+from portico.ports.runtime import Clock, Entropy
 from portico.settings import AuthSettings, Settings
+
+
+@value
+class AccessReports:
+    """Reports of what concerns callers: the log, and the metrics."""
+
+    logs: LogSink
+    metrics: MetricsSink
+
+
+@asynccontextmanager
+async def open_access(
+    settings: Settings, database: Database, clock: Clock, reports: AccessReports, group: TaskGroup
+) -> AsyncIterator[tuple[Authenticator, ServiceAudit]]:
+    """Open the authentication of callers, and the audit of what they do. Raises: ConfigurationFailure."""
+    async with (
+        open_authenticator(settings, database, clock, reports.logs, group) as callers,
+        open_audit(settings.audit, clock, reports.metrics.count_audit_failure, group) as audit,
+    ):
+        yield callers, audit
 
 
 @asynccontextmanager
@@ -55,8 +80,18 @@ async def _open_callers(
         yield BearerAuthenticator(clock, api_keys, tokens)
 
 
+def key_parts(
+    settings: Settings, database: Database, callers: Authenticator, clock: Clock, entropy: Entropy
+) -> KeyParts:
+    """Return what the keys are listed, made and revoked with."""
+    administration = KeyAdministration(DatabaseKeys(database), clock, entropy)
+    return KeyParts(administration, callers, clock, settings.auth.mode)
+
+
 def _bootstrap_key(auth: AuthSettings, clock: Clock) -> BootstrapKey | None:
+    tenant, user = TenantId(auth.bootstrap_tenant), UserId(auth.bootstrap_user)
+    if auth.bootstrap_key_env is not None:
+        return BootstrapKey(auth.bootstrap_key_env, tenant, user, clock)
     if auth.bootstrap_key_file is None:
         return None
-    path = Path(auth.bootstrap_key_file)
-    return BootstrapKey(path, TenantId(auth.bootstrap_tenant), UserId(auth.bootstrap_user), clock)
+    return BootstrapKey(Path(auth.bootstrap_key_file), tenant, user, clock)

@@ -1,12 +1,13 @@
 """Checks of what a configuration names outside of the service: the database, the issuer of tokens, the collector."""
 
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import anyio
 from anyio import to_thread
 
-from portico.adapters.stores.factory import check_database
+from portico.adapters.stores.factory import check_database, is_writable_file
 from portico.adapters.system import SystemClock, SystemEntropy
 from portico.domain.failures import AccessFailure, Code, ConfigurationFailure
 from portico.settings import Settings
@@ -18,6 +19,17 @@ async def check_storage(settings: Settings) -> str:
     """Return in a few words what the service would find at `storage.url`. Raises: as `open_service`."""
     clock = SystemClock()
     return await check_database(settings.storage.url, clock, SystemEntropy(clock))
+
+
+async def check_audit(settings: Settings) -> str:
+    """Return that the audit log can be written; nothing is written. Raises: ConfigurationFailure (CONFIG_INVALID)."""
+    path = Path(settings.audit.file or "")
+    try:
+        found = is_writable_file(path)
+    except OSError as error:
+        reason = (error.strerror or "").lower()
+        raise ConfigurationFailure(Code.CONFIG_INVALID, f"audit.file: cannot write {path}: {reason}") from error
+    return f"{path} found" if found else f"no file {path} yet; the service creates it"
 
 
 async def check_issuer(settings: Settings) -> str:

@@ -23,6 +23,7 @@ from portico.adapters.engines.openai.responses import ResponsesDialect
 from portico.adapters.engines.rehearsal import engine as rehearsal
 from portico.adapters.engines.timeouts import Timeouts
 from portico.adapters.telemetry.genai import ModelName
+from portico.capabilities.models.breaker import FailoverPolicy
 from portico.domain.failures import Code, ConfigurationFailure
 from portico.domain.token_prices import TokenPrices
 from portico.domain.value import value
@@ -193,4 +194,18 @@ def _prices(price: Price | None, known: TokenPrices | None) -> TokenPrices | Non
         price.output,
         others.cached if price.cached is None else price.cached,
         others.cache_write if price.cache_write is None else price.cache_write,
+    )
+
+
+def failover_policy(settings: Settings) -> FailoverPolicy:
+    """Return how often a failed attempt is made again, and when a provider is left alone."""
+    failover = settings.failover
+    return FailoverPolicy(
+        max_retries=failover.max_retries,
+        retry_after_cap=failover.retry_after_cap,
+        breaker_failures=failover.breaker_failures,
+        breaker_window=failover.breaker_window,
+        breaker_cooldown=failover.breaker_cooldown,
+        retry_budget=failover.retry_budget,
+        retry_floor=failover.retry_floor,
     )

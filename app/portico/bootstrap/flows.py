@@ -1,6 +1,6 @@
 """Flows of the configuration: the modules that register them, their checks, and the context of their functions."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from portico.orchestration.flow.nodes import AgentNode, Node
 from portico.orchestration.flow.registration import FlowDefinition
 from portico.orchestration.flow.served_flow import ServedFlow
 from portico.ports.tool import Tool
+from portico.settings.tables.ingress import IngressSettings, unknown_flows
 from portico.settings.tables.modules import FlowSettings
 
 
@@ -89,6 +90,13 @@ def check_flows(flows: Mapping[str, LoadedFlow], catalogue: EngineCatalogue, reg
             for tool in agent.config.tool_names:
                 if registry.get(tool) is None:
                     raise _invalid(name, f"{agent.key}: its tool {tool} is not registered")
+
+
+def check_aliases(ingress: IngressSettings, flows: Collection[str]) -> None:
+    """Raise ConfigurationFailure (CONFIG_INVALID) for an alias of a flow that does not exist."""
+    errors = [f"{key}: {message}" for key, message in unknown_flows(ingress, flows)]
+    if errors:
+        raise ConfigurationFailure(Code.CONFIG_INVALID, "; ".join(errors))
 
 
 def served_flows(

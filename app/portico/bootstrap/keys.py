@@ -2,10 +2,11 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from portico.adapters.access.key_administration import KeyAdministration, KeyGrant, generate_key
 from portico.adapters.system import SystemClock, SystemEntropy
+from portico.capabilities.key_administration import KeyAdministration, KeyGrant, generate_key
 from portico.domain.access.api_key import ApiKey
 
 if TYPE_CHECKING:
@@ -26,7 +27,18 @@ async def open_keys(settings: "Settings") -> AsyncIterator[KeyAdministration]:
     clock = SystemClock()
     entropy = SystemEntropy(clock)
     async with open_beside(settings.storage.url, clock, entropy) as database:
-        yield KeyAdministration(DatabaseKeys(database), clock, entropy)
+        keys = DatabaseKeys(database)
+        if settings.audit.file is None:
+            yield KeyAdministration(keys, clock, entropy)
+            return
+        from portico.adapters.audit.file import AuditFile  # noqa: PLC0415 - see above
+        from portico.adapters.audit.keys import AuditedKeyStore  # noqa: PLC0415 - see above
+
+        log = AuditFile(Path(settings.audit.file), clock)
+        try:
+            yield KeyAdministration(AuditedKeyStore(keys, log), clock, entropy)
+        finally:
+            log.close()
 
 
 def new_key() -> ApiKey:

@@ -67,7 +67,7 @@ async def open_limits(
     observer, stored_usage = LimitObserver(reports.metrics.count_limited), DatabaseUsage(database)
     for kind in (LimitKind.CONCURRENCY, LimitKind.TOKENS, LimitKind.COST):
         waiting = partial(observer.waiting.__getitem__, kind)
-        reports.metrics.observe_gauge("portico_limits_waiting", waiting, kind)
+        reports.metrics.observe("portico_limits_waiting", waiting, kind)
     limits = {name: tenant.limits for name, tenant in settings.tenants.items()}
     ratios = DatabaseTokenRatios(database)
     estimator = LearningTokenEstimator(await ratios.load(MAX_RATIOS))

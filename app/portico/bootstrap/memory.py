@@ -58,6 +58,7 @@ def start_memory(
         embedder.space,
         writer,
         settings.limits.memory_bytes,
+        query_embedder if isinstance(query_embedder, EngineEmbedder) else None,
     )
     jobs = [parts.embedder.embed_due]
     if isinstance(database, SqliteDatabase):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import anyio
 from anyio.abc import TaskGroup
 
+from portico.adapters.change_feed import StoredChangeFeed
 from portico.adapters.runners.dbos import DbosRunner, SharedQueue
 from portico.adapters.runners.fair_queue import QueueLimits
 from portico.adapters.runners.heartbeat import MAX_MISSED_BEATS, Heartbeat
@@ -53,6 +54,7 @@ class MaintenanceJobs:
 
     recovery: Recovery
     log_tailer: LogTailer
+    change_feed: StoredChangeFeed
     purge: Job
     check: Job
     measure: Job
@@ -67,6 +69,10 @@ class SingleReplica:
     def __init__(self, clock: Clock, owner: ReplicaId) -> None:
         self.owner = owner
         self._clock = clock
+
+    def count_alive(self) -> int:
+        """Return 1: there is no other replica."""
+        return 1
 
     def cancel(self, execution_id: ExecutionId) -> None:
         """Do nothing: there is no other replica to notify."""
@@ -106,6 +112,10 @@ class ClusteredReplica:
         self.sinks: Sequence[EventSink] = (self._notifications,)
         self.cancel = self._notifications.notify_cancel
 
+    def count_alive(self) -> int:
+        """Return the number of replicas that are alive, as of the last heartbeat."""
+        return len(self._heartbeat.alive)
+
     def runner(self, task_pool: TaskPool, limits: QueueLimits, on_error: OnError) -> DbosRunner:
         """Return the runner that takes part in the shared queue."""
         shared = SharedQueue(self._storage.url, self.owner, partial(count_waiting, self._database))
@@ -134,9 +144,12 @@ class ClusteredReplica:
             group.start_soon(run_maintenance, self._clock, periodic, jobs.on_error, seconds)
         cancel_listener = _CancelListener(recovery.process_cancels)
         group.start_soon(cancel_listener.run)
-        group.start_soon(
-            self._notifications.run, NotificationHandlers(jobs.log_tailer.notify_grown, cancel_listener.notify)
-        )
+
+        def on_log_grown(execution_id: ExecutionId) -> None:
+            jobs.log_tailer.notify_grown(execution_id)
+            jobs.change_feed.notify_grown(execution_id)
+
+        group.start_soon(self._notifications.run, NotificationHandlers(on_log_grown, cancel_listener.notify))
         group.start_soon(jobs.log_tailer.run)
         yield
         with suppress(StorageFailure):

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, Self
@@ -18,6 +19,7 @@ import anyio
 from anyio.abc import TaskGroup
 from pydantic import BaseModel, Field
 
+from portico.adapters.audit.refusals import RefusalLog
 from portico.adapters.engines.http.aiohttp_transport import HttpSession, open_session
 from portico.adapters.event_bus import EventBus
 from portico.adapters.grammar_directory import read_grammars
@@ -42,31 +44,33 @@ from portico.adapters.telemetry.logs import LogSink, open_logger, route_standard
 from portico.adapters.telemetry.loop_lag import watch_loop_lag
 from portico.adapters.telemetry.metrics.sink import MetricsSink
 from portico.adapters.thread_pool import WorkerThread
+from portico.adapters.tools.sandbox.levels import Sandbox
 from portico.adapters.tools.threads import DaemonThreads
 from portico.adapters.validation.worker_pool import WorkerLimits, open_worker_pool
-from portico.bootstrap.access import open_authenticator
+from portico.bootstrap.access import AccessReports, key_parts, open_access
 from portico.bootstrap.agents import agent_source, check_agents, configured_agents
-from portico.bootstrap.engines import EngineResources, build_engine, model_names
+from portico.bootstrap.changes import start_changes
+from portico.bootstrap.engines import EngineResources, build_engine, failover_policy, model_names
 from portico.bootstrap.flows import (
     LoadedFlow,
+    check_aliases,
     check_flows,
     load_flows,
     open_flows,
     served_flows,
-    tools_of_flows,
     with_agents,
 )
 from portico.bootstrap.guards import configured_guards
 from portico.bootstrap.limits import LimitAccounts, LimitReports, open_limits
 from portico.bootstrap.memory import MemoryResources, check_embedder, start_memory
 from portico.bootstrap.modules import PlanModules, load_plan_modules, load_rules
-from portico.bootstrap.replicas import MaintenanceJobs, queue_limits, replica_for
+from portico.bootstrap.replicas import ClusteredReplica, MaintenanceJobs, SingleReplica, queue_limits, replica_for
 from portico.bootstrap.skills import SkillReload, open_skills
-from portico.bootstrap.tools import check_tool_names, open_mcp, open_registry, tool_sources
+from portico.bootstrap.tools import ToolParts, check_tool_names, open_registry, open_tools
 from portico.bootstrap.tracing import observed, open_server_spans, open_traces
 from portico.capabilities.guards.catalogue import NO_GUARDS, GuardCatalogue
 from portico.capabilities.memory.embedder import EmbeddingAccounts
-from portico.capabilities.models.breaker import BreakerState, CircuitBreaker, FailoverPolicy, ProviderHealth
+from portico.capabilities.models.breaker import BreakerState, CircuitBreaker, ProviderHealth
 from portico.capabilities.models.catalogue import EngineCatalogue
 from portico.capabilities.output.rules.custom import BUILT_IN_RULES
 from portico.capabilities.output.rules.rule_set import RuleRegistry
@@ -82,10 +86,13 @@ from portico.domain.failures import Code, ConfigurationFailure, Failure
 from portico.domain.ids import ExecutionId, ReplicaId, RequestId
 from portico.domain.lifecycle import Mode
 from portico.domain.plan.parsed_plan import parse_plan
+from portico.domain.tools import IsolationLevel
 from portico.domain.value import value
+from portico.orchestration.changes import Changes
+from portico.orchestration.direct_calls import DirectCalls
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.pattern import Pattern
-from portico.orchestration.facade import Facade, FacadeConfig, FacadeStores
+from portico.orchestration.facade import Facade, FacadeConfig, FacadeStores, ReplicaInfo
 from portico.orchestration.flow.flow_loop import flow_pattern
 from portico.orchestration.flow.served_flow import ServedFlow
 from portico.orchestration.patterns import agent_loop, redundant_loop, specialized_loop
@@ -158,10 +165,14 @@ class Service:
     local: LocalExecutions
     health: StorageHealth
     authenticator: Authenticator
+    direct_calls: DirectCalls
+    changes: Changes
     tracing: "Tracing | None" = None
     """What makes spans; None without a collector."""
     server_spans: "ServerSpans | None" = None
     """What makes the spans of HTTP requests; None without a collector."""
+    refusals: RefusalLog | None = None
+    """The audit of refused callers; None without an audit log."""
     skill_reload: SkillReload | None = None
     """The reload of the skills; None without a directory of them."""
 
@@ -173,16 +184,22 @@ class Service:
         """Count and log a request that did not become an execution; `request` describes it without its contents."""
         self.telemetry.count_refused(failure.code)
         self.logs.log_refusal(failure, request)
+        if self.refusals is not None:
+            self.refusals.add(failure, request.get("principal"))
 
     def link_request(self, gateway_request_id: str, **request: str) -> None:
         """Log under which id a gateway knows a request, which has these ids."""
         self.logs.log_link(gateway_request_id, request)
 
     def readiness(self) -> Readiness:
-        """Return not ready while the process drains, and while the database does not answer."""
-        if self.runner.is_draining:
+        """Return not ready once the process is stopping, and while the database does not answer."""
+        if self.runner.is_leaving:
             return Readiness(ready=False, reason="draining")
         return Readiness(ready=False, reason="storage") if self.health.failure else Readiness(ready=True)
+
+    def leave(self) -> None:
+        """Say that this replica is not ready, and start no more queued executions; accept new work until the drain."""
+        self.runner.leave()
 
     async def drain(self) -> None:
         """Accept no new work, and return when the running executions have ended.
@@ -191,6 +208,7 @@ class Service:
         are cancelled, and journaled ones are left to the next owner.
         """
         self.local.disconnect_idle()
+        self.changes.disconnect()
         if self.tracing is not None:
             self.tracing.queue.flush()
         await self.runner.drain(self.local.shut_down)
@@ -215,7 +233,7 @@ async def open_service(
         open_flows(base.flows, settings.flows) as flows,
         open_database(storage.url, clock, base.entropy, statement_timeout=storage.statement_timeout) as database,
     ):
-        replica = replica_for(database, clock, owner, storage)
+        replica, spans = replica_for(database, clock, owner, storage), open_server_spans(tracing, base.entropy)
         event_bus = base.event_bus(replica.sinks, tracing)
         async with (
             open_limits(database, clock, replica.owner, settings, base.limit_reports()) as accounts,
@@ -223,25 +241,25 @@ async def open_service(
             anyio.create_task_group() as group,
             open_worker_pool(WorkerLimits(rule_modules=settings.rules.modules)) as validator,
             base.open_task_pool() as task_pool,
-            open_authenticator(settings, database, clock, base.logs, group) as callers,
+            open_access(settings, database, clock, AccessReports(base.logs, metrics), group) as (callers, audit),
         ):
             await base.start_background_tasks(group)
             store = DatabaseExecutionStore(database, clock, replica.owner, event_bus, replica.cancel)
             runner = replica.runner(task_pool, queue_limits(settings), base.on_storage_error)
-            engines = base.engines(http, stack)
+            engines, keys = base.engines(http, stack), key_parts(settings, database, callers, clock, base.entropy)
             memory = start_memory(database, settings, engines, base.memory_resources(accounts), group)
-            sessions, stores = DatabaseSessions(database), FacadeStores(store, DatabaseRecords(database), memory)
+            sessions, stores = DatabaseSessions(database), FacadeStores(store, DatabaseRecords(database), memory, keys)
             environment = base.environment(journal, event_bus, sessions, engines, validator, accounts, memory.search)
             launcher = Launcher(observed(environment, tracing), runner, _with_flows(patterns, flows))
             recovery, tailer, local = Recovery(store, launcher), LogTailer(store, event_bus), launcher.local
-            config, purge = base.facade_config(flows, tracing), partial(_purge, database, clock, settings)
-            facade = Facade(environment, stores, config, launcher=launcher, recovery=recovery, event_tailer=tailer)
+            config, purge = base.facade_config(flows, tracing, replica), partial(_purge, database, clock, settings)
+            feed, live = start_changes(environment, stores, launcher=launcher, flows=flows, group=group)
+            plain = Facade(environment, stores, config, launcher=launcher, recovery=recovery, tailer=tailer, live=live)
             measure = base.observe_gauges(runner, environment.health, database).measure
-            jobs = MaintenanceJobs(recovery, tailer, purge, database.check, measure, base.on_storage_error)
-            async with runner.serving(recovery.run_ticket), replica.maintenance(group, jobs):
-                _tune_interpreter()
-                parts = (base.logs, runner, local, database.health, callers, tracing)
-                yield Service(facade, settings, metrics, *parts, open_server_spans(tracing, base.entropy), base.skills)
+            jobs = MaintenanceJobs(recovery, tailer, feed, purge, database.check, measure, base.on_storage_error)
+            async with runner.serving(recovery.run_ticket), replica.maintenance(group, jobs), _tuned_interpreter():
+                parts = (base.logs, runner, local, database.health, callers, DirectCalls(environment), live, tracing)
+                yield Service(audit.facade(plain), settings, metrics, *parts, spans, audit.refusals, base.skills)
                 await runner.drain(local.shut_down)
             group.cancel_scope.cancel()
 
@@ -285,6 +303,7 @@ class Foundation:
     mcp: "McpSource | None"
     logs: LogSink
     metrics: MetricsSink
+    sandbox: Sandbox | None
 
     @classmethod
     def of(cls, settings: Settings, *, is_offline: bool = False, reaches_servers: bool = True) -> Self:
@@ -301,20 +320,19 @@ class Foundation:
         plan = PlanModules() if is_offline else load_plan_modules(settings.plan.modules, settings.directory)
         clock, threads = SystemClock(), DaemonThreads(settings.tools.threads)
         logs = _log_sink(settings, clock)
-        mcp = None if is_offline else open_mcp(settings, logs, reaches_servers=reaches_servers)
-        sources = [] if is_offline else tool_sources(settings, tools_of_flows(flows), mcp)
+        parts = ToolParts() if is_offline else open_tools(settings, logs, flows, reaches_servers=reaches_servers)
         check_embedder(settings)
         agents = configured_agents(settings, grammars)
         if not is_offline:
-            check_agents(agents, sources, rules, settings.tools.mcp)
+            check_agents(agents, parts.sources, rules, settings.tools.mcp)
         flows = with_agents(flows, agents)
         policy, types = ToolPolicy(settings.policy.rules()), plan.step_types
-        tools = open_registry([*sources, agent_source(agents, sources)], clock, threads, policy, tuple(types.values()))
+        tools = open_registry(
+            [*parts.sources, agent_source(agents, parts.sources)], clock, threads, policy, tuple(types.values())
+        )
         if not is_offline:
             check_tool_names(settings, tools)
         metrics = _metrics_sink(settings, tools, types)
-        for warning in settings.warnings:
-            logs.log_warning(warning)
         return cls(
             settings=settings,
             clock=clock,
@@ -329,9 +347,10 @@ class Foundation:
             plan_modules=plan,
             tools=tools,
             tool_threads=threads,
-            mcp=mcp,
+            mcp=parts.mcp,
             logs=logs,
             metrics=metrics,
+            sandbox=parts.sandbox,
         )
 
     def engines(self, http: HttpSession, stack: AsyncExitStack) -> dict[str, Engine]:
@@ -347,12 +366,12 @@ class Foundation:
             (self.metrics, *traces),
             capacity=SUBSCRIPTION_CAPACITY,
             on_fault=partial(self._on_error, "sink"),
-            on_drop=self.metrics.count_dropped_reader,
+            on_drop=partial(self.metrics.count_dropped, "reader"),
         )
 
     def writer_callbacks(self, fail_unsaved: Callable[[ExecutionId, Failure], None]) -> WriterCallbacks:
         """Return the callbacks of the journal's writer."""
-        dropped, on_bug = self.metrics.count_dropped_record, partial(self._on_error, "writer")
+        dropped, on_bug = partial(self.metrics.count_dropped, "record"), partial(self._on_error, "writer")
         return WriterCallbacks(fail_unsaved, dropped, on_bug, self._on_unstored)
 
     def open_task_pool(self) -> AbstractAsyncContextManager[TaskPool]:
@@ -369,12 +388,15 @@ class Foundation:
         database: "SqliteDatabase | PostgresDatabase",
     ) -> StorageStatistics:
         """Let the metrics read the numbers that no event has, and return those of the database, to be measured."""
-        observe, statistics = self.metrics.observe_gauge, StorageStatistics(database)
+        observe, statistics = self.metrics.observe, StorageStatistics(database)
         observe("portico_executions_in_flight", lambda: runner.in_flight)
         observe("portico_executions_waiting", lambda: statistics.waiting)
         observe("portico_tool_threads_abandoned", lambda: self.tool_threads.abandoned)
         observe("portico_storage_bytes", lambda: statistics.size_bytes)
         observe("portico_storage_up", lambda: database.health.failure is None)
+        if self.sandbox is not None:
+            for level in IsolationLevel:
+                observe("portico_sandbox_runs_total", partial(self.sandbox.run_count, level), level)
         for provider, breaker in providers.breakers.items():
             for state in BreakerState:
                 observe("portico_breaker_state", partial(_is_in_state, breaker, state), provider, state)
@@ -407,6 +429,7 @@ class Foundation:
         rerouting = [name for name, route in routes if route.on_content_failure == "next"]
         catalogue = EngineCatalogue(engines, {name: route.engines for name, route in routes}, rerouting=rerouting)
         check_flows(self.flows, catalogue, self.tools)
+        check_aliases(settings.ingress, self.flows)
         return Environment(
             journal=journal,
             clock=clock,
@@ -415,7 +438,7 @@ class Foundation:
             catalogue=catalogue,
             tool_registry=self.tools,
             tool_executor=ToolExecutor(self.tools, clock, entropy, settings.limits.tool_result_bytes),
-            health=ProviderHealth(_failover_policy(settings), clock, list(engines)),
+            health=ProviderHealth(failover_policy(settings), clock, list(engines)),
             token_estimator=accounts.estimator,
             thread_pool=WorkerThread(),
             answer_validator=answer_validator,
@@ -434,12 +457,16 @@ class Foundation:
             on_exception=self.logs.log_exception,
         )
 
-    def facade_config(self, flows: Mapping[str, ServedFlow], tracing: "Tracing | None") -> FacadeConfig:
+    def facade_config(
+        self, flows: Mapping[str, ServedFlow], tracing: "Tracing | None", replica: SingleReplica | ClusteredReplica
+    ) -> FacadeConfig:
         """Return the configuration of the facade, which serves these flows."""
         settings = self.settings
         return FacadeConfig(
             settings.limits,
             settings.telemetry.currency,
+            ReplicaInfo(replica.owner, version("portico"), settings.auth.mode, replica.count_alive),
+            self.metrics.recent_attempts,
             self.grammars,
             flows,
             self_approval=settings.policy.self_approval,
@@ -485,24 +512,32 @@ def _journal_config(owner: ReplicaId, tracing: "Tracing | None", accounts: Limit
 
 
 def _log_sink(settings: Settings, clock: Clock) -> LogSink:
-    """Return the sink of the service's logger, which from then on writes the logs of libraries, too."""
+    """Return the sink of the service's logger, which from then on writes the logs of libraries, too.
+
+    It begins with the warnings of the settings.
+    """
     telemetry = settings.telemetry
     logger = open_logger(telemetry.log_level, clock, log_format=telemetry.log_format)
     route_standard_logging(logger, telemetry.log_level)
-    return LogSink(logger)
+    logs = LogSink(logger)
+    for warning in settings.warnings:
+        logs.log_warning(warning)
+    return logs
 
 
 def _is_in_state(breaker: CircuitBreaker, state: BreakerState) -> bool:
     return breaker.state is state
 
 
-def _tune_interpreter() -> None:
+@asynccontextmanager
+async def _tuned_interpreter() -> AsyncIterator[None]:
     """Freeze the start-up objects, collect garbage less often, switch threads sooner, and give back large blocks."""
     map_large_blocks()
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    yield
 
 
 async def _purge(database: Database, clock: Clock, settings: Settings) -> None:
@@ -561,16 +596,3 @@ def _check_static_plan(steps: Sequence[PlanStep], settings: Settings, base: Foun
 def _with_flows(patterns: Mapping[Mode, Pattern], flows: Mapping[str, ServedFlow]) -> Mapping[Mode, Pattern]:
     """Return the patterns with these flows in mode flow."""
     return {mode: flow_pattern(flows) if mode is Mode.FLOW else pattern for mode, pattern in patterns.items()}
-
-
-def _failover_policy(settings: Settings) -> FailoverPolicy:
-    failover = settings.failover
-    return FailoverPolicy(
-        max_retries=failover.max_retries,
-        retry_after_cap=failover.retry_after_cap,
-        breaker_failures=failover.breaker_failures,
-        breaker_window=failover.breaker_window,
-        breaker_cooldown=failover.breaker_cooldown,
-        retry_budget=failover.retry_budget,
-        retry_floor=failover.retry_floor,
-    )

@@ -3,6 +3,7 @@
 from portico.settings.known_models import known_model, missing_capabilities
 from portico.settings.loader import load_settings
 from portico.settings.schema import Settings
+from portico.settings.tables.audit import AuditSettings
 from portico.settings.tables.auth import AuthSettings
 from portico.settings.tables.client_key import client_key
 from portico.settings.tables.connection import is_loopback
@@ -15,6 +16,7 @@ from portico.settings.tables.telemetry import TelemetrySettings
 from portico.settings.values import ModelUrl, Secret
 
 __all__ = [
+    "AuditSettings",
     "AuthSettings",
     "EngineSettings",
     "FailoverSettings",

@@ -67,7 +67,7 @@ def load_settings(
                 "environ": variables,
                 "warnings": _warnings(variables),
                 "engine_source": engine_source,
-                "directory": _file_path(variables, path).parent,
+                "file": _file_path(variables, path),
             }
             return Settings.model_validate(tree, context=context)
         except ValidationError as error:

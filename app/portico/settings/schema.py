@@ -1,8 +1,8 @@
 """The whole configuration, made of its tables, and checks across them."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
@@ -11,23 +11,28 @@ from portico.domain.failures import Code, ConfigurationFailure
 from portico.domain.plan.policy import EffectivePlanPolicy
 from portico.domain.plan.steps import STEP_SPECS, StepType
 from portico.settings.tables.agents import AgentName, AgentSettings, agent_errors
+from portico.settings.tables.audit import AuditSettings
 from portico.settings.tables.auth import AuthSettings, auth_errors
-from portico.settings.tables.connection import ProxyEnvironment, is_loopback
+from portico.settings.tables.connection import HeadersFile, ProxyEnvironment, is_loopback
 from portico.settings.tables.directories import GrammarSettings, PromptSettings
 from portico.settings.tables.engines import EngineSettings, FailoverSettings, RouteSettings, engine_errors, route_errors
 from portico.settings.tables.guards import GuardName, GuardSettings, guard_errors
+from portico.settings.tables.ingress import IngressSettings, ingress_errors, shadowed_models
 from portico.settings.tables.limits import LimitSettings, QueueSettings, TenantName, TenantSettings
 from portico.settings.tables.memory import MemorySettings, memory_errors
 from portico.settings.tables.modules import AnswerRuleSettings, FlowSettings, PlanModuleSettings
 from portico.settings.tables.planner import PlannerSettings, planner_errors
 from portico.settings.tables.policy import PolicySettings, RuleSettings
-from portico.settings.tables.server import ServerSettings
+from portico.settings.tables.server import ANY_ORIGIN, ConsoleSettings, ServerSettings
 from portico.settings.tables.sessions import SessionSettings
 from portico.settings.tables.skills import SkillSettings
 from portico.settings.tables.storage import StorageSettings
 from portico.settings.tables.telemetry import TelemetrySettings
-from portico.settings.tables.tool_sources import ToolSettings
-from portico.settings.values import ModelUrl, Name, Table, closest_name
+from portico.settings.tables.tool_sources import EnvironmentFile, ToolSettings
+from portico.settings.values import ModelUrl, Name, Secret, Table, closest_name
+
+_LONG_STOP_SECONDS: Final = 600
+_CLOSING_SECONDS: Final = 2
 
 
 def _rehearsal() -> dict[str, EngineSettings]:
@@ -42,11 +47,14 @@ class Settings(Table):
     """
 
     server: ServerSettings = Field(default_factory=ServerSettings)
+    console: ConsoleSettings = Field(default_factory=ConsoleSettings)
     storage: StorageSettings = Field(default_factory=StorageSettings)
     queue: QueueSettings = Field(default_factory=QueueSettings)
     auth: AuthSettings = Field(default_factory=AuthSettings)
+    audit: AuditSettings = Field(default_factory=AuditSettings)
     grammars: GrammarSettings = Field(default_factory=GrammarSettings)
     prompts: PromptSettings = Field(default_factory=PromptSettings)
+    ingress: IngressSettings = Field(default_factory=IngressSettings)
     sessions: SessionSettings = Field(default_factory=SessionSettings)
     skills: SkillSettings = Field(default_factory=SkillSettings)
     failover: FailoverSettings = Field(default_factory=FailoverSettings)
@@ -67,7 +75,7 @@ class Settings(Table):
     _proxies: ProxyEnvironment = PrivateAttr(default_factory=ProxyEnvironment)
     _warnings: tuple[str, ...] = PrivateAttr(default=())
     _engine_source: str = PrivateAttr(default="")
-    _directory: Path = PrivateAttr(default=Path())
+    _file: Path = PrivateAttr(default=Path("portico.toml"))
     _child_environment: Mapping[str, str] = PrivateAttr(default_factory=dict)
 
     @property
@@ -89,18 +97,29 @@ class Settings(Table):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Return the warnings about the sources of the settings."""
-        return self._warnings
+        """Return the warnings about the sources of the settings, and about a stop that takes long."""
+        seconds = self.server.lame_duck_seconds + self.server.drain_seconds + _CLOSING_SECONDS
+        if seconds <= _LONG_STOP_SECONDS:
+            return self._warnings
+        slow = f"a stop takes up to {seconds:g} s: server.lame_duck_seconds, server.drain_seconds and 2 more"
+        return (*self._warnings, slow)
 
     @property
     def directory(self) -> Path:
         """Return the directory of the configuration file, or the current one if there is no file."""
-        return self._directory
+        return self._file.parent
 
     @property
     def child_environment(self) -> Mapping[str, str]:
         """Return the variables that programs inherit: PATH, LANG and TZ."""
         return self._child_environment
+
+    @property
+    def protected_files(self) -> Sequence[Path]:
+        """Return the files that no program may be shown: the configuration, the database, and the secrets."""
+        key_file = self.auth.bootstrap_key_file
+        own = (self._file, self.storage.file, None if key_file is None else Path(key_file))
+        return [path.resolve() for path in (*own, *_secret_files(self)) if path is not None]
 
     def named_tools(self) -> Iterator[tuple[str, str]]:
         """Yield the key and the name of each tool that a rule, a tenant or an agent names."""
@@ -167,9 +186,10 @@ class Settings(Table):
         context = info.context or {}
         environ = context.get("environ", {})
         self._proxies = ProxyEnvironment.of(environ)
-        self._warnings = tuple(context.get("warnings", ()))
+        shadowed = shadowed_models(self.agents, {*self.engines, *self.routes})
+        self._warnings = (*context.get("warnings", ()), *shadowed)
         self._engine_source = context.get("engine_source", "")
-        self._directory = context.get("directory", Path())
+        self._file = context.get("file", Path("portico.toml"))
         self._child_environment = {name: environ[name] for name in ("PATH", "LANG", "TZ") if name in environ}
         return self
 
@@ -187,12 +207,33 @@ class Settings(Table):
         return self
 
 
+def _secret_files(item: object) -> Iterator[Path | None]:
+    """Yield the files of the secrets in a table and in those below it."""
+    match item:
+        case Secret() | HeadersFile() | EnvironmentFile():
+            yield item.path
+        case Table():
+            for name in type(item).model_fields:
+                yield from _secret_files(getattr(item, name))
+        case Mapping():
+            for each in item.values():
+                yield from _secret_files(each)
+
+
 def _listener_errors(settings: Settings) -> Iterator[tuple[str, str]]:
     if settings.auth.mode == "none" and not is_loopback(settings.server.host):
         message = 'must be loopback (127.0.0.1, ::1 or localhost) while auth.mode is "none"'
         yield "server.host", f'{message}; set auth.mode to "keys" to listen on a network'
     if settings.server.metrics_port is not None and settings.server.metrics_port == settings.server.port:
         yield "server.metrics_port", "must differ from server.port"
+    if ANY_ORIGIN in settings.server.cors_origins:
+        if settings.auth.mode == "none":
+            yield (
+                "server.cors_origins",
+                'must name origins while auth.mode is "none": any web page could use the service',
+            )
+        elif len(settings.server.cors_origins) > 1:
+            yield "server.cors_origins", 'must be ["*"] alone, or name origins'
 
 
 def _auth_errors(settings: Settings) -> Iterator[tuple[str, str]]:
@@ -249,6 +290,10 @@ def _guard_errors(settings: Settings) -> Iterator[tuple[str, str]]:
     yield from guard_errors(settings.guardrails, settings.routes, settings.engines, settings.agents)
 
 
+def _ingress_errors(settings: Settings) -> Iterator[tuple[str, str]]:
+    yield from ingress_errors(settings.ingress, settings.agents, {*settings.engines, *settings.routes})
+
+
 _CONSISTENCY_CHECKS = (
     _listener_errors,
     _auth_errors,
@@ -257,4 +302,5 @@ _CONSISTENCY_CHECKS = (
     _agent_errors,
     _access_errors,
     _guard_errors,
+    _ingress_errors,
 )

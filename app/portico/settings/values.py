@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, Self
 from urllib.parse import parse_qs, urlsplit
@@ -19,7 +18,6 @@ from pydantic import (
     ValidationInfo,
 )
 
-from portico.domain.access.limits import MILLIONTHS, Rate, format_rate, parse_rate
 from portico.domain.value import value
 from portico.ports.engine_schemes import SCHEMES
 
@@ -61,6 +59,11 @@ class Secret:
         secret._refresh(path)
         return secret
 
+    @property
+    def path(self) -> Path | None:
+        """Return the file that has the credential; None if it came from elsewhere."""
+        return self._path
+
     def read(self) -> str | None:
         """Return the current credential."""
         if self._path is not None:
@@ -93,7 +96,7 @@ def _credential(text: str) -> str:
     return found
 
 
-_VARIABLE_NAME: Final = re.compile(r"(?=.{1,64}\Z)[A-Z]+(_[A-Z0-9]+)*")
+VARIABLE_NAME: Final = re.compile(r"(?=.{1,64}\Z)[A-Z]+(_[A-Z0-9]+)*")
 """A name that may be shown: it does not look like a credential that stands in its place."""
 
 
@@ -103,7 +106,7 @@ def _from_variable(given: object, info: ValidationInfo) -> Secret:
     environ: Mapping[str, str] = (info.context or {}).get("environ", {})
     if not isinstance(given, str):
         raise ValueError("must be the name of a variable")  # noqa: TRY004 - pydantic reports ValueError
-    name = given if _VARIABLE_NAME.fullmatch(given) else "of that name"
+    name = given if VARIABLE_NAME.fullmatch(given) else "of that name"
     value = environ.get(given)
     if not value:
         raise ValueError(f"the variable {name} is not set")
@@ -209,30 +212,3 @@ SecretFromVariable = Annotated[Secret, PlainValidator(_from_variable, json_schem
 SecretFromFile = Annotated[Secret, PlainValidator(_from_file, json_schema_input_type=str), _AS_TEXT]
 ModelUrlText = Annotated[ModelUrl, PlainValidator(ModelUrl.parse, json_schema_input_type=str), _AS_TEXT]
 BaseUrl = Annotated[str, AfterValidator(_base_url)]
-
-
-def _unit_rate(given: object) -> Rate:
-    return _rate(given, 1)
-
-
-def _cost_rate(given: object) -> Rate:
-    return _rate(given, MILLIONTHS)
-
-
-def _rate(given: object, units: int) -> Rate:
-    """Return the rate, whose amounts have so many units in 1."""
-    if isinstance(given, Rate):
-        return given
-    if not isinstance(given, str):
-        raise ValueError('must be a text such as "600/60"')  # noqa: TRY004 - pydantic reports ValueError
-    return parse_rate(given, units=units)
-
-
-UnitRate = Annotated[
-    Rate, PlainValidator(_unit_rate, json_schema_input_type=str), PlainSerializer(format_rate, return_type=str)
-]
-CostRate = Annotated[
-    Rate,
-    PlainValidator(_cost_rate, json_schema_input_type=str),
-    PlainSerializer(partial(format_rate, units=MILLIONTHS), return_type=str),
-]

@@ -72,10 +72,10 @@ async def test_calls_are_listed_and_only_those_that_are_named_are_approved(tmp_p
         await ask_for_order(by_name["ada"], "q-2")
         await by_name["ada"].execute(chat(ASK_PERSON, request_id="q-3"))
         table = (await run_as(by_name["boss"], "list")).stdout.splitlines()
-        assert table[0].split() == ["id", "kind", "user", "agent", "asked", "tool", "call"]
+        assert table[0].split() == ["id", "kind", "because", "user", "agent", "asked", "tool", "call"]
         ids = [line.split()[0] for line in table[1:]]
         assert [each.partition("/")[0] for each in ids] == ["q-1", "q-2"]
-        assert [line.split()[1:4] for line in table[1:]] == [["approval", "ada", "-"]] * 2
+        assert [line.split()[1:5] for line in table[1:]] == [["approval", "tool", "ada", "-"]] * 2
         assert table[1].endswith('order  {"tool":"order","arguments":{}}')
         shown = await listed(by_name["boss"])
         assert [each["step_name"] for each in shown] == ["buy", "buy"]

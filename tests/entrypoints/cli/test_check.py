@@ -22,7 +22,10 @@ from tests.support.cli_checks import CHECKS
 from tests.support.issuer import ec_key, key_set
 from tests.support.otlp_receiver import otlp_receiver
 
-MCP_SERVER = json.dumps([sys.executable, mcp_server.__file__, "modern"])
+_FILE = str(mcp_server.__file__)
+MCP_SERVER = f"command = {json.dumps([sys.executable, _FILE, 'modern'])}\nread_paths = {json.dumps([_FILE])}\n"
+_UNSPECIFIC = ("tool ", "engine ", "listener", "isolation ")
+KEY = "ptk_abcd1234_" + "s" * 43
 AUTH = """
 [auth]
 mode = "jwt"
@@ -63,19 +66,20 @@ def serving(answer: bytes) -> Iterator[str]:
 
 
 def check(configuration: str, *options: str) -> Result:
-    Path("portico.toml").write_text(f'[engines.rehearsal]\nmodel = "rehearsal://"\n{configuration}')
+    server = "" if "[server]" in configuration else "[server]\nport = 0\n"
+    Path("portico.toml").write_text(f'[engines.rehearsal]\nmodel = "rehearsal://"\n{server}{configuration}')
     wiring = SimpleNamespace(open_service=open_service, checks=CHECKS)
     return CliRunner().invoke(command_line(), ["check", *options], obj=lambda: wiring, prog_name="portico")
 
 
 def lines(result: Result) -> dict[str, str]:
-    """Return status and detail of each subject but the built-in tools and the engine."""
+    """Return status and detail of each subject but the built-in tools, the engine and the port."""
     found = dict(line.split("  ", 1) for line in result.stdout.splitlines())
-    return {subject: rest for subject, rest in found.items() if not subject.startswith(("tool ", "engine "))}
+    return {subject: rest for subject, rest in found.items() if not subject.startswith(_UNSPECIFIC)}
 
 
 def test_what_runs_is_ok_with_what_was_found() -> None:
-    mcp = f"[tools.mcp.shop]\ncommand = {MCP_SERVER}\n[tools.mcp.few]\ncommand = {MCP_SERVER}\nallow = ['echo']\n"
+    mcp = f"[tools.mcp.shop]\n{MCP_SERVER}[tools.mcp.few]\n{MCP_SERVER}allow = ['echo']\n"
     with serving(key_set(ec_key("one"), ec_key("two"))) as url, otlp_receiver() as receiver:
         traces = f'[telemetry]\notlp_endpoint = "{receiver.url}"\n'
         result = check(mcp + AUTH.format(url=url) + traces)
@@ -120,7 +124,7 @@ def test_a_name_that_its_mcp_server_does_not_list_is_a_warning() -> None:
     agent = '[agents.a]\ndescription = "A."\ntools = ["shop__echo", "shop__ehco"]\n'
     policy = '[policy]\ndeny = [{ tool = "shop__writ" }, { tool = "shop__*" }, { tool = "away__x" }]\n'
     away = '[tools.mcp.away]\ncommand = ["/no/such/server"]\n'
-    result = check(f"[tools.mcp.shop]\ncommand = {MCP_SERVER}\n{away}{agent}{policy}")
+    result = check(f"[tools.mcp.shop]\n{MCP_SERVER}{away}{agent}{policy}")
     assert [line for line in result.stdout.splitlines() if "warning" in line] == [
         "configuration  warning  policy.deny.0.tool: the MCP server shop lists no tool shop__writ",
         "configuration  warning  agents.a.tools.1: the MCP server shop lists no tool shop__ehco",
@@ -128,7 +132,7 @@ def test_a_name_that_its_mcp_server_does_not_list_is_a_warning() -> None:
 
 
 def test_offline_programs_are_started_and_nothing_that_needs_the_network_is_tried() -> None:
-    servers = f'[tools.mcp.shop]\ncommand = {MCP_SERVER}\n[tools.mcp.closed]\nurl = "http://127.0.0.1:9/mcp"\n'
+    servers = f'[tools.mcp.shop]\n{MCP_SERVER}[tools.mcp.closed]\nurl = "http://127.0.0.1:9/mcp"\n'
     agent = '[agents.a]\ndescription = "A."\ntools = ["closed__read"]\n'
     traces = '[telemetry]\notlp_endpoint = "http://127.0.0.1:9"\n'
     result = check(servers + agent + AUTH.format(url="http://127.0.0.1:9") + traces, "--offline")
@@ -142,3 +146,42 @@ def test_everything_else_is_tried_although_the_service_cannot_open() -> None:
     assert lines(result)["issuer"] == "unreachable  the issuer cannot be reached: ConnectError"
     assert result.exit_code == EXIT_CODES[Category.CONFIGURATION]
     assert "agents.a.tools.0: must name a registered tool" in result.stderr
+
+
+def test_a_port_that_another_program_has_is_named() -> None:
+    with serving(b"{}") as url:
+        port = url.rpartition(":")[2]
+        result = check(f"[server]\nport = 0\nmetrics_port = {port}\n")
+    found = dict(line.split("  ", 1) for line in result.stdout.splitlines())
+    expected = f"failed  server.metrics_port: cannot listen on 127.0.0.1 port {port}: address already in use"
+    assert found["listener"] == "ok  127.0.0.1:0 is free"
+    assert found["metrics"] == expected
+    assert result.exit_code == EXIT_CODES[Category.CONFIGURATION]
+
+
+def test_json_has_one_object_a_line_with_every_subject(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHECKED_KEY", KEY)
+    result = check('[auth]\nmode = "keys"\nbootstrap_key_env = "CHECKED_KEY"\n', "--json", "--offline")
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert all(each.keys() == {"subject", "status", "detail"} for each in found)
+    assert [each["subject"] for each in found][:4] == ["configuration", "bootstrap key", "storage", "listener"]
+    assert found[1]["detail"] == "abcd1234 (from a variable)"
+    assert KEY not in result.output
+
+
+def test_an_audit_log_is_tried_without_being_made() -> None:
+    Path("folder").mkdir()
+    good, bad = (check(f'[audit]\nfile = "{file}"\n', "--offline") for file in ("audit.jsonl", "folder"))
+    assert lines(good)["audit"] == "ok  no file audit.jsonl yet; the service creates it"
+    assert lines(bad)["audit"] == "failed  audit.file: cannot write folder: it is no file"
+    assert (bad.exit_code, Path("audit.jsonl").exists()) == (EXIT_CODES[Category.CONFIGURATION], False)
+
+
+def test_verify_prints_the_number_of_lines_or_names_the_first_that_does_not_fit() -> None:
+    Path("empty.jsonl").touch()
+    Path("bad.jsonl").write_text("{}\n")
+    whole, broken = (
+        CliRunner().invoke(command_line(), ["audit", "verify", name]) for name in ("empty.jsonl", "bad.jsonl")
+    )
+    assert (whole.exit_code, whole.stdout) == (0, "0 lines\n")
+    assert (broken.exit_code, "bad.jsonl line 1: it is no line of an audit log" in broken.stderr) == (14, True)

@@ -177,6 +177,9 @@ class StagedService:
     async def check_issuer(self, settings: Settings) -> str:
         return "2 keys"
 
+    async def check_audit(self, settings: Settings) -> str:
+        return "can be written"
+
     async def check_traces(self, settings: Settings) -> str:
         raise ConfigurationFailure(Code.CONFIG_INVALID, "http://127.0.0.1:1 does not take spans")
 
@@ -191,12 +194,13 @@ class StagedService:
 
     def run(self, *arguments: str) -> Result:
         """Run `portico` with these arguments against this service."""
+        outside = (self.check_storage, self.check_issuer, self.check_traces, self.check_audit)
         wiring = Wiring(
             create_app=lambda _: FastAPI(title="Staged"),
             protocol=HttpToolsProtocol,
             open_service=self.open,
             open_history_reader=open_history_reader,
-            checks=Checks(self.check_storage, self.check_issuer, self.check_traces, self.open_offline),
+            checks=Checks(*outside, self.open_offline),
             open_keys=open_keys,
         )
         return CliRunner().invoke(command_line(), list(arguments), obj=lambda: wiring, prog_name="portico")
@@ -442,6 +446,11 @@ class TestExecute:
         assert len(result.stderr.splitlines()) == 1
 
 
+def checked(result: Result) -> list[str]:
+    """Return the lines of `check` but that of the port, which another program may have."""
+    return [line for line in result.stdout.splitlines() if not line.startswith("listener  ")]
+
+
 class TestConfiguration:
     @pytest.mark.parametrize("command", [("check",), ("execute", "hello"), ("serve",)])
     def test_a_wrong_configuration_is_one_line_and_an_exit_code(self, command: tuple[str, ...]) -> None:
@@ -464,7 +473,7 @@ class TestConfiguration:
         tools = [Offered("roll_dice", available=True, reason="")]
         result = StagedService(reached=engines, offered=tools).run("check")
         assert result.exit_code == 0
-        assert result.stdout.splitlines() == [
+        assert checked(result) == [
             "configuration  ok",
             "storage  ok  tables found",
             "grammars  ok  grammars",
@@ -490,7 +499,7 @@ class TestConfiguration:
             offered=[Offered("mcp:files", available=False, reason="not started")],
         )
         result = service.run("check")
-        assert result.stdout.splitlines() == [
+        assert checked(result) == [
             "configuration  ok",
             "storage  ok  tables found",
             "mcp clock  ok  1 tool",
@@ -505,7 +514,7 @@ class TestConfiguration:
         Path("portico.toml").write_text(JWT + TRACES)
         service = StagedService(reached=[Reach("rehearsal", ok=False, detail="refused")])
         result = service.run("check", "--offline")
-        assert result.stdout.splitlines() == ["configuration  ok", "storage  ok  tables found"]
+        assert checked(result) == ["configuration  ok", "storage  ok  tables found"]
         assert (result.exit_code, service.opened_offline) == (0, True)
 
     def test_check_fails_when_a_tool_is_unavailable(self) -> None:
@@ -522,7 +531,7 @@ class TestConfiguration:
         ]
         result = StagedService(types=types).run("check")
         assert result.exit_code == EXIT_CODES[Category.TOOL]
-        assert result.stdout.splitlines()[2:5] == [
+        assert checked(result)[2:5] == [
             "step type charge  ok",
             "step type slow  unavailable  no thread is free",
             "planner mine  ok",
@@ -532,7 +541,7 @@ class TestConfiguration:
         refused = StorageFailure(Code.STORAGE_UNAVAILABLE, "storage.url: nothing listens on the port")
         result = StagedService(no_storage=refused).run("check")
         assert result.exit_code == EXIT_CODES[Category.STORAGE]
-        assert result.stdout.splitlines()[1:] == [
+        assert checked(result)[1:] == [
             "storage  failed  storage.url: nothing listens on the port",
             "engine rehearsal  ok  answered",
         ]

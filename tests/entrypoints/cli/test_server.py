@@ -176,6 +176,7 @@ def test_check_reaches_the_rehearsal_engine(start: Callable[..., Process]) -> No
     process = start("check")
     assert process.line() == "configuration  ok\n"
     assert process.line().startswith("storage  ok  no file var/portico.db yet")
+    assert process.line().startswith("listener  ok  127.0.0.1:8080 is free")
     assert {process.line().split()[2] for _ in range(4)} == {"ok"}
     assert process.line().startswith("engine rehearsal  ok  ")
     assert process.ended()[0] == 0

@@ -27,6 +27,7 @@ side_effects = "read"
 
 [tools.mcp.files]
 command = {json.dumps([sys.executable, mcp_server.__file__, "modern"])}
+read_paths = {json.dumps([mcp_server.__file__])}
 trusted = true
 
 [policy]

@@ -1,18 +1,24 @@
 """Checks of a configuration: everything that it names is tried at the same time, and has one line."""
 
+import json
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 import anyio
+import typer
+from anyio import to_thread
 from rich.console import Console
 from rich.text import Text
 
+from portico.bootstrap.sandbox import level_states, network_warnings
 from portico.bootstrap.service import Service
 from portico.domain.access.principal import LOCAL
-from portico.domain.failures import Category, Failure
-from portico.domain.tools import ToolServerStatus
+from portico.domain.failures import Category, ConfigurationFailure, Failure
+from portico.domain.tools import IsolationLevel, LevelState, ToolServerStatus
 from portico.domain.value import value
 from portico.entrypoints.cli.display.terminal import printable
 from portico.entrypoints.cli.execution import settings_of_command
+from portico.entrypoints.cli.health import is_portico
+from portico.entrypoints.cli.server import bind_listener
 from portico.entrypoints.cli.service_parts import Wiring
 from portico.settings import Settings
 
@@ -30,15 +36,26 @@ class CheckResult:
     category: Category | None = None
 
 
-async def run_checks(wiring: Wiring, settings: Settings, *, is_offline: bool) -> list[Category]:
-    """Print the result of every check, and return the categories of the failures; offline nothing uses the network.
+@value
+class CheckOptions:
+    """Options of the checks: offline nothing uses the network; the results are lines of text or of JSON."""
+
+    is_offline: bool = False
+    as_json: bool = False
+
+
+async def run_checks(wiring: Wiring, settings: Settings, options: CheckOptions) -> list[Category]:
+    """Print the result of every check, and return the categories of the failures.
 
     Raises: Failure, after all lines, if the service cannot be opened with this configuration.
     """
-    checks = _Checks(wiring, settings, is_offline=is_offline)
+    checks = _Checks(wiring, settings, is_offline=options.is_offline)
     await checks.run()
     for result in checks.results():
-        _print(result)
+        if options.as_json:
+            _print_json(result)
+        else:
+            _print(result)
     if checks.refusal is not None:
         raise checks.refusal
     return [result.category for result in checks.results() if result.category is not None]
@@ -54,6 +71,7 @@ class _Checks:
         self._settings = settings
         self._is_offline = is_offline
         self._storage: list[CheckResult] = []
+        self._listeners: list[CheckResult] = []
         self._service: list[CheckResult] = []
         self._network: list[CheckResult] = []
         self._engines: dict[str, CheckResult] = {}
@@ -64,6 +82,11 @@ class _Checks:
         async with anyio.create_task_group() as group:
             group.start_soon(self._open_service)
             group.start_soon(self._try, self._storage, "storage", "failed", checks.storage)
+            group.start_soon(self._try, self._listeners, "listener", "failed", _check_listener)
+            if settings.server.metrics_port is not None:
+                group.start_soon(self._try, self._listeners, "metrics", "failed", _check_metrics_listener)
+            if settings.audit.file is not None:
+                group.start_soon(self._try, self._storage, "audit", "failed", checks.audit)
             if settings.auth.mode == "jwt" and not self._is_offline:
                 group.start_soon(self._try, self._network, "issuer", "unreachable", checks.issuer)
             if settings.telemetry.otlp_endpoint is not None and not self._is_offline:
@@ -71,10 +94,19 @@ class _Checks:
 
     def results(self) -> Sequence[CheckResult]:
         """Return the results of all checks that have run."""
-        warnings = [CheckResult("configuration", "warning", warning) for warning in self._settings.warnings]
+        texts = (*self._settings.warnings, *network_warnings(self._settings))
+        warnings = [CheckResult("configuration", "warning", text) for text in texts]
         network = sorted(self._network, key=lambda result: result.subject)
-        configuration = CheckResult("configuration", "ok")
-        return [configuration, *warnings, *self._storage, *self._service, *self._engines.values(), *network]
+        listeners = sorted(self._listeners, key=lambda result: result.subject)
+        configuration = [CheckResult("configuration", "ok"), *warnings, *_bootstrap_key(self._settings)]
+        return [
+            *configuration,
+            *sorted(self._storage, key=_in_order),
+            *listeners,
+            *self._service,
+            *self._engines.values(),
+            *network,
+        ]
 
     async def _try(
         self, results: list[CheckResult], subject: str, status: str, check: Callable[[Settings], Awaitable[str]]
@@ -105,6 +137,8 @@ class _Checks:
                 group.start_soon(self._ping, service, name)
             found = self._service
             found += [CheckResult(subject, "ok", path) for subject, path in _directories(settings) if path is not None]
+            levels = await to_thread.run_sync(level_states, settings)
+            found += [_level(level, state) for level, state in levels.items()]
             servers = {server.name: server for server in introspection.tool_servers()}
             for name, server in servers.items():
                 detail = server.detail or ("1 tool" if server.tools == 1 else f"{server.tools} tools")
@@ -128,6 +162,12 @@ class _Checks:
         """Return the result of an engine, with the model that it asks."""
         detail = ": ".join(filter(None, (self._settings.model_of(name), detail)))
         return CheckResult(f"engine {name}", status, detail, None if status == "ok" else Category.INFERENCE)
+
+
+def _level(level: IsolationLevel, state: LevelState) -> CheckResult:
+    """Return the result of a level of isolation, which is no failure: each tool says whether it needs the level."""
+    status = "unavailable" if state.reason else "ok"
+    return CheckResult(f"isolation {level}", status, state.reason or state.version)
 
 
 def _unlisted(
@@ -155,6 +195,47 @@ def _directories(settings: Settings) -> tuple[tuple[str, str | None], ...]:
         ("prompts", settings.prompts.directory),
         ("skills", settings.skills.directory),
     )
+
+
+async def _check_listener(settings: Settings) -> str:
+    return await to_thread.run_sync(_listener_state, settings.server.host, settings.server.port, "server.port")
+
+
+async def _check_metrics_listener(settings: Settings) -> str:
+    server = settings.server
+    return await to_thread.run_sync(
+        _listener_state, server.metrics_host, server.metrics_port or 0, "server.metrics_port"
+    )
+
+
+def _listener_state(host: str, port: int, name: str) -> str:
+    """Return that the port can be bound, or that a server of ours has it. Raises: ConfigurationFailure."""
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        bind_listener(host, port, name=name).close()
+    except ConfigurationFailure:
+        if is_portico(host, port):
+            return f"a server of ours has {address}"
+        raise
+    return f"{address} is free"
+
+
+def _in_order(result: CheckResult) -> bool:
+    """Put the database before the audit log, whichever answers first."""
+    return result.subject == "audit"
+
+
+def _bootstrap_key(settings: Settings) -> list[CheckResult]:
+    """Return where the bootstrap key comes from; without a usable one there are no settings."""
+    auth = settings.auth
+    if auth.bootstrap_key_env is not None:
+        return [CheckResult("bootstrap key", "ok", f"{auth.bootstrap_key_env.key_id} (from a variable)")]
+    return [] if auth.bootstrap_key_file is None else [CheckResult("bootstrap key", "ok", auth.bootstrap_key_file)]
+
+
+def _print_json(result: CheckResult) -> None:
+    fields = {"subject": result.subject, "status": result.status, "detail": result.detail}
+    typer.echo(json.dumps(fields, ensure_ascii=False))
 
 
 def _print(result: CheckResult) -> None:

@@ -1,4 +1,4 @@
-"""Commands of `portico`: serve, check, execute, replay, explain, flow, keys, tools, approvals, prompts, openapi.
+"""Commands of `portico`: serve, check, health, execute, replay, explain, flow, keys, tools, approvals and so on.
 
 Each command imports what it needs itself, so that a description of the commands is printed at once.
 """
@@ -42,6 +42,7 @@ def command_line() -> typer.Typer:
     portico.callback()(_common_options)
     portico.command("serve", epilog=EPILOG)(_serve)
     portico.command("check", epilog=EPILOG)(_check)
+    portico.command("health")(_health)
     portico.command("execute", epilog=EPILOG)(_execute)
     portico.command("replay", epilog=EPILOG)(_replay)
     portico.add_typer(_flow_commands(), name="flow")
@@ -49,6 +50,9 @@ def command_line() -> typer.Typer:
     portico.add_typer(key_commands(), name="keys")
     portico.add_typer(tool_commands(), name="tools")
     portico.add_typer(approval_commands(), name="approvals")
+    portico.command("backup", epilog=EPILOG)(_backup)
+    portico.command("restore", epilog=EPILOG)(_restore)
+    portico.add_typer(_audit_commands(), name="audit")
     portico.command("explain", epilog=EPILOG)(_explain)
     portico.command("openapi")(_openapi)
     return portico
@@ -79,6 +83,27 @@ def _flow_commands() -> typer.Typer:
     return flows
 
 
+def _audit_commands() -> typer.Typer:
+    audit = typer.Typer(help="Verify the audit log.", epilog=EPILOG)
+    audit.callback()(_audit_options)
+    audit.command("verify", epilog=EPILOG)(_verify_audit)
+    return audit
+
+
+def _audit_options() -> None:
+    """Take no options; with a callback `verify` keeps its name."""
+
+
+def _verify_audit(
+    files: Annotated[list[Path], typer.Argument(help="Files of the log, oldest first.", metavar="FILE...")],
+) -> None:
+    """Print the number of lines, or name the first line that was changed, removed or moved, and exit with 14."""
+    from portico.bootstrap.audit_files import verify
+
+    with failures_as_exits():
+        typer.echo(f"{verify(files)} lines")
+
+
 def _serve(
     context: typer.Context,
     *,
@@ -101,20 +126,33 @@ def _check(
     context: typer.Context,
     *,
     offline: Annotated[bool, typer.Option("--offline", help="Skip what needs the network.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
     config: ConfigOption = None,
 ) -> None:
     """Try everything that is configured, one line each. The exit code is that of the first line that failed."""
     import anyio
 
-    from portico.entrypoints.cli.check import run_checks
+    from portico.entrypoints.cli.check import CheckOptions, run_checks
     from portico.settings import load_settings
 
     wiring: Wiring = context.obj()
     with failures_as_exits():
         settings = load_settings(path=config)
-        failures = anyio.run(partial(run_checks, wiring, settings, is_offline=offline))
+        failures = anyio.run(partial(run_checks, wiring, settings, CheckOptions(is_offline=offline, as_json=as_json)))
     for category in failures[:1]:
         raise typer.Exit(EXIT_CODES[category])
+
+
+def _health(
+    *,
+    url: Annotated[
+        str | None, typer.Option(help="URL of the server. Default: that of server.host and server.port.")
+    ] = None,
+) -> None:
+    """Ask the server whether it lives. Exit with 0 if it answers within 2 seconds, else with 1 and one line."""
+    from portico.entrypoints.cli.health import check_health
+
+    raise typer.Exit(check_health(url))
 
 
 def _require_mode(mode: str | None) -> str | None:
@@ -309,6 +347,55 @@ def _prompts(
         else:
             text = anyio.run(prompt_text, wiring.open_service, settings, prompt_id)
     sys.stdout.write(f"{text}\n")
+
+
+def _backup(
+    context: typer.Context,
+    target: Annotated[Path, typer.Argument(help="New file that the backup is written to.")],
+    *,
+    verify: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Number of newest executions of the backup to replay.")
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Copy the SQLite database into a new file, also beside a running server. Exit with 14 if a replay differs."""
+    import anyio
+
+    from portico.entrypoints.cli.backup import print_backup, verify_backup
+    from portico.settings import load_settings
+
+    with failures_as_exits():
+        settings = load_settings(path=config)
+        print_backup(settings, target)
+        if verify is None:
+            return
+        wiring: Wiring = context.obj()
+        code = anyio.run(verify_backup, wiring.open_history_reader, settings, target, verify)
+    raise typer.Exit(code)
+
+
+def _restore(
+    backup: Annotated[Path, typer.Argument(help="File that `portico backup` wrote.")],
+    *,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace an existing database, which is kept as FILE.replaced.")
+    ] = False,
+    resume: Annotated[
+        bool,
+        typer.Option("--continue", help="Let what ran at the time of the backup go on; calls could happen twice."),
+    ] = False,
+    config: ConfigOption = None,
+) -> None:
+    """Put a backup in the place of the SQLite database, while no server runs on it.
+
+    Executions that ran or were queued at the time of the backup are cancelled, since what they did afterwards is not
+    known.
+    """
+    from portico.entrypoints.cli.backup import print_restored
+    from portico.settings import load_settings
+
+    with failures_as_exits():
+        print_restored(load_settings(path=config), backup, replace=replace, resume=resume)
 
 
 def _explain(

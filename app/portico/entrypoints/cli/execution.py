@@ -38,7 +38,7 @@ from portico.orchestration.facade import (
     ResumeAccepted,
     ResumeRequest,
 )
-from portico.settings import AuthSettings, Settings
+from portico.settings import AuditSettings, AuthSettings, Settings
 
 TEMPORARY_STORE = "sqlite://"
 STANDARD_INPUT: Final = Path("-")
@@ -151,7 +151,8 @@ def settings_of_command(settings: Settings) -> Settings:
     """
     storage = settings.storage.model_copy(update={"url": TEMPORARY_STORE})
     telemetry = settings.telemetry.model_copy(update={"log_level": "error"})
-    return settings.model_copy(update={"storage": storage, "telemetry": telemetry, "auth": AuthSettings()})
+    own = {"storage": storage, "telemetry": telemetry, "auth": AuthSettings(), "audit": AuditSettings()}
+    return settings.model_copy(update=own)
 
 
 async def run_once(

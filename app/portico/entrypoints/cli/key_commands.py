@@ -75,7 +75,10 @@ def _create(  # noqa: PLR0913 - Typer reads one parameter per option
     user: Annotated[str, typer.Option(callback=_name, help="User that the key acts for.")],
     permission: Annotated[
         list[str] | None,
-        typer.Option(help="Permission; repeat for several. Default: all but can_read_metrics and can_view_tenant."),
+        typer.Option(
+            help="Permission; repeat for several. "
+            "Default: all but can_read_metrics, can_view_tenant and can_manage_keys."
+        ),
     ] = None,
     requests: Annotated[Rate | None, typer.Option(parser=_rate, metavar="N/S", help="Executions per seconds.")] = None,
     tokens: Annotated[Rate | None, typer.Option(parser=_rate, metavar="N/S", help="Tokens per seconds.")] = None,

@@ -21,7 +21,7 @@ _COLUMNS: Final = ("id", "tenant", "user", "created", "expires", "revoked", "las
 async def create_key(open_keys: OpenKeys, settings: Settings, grant: KeyGrant) -> str:
     """Store a new key and return its text, which cannot be shown again."""
     async with open_keys(settings) as keys:
-        return (await keys.create(grant)).reveal()
+        return (await keys.create(grant))[1].reveal()
 
 
 async def stored_keys(open_keys: OpenKeys, settings: Settings, tenant: str | None) -> list[StoredKey]:
@@ -52,6 +52,7 @@ def _shown(key: StoredKey) -> dict[str, object]:
         "tenant": key.tenant,
         "user": key.user,
         "permissions": key.permissions.names,
+        "created_by": key.created_by,
         "created_at": _time(key.created_at),
         "expires_at": _time(key.expires_at),
         "revoked_at": _time(key.revoked_at),

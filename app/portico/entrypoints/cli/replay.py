@@ -64,7 +64,7 @@ async def replay_stored(
     async with open_reader(settings) as reader:
         ids = selection.ids if selection.last is None else await reader.newest(selection.tenant, selection.last)
         for request_id in ids:
-            outcomes.append(await _replay(reader, selection.tenant, request_id))
+            outcomes.append(await replay_one(reader, selection.tenant, request_id))
             printer.print(request_id, outcomes[-1])
     if selection.last is not None:
         printer.print_count(outcomes)
@@ -76,9 +76,7 @@ def exit_code(outcomes: Sequence[ReplayOutcome], selection: ReplaySelection, *, 
 
     So does a check for differences that compared nothing.
     """
-    differs = any(isinstance(each, Exception) and not isinstance(each, Failure) for each in outcomes)
-    differs |= any(isinstance(each, ReplayReport) and not each.identical for each in outcomes)
-    if differs and fail_on_difference:
+    if fail_on_difference and differs(outcomes):
         return EXIT_CODES[Category.ORCHESTRATION]
     refusals = [each for each in outcomes if isinstance(each, Failure)]
     failed = [each for each in refusals if selection.last is None or not isinstance(each, RequestFailure)]
@@ -87,11 +85,19 @@ def exit_code(outcomes: Sequence[ReplayOutcome], selection: ReplaySelection, *, 
     return EXIT_CODES[Category.ORCHESTRATION] if fail_on_difference and not _compared(outcomes) else 0
 
 
+def differs(outcomes: Sequence[ReplayOutcome]) -> bool:
+    """Return whether a replay differs from its record, or raised."""
+    return any(
+        not each.identical if isinstance(each, ReplayReport) else not isinstance(each, Failure) for each in outcomes
+    )
+
+
 def _compared(outcomes: Sequence[ReplayOutcome]) -> int:
     return sum(not isinstance(each, Failure) for each in outcomes)
 
 
-async def _replay(reader: HistoryReader, tenant: TenantId, request_id: RequestId) -> ReplayOutcome:
+async def replay_one(reader: HistoryReader, tenant: TenantId, request_id: RequestId) -> ReplayOutcome:
+    """Replay an execution and return the outcome, which may be a failure or a bug."""
     try:
         return await reader.replay(tenant, request_id)
     except Failure as refused:

@@ -3,14 +3,17 @@
 Theory of operation
 
 1. The port is bound before the service is opened, and accepts connections once the service is open.
-2. The first SIGTERM or SIGINT starts the drain at once. During the drain connections are served as before: clients
-   learn that the service is not ready, that new work is refused, and how running work ends.
-3. Then uvicorn closes the listener and waits for the remaining connections. Those that do not end are closed, which
+2. With `lame_duck_seconds` the first SIGTERM makes the service a lame duck: it says that it is not ready, still accepts
+   work, and closes each connection after its response. Meanwhile gateways find other replicas. Then the listener is
+   closed, so that a gateway that has found none may send a refused connection elsewhere.
+3. Then comes the drain, at once without `lame_duck_seconds` and on SIGINT. During the drain connections are served as
+   before: clients learn that the service is not ready, that new work is refused, and how running work ends.
+4. Then uvicorn closes all listeners and waits for the remaining connections. Those that do not end are closed, which
    ends their requests as if the client had left: a request that uvicorn cancels would be an error in the log. The
-   service closes last. All of it takes at most `drain_seconds` + 2.
-4. A second signal ends the process at once.
-5. SIGHUP reads the directory of skills again, if there is one; without one it ends the process, as is usual.
-6. The process raises its limit of open files to the maximum. Connections get at most half of the files, so that each
+   service closes last. All of it takes at most `lame_duck_seconds` + `drain_seconds` + 2.
+5. A second signal ends the process at once.
+6. SIGHUP reads the directory of skills again, if there is one; without one it ends the process, as is usual.
+7. The process raises its limit of open files to the maximum. Connections get at most half of the files, so that each
    can have one upstream; requests on further connections are refused.
 
 The application's lifespan is entered here, because uvicorn prints a traceback for a failure at start.
@@ -24,13 +27,16 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from types import FrameType, MappingProxyType
+from typing import Final
 
 import anyio
 import typer
 import uvicorn
 from anyio.abc import TaskStatus
 from starlette.applications import Starlette
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from portico.bootstrap.service import Service
 from portico.domain.failures import Code, ConfigurationFailure
 from portico.entrypoints.cli.service_parts import Wiring
 from portico.settings import ServerSettings, Settings
@@ -40,6 +46,7 @@ KEEP_ALIVE_SECONDS = 75
 _CLOSING_SECONDS = 1.7
 _CUT_SECONDS = 0.7
 """Time after the drain in which connections may end; uvicorn cancels requests 0.4 seconds later."""
+_CLOSE: Final = (b"connection", b"close")
 _MAX_FILES = 65_536
 _RESERVED_FILES = 32
 _ACCESS: Mapping[str, str] = MappingProxyType(
@@ -69,7 +76,8 @@ def _metrics_listeners(settings: Settings) -> list[socket.socket]:
 
 def _announce(settings: Settings, address: str) -> None:
     url = typer.style(f"http://{address}", bold=True)
-    typer.echo(f"Portico listens on {url}, with its API description at /docs.")
+    console = "its console at /console and " if settings.console.enabled else ""
+    typer.echo(f"Portico listens on {url}, with {console}its API description at /docs.")
     typer.echo(f'auth.mode is "{settings.auth.mode}": {_ACCESS[settings.auth.mode]}')
     for name in () if settings.is_rehearsal else settings.engines:
         typer.echo(f"engine {name}: {settings.model_of(name)}")
@@ -120,9 +128,8 @@ async def serve(
         timeout_graceful_shutdown=1,
     )
     async with application.router.lifespan_context(application):
-        service = application.state.service
-        on_cut = service.logs.log_cut_connections
-        server = _Server(config, drain=service.drain, grace=settings.drain_seconds, announce=announce, on_cut=on_cut)
+        service: Service = application.state.service
+        server = _Server(config, service, settings, announce=announce)
         reload = service.skill_reload
         async with anyio.create_task_group() as group:
             if reload is not None:
@@ -154,19 +161,18 @@ class _Server(uvicorn.Server):
     def __init__(
         self,
         config: uvicorn.Config,
+        service: Service,
+        settings: ServerSettings,
         *,
-        drain: Callable[[], Awaitable[None]],
-        grace: float,
         announce: Callable[[], None],
-        on_cut: Callable[[int], None],
     ) -> None:
         super().__init__(config)
-        self._on_cut = on_cut
-        self._drain = drain
-        self._grace = grace
+        self._service = service
+        self._settings = settings
         self._announce = announce
         self._loop = asyncio.get_running_loop()
         self._stop_requested = asyncio.Event()
+        self._signal: int | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -177,26 +183,42 @@ class _Server(uvicorn.Server):
         async with anyio.create_task_group() as ticking:
             ticking.start_soon(super().main_loop)
             await self._stop_requested.wait()
+            if self._signal == signal.SIGTERM and self._settings.lame_duck_seconds > 0:
+                await self._be_lame_duck()
             ticking.cancel_scope.cancel()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._loop.call_later(self._grace + _CLOSING_SECONDS, self._stop_waiting)
-        await self._drain()
+        self._loop.call_later(self._settings.drain_seconds + _CLOSING_SECONDS, self._stop_waiting)
+        await self._service.drain()
         cut_timer = self._loop.call_later(_CUT_SECONDS, self._cut)
         await super().shutdown(sockets)
         cut_timer.cancel()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self.should_exit:
+        if self._signal is not None:
             os._exit(128 + sig)
-        self.should_exit = True
+        self._signal = sig
         self._loop.call_soon_threadsafe(self._stop_requested.set)
+
+    async def _be_lame_duck(self) -> None:
+        """Accept work for `lame_duck_seconds`, close each connection after its response, then close the listener.
+
+        The listener of the metrics stays open.
+        """
+        self._service.leave()
+        self.config.encoded_headers.append(_CLOSE)
+        self.server_state.default_headers = [*self.server_state.default_headers, _CLOSE]
+        for connection in [*self.server_state.connections]:
+            if isinstance(connection, HttpToolsProtocol) and connection.cycle is not None:
+                connection.cycle.keep_alive = False
+        await asyncio.sleep(self._settings.lame_duck_seconds)
+        self.servers[0].close()
 
     def _cut(self) -> None:
         """Close the connections that are left."""
         connections = [*self.server_state.connections]
         if connections:
-            self._on_cut(len(connections))
+            self._service.logs.log_cut_connections(len(connections))
         for connection in connections:
             connection.transport.abort()
 

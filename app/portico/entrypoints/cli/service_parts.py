@@ -27,6 +27,7 @@ class Checks:
     storage: Check
     issuer: Check
     traces: Check
+    audit: Check
     open_offline: OpenService
 
 

@@ -51,7 +51,7 @@ async def call_tool(
     """Call the tool and return its outcome, None if it acts and may not. What it raises is shown with its traceback."""
     seconds = settings.limits.timeout
     async with open_service(settings_of_command(settings)) as service:
-        return await service.facade.direct_calls.call(
+        return await service.direct_calls.call(
             name, arguments, seconds=seconds, may_act=may_act, on_exception=_write_traceback
         )
 

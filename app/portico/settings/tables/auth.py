@@ -1,17 +1,20 @@
 """Settings of authentication: who may call, and how callers show who they are."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, ValidationInfo
 
 from portico.domain.access.api_key import ApiKey
+from portico.domain.contract.constrained_types import CallerName
 from portico.settings.tables.connection import is_loopback
-from portico.settings.values import Table
+from portico.settings.values import VARIABLE_NAME, Table
 
 _KEY_FILE_BYTES: Final = 4_096
+_KEY_SOURCES: Final = ("bootstrap_key_file", "bootstrap_key_env")
 _JWT_KEYS: Final = ("issuer", "audience", "jwks_url")
 
 
@@ -19,6 +22,8 @@ def _key_file(path: str) -> str:
     try:
         with Path(path).open("rb") as file:
             key = ApiKey.parse(file.read(_KEY_FILE_BYTES).decode("ascii").strip())
+    except PermissionError:
+        raise ValueError(f"names a file that {_not_permitted(Path(path))}") from None
     except OSError as error:
         raise ValueError(f"names a file that cannot be read: {error.strerror}") from None
     except ValueError:
@@ -26,6 +31,30 @@ def _key_file(path: str) -> str:
     if key is None:
         raise ValueError("names a file that must contain one key, as `portico keys generate` prints it")
     return path
+
+
+def _not_permitted(path: Path) -> str:
+    """Return who cannot read a file, whose it is, and its mode, as far as they can be seen."""
+    user = f"user {os.geteuid()} cannot read"
+    try:
+        status = path.stat()
+    except OSError:
+        return f"{user}: its folder is closed"
+    return f"{user}: it belongs to user {status.st_uid} and has mode {status.st_mode & 0o7777:04o}"
+
+
+def _key_of_variable(given: object, info: ValidationInfo) -> ApiKey:
+    if isinstance(given, ApiKey):
+        return given
+    environ: Mapping[str, str] = (info.context or {}).get("environ", {})
+    name = given if isinstance(given, str) and VARIABLE_NAME.fullmatch(given) else "the variable"
+    found = environ.get(given, "").strip() if isinstance(given, str) else ""
+    if not found:
+        raise ValueError(f'{name} is not set; make a key with "portico keys generate"')
+    key = ApiKey.parse(found)
+    if key is None:
+        raise ValueError(f'{name} must contain one key; make one with "portico keys generate"')
+    return key
 
 
 def _key_set_url(url: str) -> str:
@@ -41,9 +70,13 @@ def _key_set_url(url: str) -> str:
 
 
 Algorithm = Literal["RS256", "ES256", "EdDSA"]
-CallerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._@|:-]{1,128}$")]
 ClaimName = Annotated[str, Field(min_length=1, max_length=256)]
 KeyFile = Annotated[str, AfterValidator(_key_file)]
+KeyFromVariable = Annotated[
+    ApiKey,
+    PlainValidator(_key_of_variable, json_schema_input_type=str),
+    PlainSerializer(lambda key: key.key_id, return_type=str),
+]
 KeySetUrl = Annotated[str, AfterValidator(_key_set_url)]
 
 
@@ -57,6 +90,9 @@ class AuthSettings(Table):
     )
     bootstrap_key_file: KeyFile | None = Field(
         None, description="File with one key that needs no database; read again when it changes"
+    )
+    bootstrap_key_env: KeyFromVariable | None = Field(
+        None, description="Name of an environment variable with one key that needs no database"
     )
     bootstrap_tenant: CallerName = Field("default", description="Tenant of the bootstrap key")
     bootstrap_user: CallerName = Field("default", description="User of the bootstrap key")
@@ -80,8 +116,11 @@ class AuthSettings(Table):
 
 def auth_errors(auth: AuthSettings) -> Iterator[tuple[str, str]]:
     """Yield key and message of each setting that contradicts the mode."""
-    if auth.mode == "none" and auth.bootstrap_key_file is not None:
-        yield "auth.bootstrap_key_file", 'has no meaning while auth.mode is "none"'
+    for name in _KEY_SOURCES:
+        if auth.mode == "none" and getattr(auth, name) is not None:
+            yield f"auth.{name}", 'has no meaning while auth.mode is "none"'
+    if auth.bootstrap_key_file is not None and auth.bootstrap_key_env is not None:
+        yield "auth.bootstrap_key_env", "excludes auth.bootstrap_key_file"
     for name in _JWT_KEYS:
         is_set = getattr(auth, name) is not None
         if auth.mode == "jwt" and not is_set:

@@ -139,6 +139,11 @@ class HeadersFile:
         self._headers: Mapping[str, str] = {}
         self._refresh()
 
+    @property
+    def path(self) -> Path:
+        """Return the file."""
+        return self._path
+
     def read(self) -> Mapping[str, str]:
         """Return the current headers."""
         try:

@@ -7,8 +7,9 @@ from pydantic import Field, StringConstraints
 
 from portico.domain.access.limits import AccessLimits
 from portico.domain.access.principal import ObjectKind
+from portico.domain.contract.constrained_types import CostRate, UnitRate
 from portico.domain.limits import ConfiguredLimits
-from portico.settings.values import CostRate, Natural, Positive, Table, UnitRate
+from portico.settings.values import Natural, Positive, Table
 
 TenantName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._@|:-]{1,128}$")]
 ObjectName = Annotated[str, StringConstraints(pattern=r"^([a-zA-Z0-9_.:/-]{1,128}\*?|\*)$")]

@@ -1,13 +1,34 @@
-"""The table `[server]` of the configuration: where the service listens."""
+"""The tables `[server]` and `[console]` of the configuration: where the service listens, and for whom it has pages."""
 
+import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
 
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
 from portico.settings.values import Positive, Table, Wait
 
 HostPattern = Annotated[str, StringConstraints(pattern=r"^(\*|(\*\.)?[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])$")]
+
+
+def _origin(origin: str) -> str:
+    try:
+        parts = urlsplit(origin)
+        name = parts.netloc.rpartition(":")[0] if parts.port is not None else parts.netloc
+        default_port = {"http": 80, "https": 443}.get(parts.scheme)
+        is_exact = default_port is not None and parts.port != default_port and parts.geturl() == origin
+        is_origin = is_exact and origin == f"{parts.scheme}://{parts.netloc}" and _HOST.fullmatch(name) is not None
+    except ValueError:
+        is_origin = False
+    if origin != ANY_ORIGIN and not is_origin:
+        raise ValueError("must be an origin as a browser sends it, https://app.example.org without a path, or *")
+    return origin
+
+
+ANY_ORIGIN: Final = "*"
+_HOST: Final = re.compile(r"[a-z0-9_.-]+|\[[0-9a-f:.]+\]")
+Origin = Annotated[str, AfterValidator(_origin)]
 
 
 def _loopback_names(validated: Mapping[str, Any]) -> tuple[str, ...]:
@@ -26,10 +47,26 @@ class ServerSettings(Table):
     metrics_port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
         None, description="Port of `/metrics`, which is then nowhere else; without it, it is at `port`"
     )
+    lame_duck_seconds: Annotated[float, Field(ge=0, le=300)] = Field(
+        0,
+        description="Time after SIGTERM in which new work is still accepted while `/readyz` says 503, so that gateways "
+        "leave; then the port is closed",
+    )
     drain_seconds: Wait = Field(30, description="Grace period for running executions after SIGTERM")
     max_in_flight: Positive = Field(1000, description="Executions that run at the same time; more are refused with 503")
     allowed_hosts: Annotated[tuple[HostPattern, ...], Field(min_length=1, strict=False)] = Field(
         default_factory=_loopback_names,
         description="Accepted Host headers: a host, `*.` and a domain, or `*`; by default the names of loopback, with "
         "authentication any",
+    )
+    cors_origins: Annotated[tuple[Origin, ...], Field(strict=False)] = Field(
+        (), description='Origins whose pages may call the service from a browser; `["*"]` with authentication only'
+    )
+
+
+class ConsoleSettings(Table):
+    """Pages of the service."""
+
+    enabled: bool = Field(
+        True, description="Serve the [console](console.md) at `/console`; with `false` it does not exist"
     )

@@ -1,6 +1,7 @@
 """The table `[storage]` of the configuration: where executions are stored, and for how long."""
 
 import re
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -36,3 +37,9 @@ class StorageSettings(Table):
     replica_timeout: Annotated[float, Field(ge=1, le=600)] = Field(
         10, description="Silence after which a replica on PostgreSQL is considered dead"
     )
+
+    @property
+    def file(self) -> Path | None:
+        """Return the database's file; None for one in memory and for PostgreSQL."""
+        path = self.url.removeprefix("sqlite:///")
+        return Path(path) if path not in {self.url, ""} else None

@@ -25,6 +25,7 @@ class OpenCall(BaseModel):
     tool_id: str
     user: str
     agent: str | None = None
+    asked_because: str | None = None
     asked_at: datetime | None = None
     value: JsonValue = None
 

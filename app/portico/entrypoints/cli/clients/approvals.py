@@ -15,7 +15,7 @@ from portico.entrypoints.cli.display.table import write_table
 from portico.entrypoints.cli.display.terminal import printable
 from portico.settings import client_key
 
-_COLUMNS: Final = ("id", "kind", "user", "agent", "asked", "tool", "call")
+_COLUMNS: Final = ("id", "kind", "because", "user", "agent", "asked", "tool", "call")
 _KINDS: Sequence[CallKind] = (SuspensionKind.APPROVAL, SuspensionKind.UNKNOWN_OUTCOME)
 
 
@@ -65,6 +65,7 @@ def _row(call: OpenCall) -> tuple[str, ...]:
     return (
         call.name,
         call.kind,
+        call.asked_because or "-",
         call.user,
         call.agent or "-",
         "-" if call.asked_at is None else f"{call.asked_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",

@@ -38,6 +38,8 @@ def ask_person(suspension: Suspension, ask: Ask) -> JsonValue:
             return ask(question)
         case SuspensionKind.FLOW:
             return _json_or_text(ask(f"{question} [JSON]"))
+        case SuspensionKind.CLIENT_TOOL:
+            return {"result": _json_or_text(ask(f"{question} [result as JSON]"))}
 
 
 def _json_or_text(answer: str) -> JsonValue:
