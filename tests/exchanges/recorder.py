@@ -8,15 +8,14 @@ started anew on the database, so that it went through the codec.
 import asyncio
 import re
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import orjson
 
-from portico.adapters.access.key_administration import KeyGrant
 from portico.bootstrap.keys import open_keys
+from portico.capabilities.key_administration import KeyGrant
 from portico.domain.access.principal import KEY_DEFAULT, Permissions
 from portico.domain.ids import TenantId, UserId
 from portico.settings import Settings
@@ -40,6 +39,13 @@ _NUMBERED: Final = {
 }
 _MARK: Final = re.compile(r"(?<=-)[0-9a-f]{8}(?=>| is data\b)")
 """The mark around what was found in the memory, which is that of the execution."""
+_NAMED: Final = {
+    "day": r"\d{4}-\d\d-\d\d",
+    **dict.fromkeys(("key", "public_id", "created_by"), "[A-Za-z0-9]{8}"),
+    "secret": "ptk_.*",
+    "version": r"\d+\.\d+\.\d.*",
+}
+"""Fields with values that differ, where they have that form."""
 _TIMES: Final = {"duration", "wait", "retry_after", "seconds"}
 _TOKENS: Final = {"input_tokens", "total_tokens", "tokens_in", "tokens", "memory"}
 """Estimates of texts that have a mark."""
@@ -59,7 +65,7 @@ class Placeholders:
     def __init__(self, folder: Path, *, marks: bool) -> None:
         self._folder = str(folder)
         self._marks = marks
-        self._names: dict[str, dict[str, str]] = {kind: {} for kind in _NUMBERED}
+        self._names: dict[str, dict[str, str]] = {}
 
     def replaced(self, value: Any, name: str = "") -> Any:
         """Return the JSON value with placeholders."""
@@ -68,24 +74,29 @@ class Placeholders:
         if isinstance(value, list):
             return [self.replaced(each, name) for each in value]
         if isinstance(value, str):
-            return self._text(value)
+            return self._named(value, name)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         return f"<{name}>" if is_number and self._differs(name) else value
 
     def _differs(self, name: str) -> bool:
         return name.endswith("_ms") or name in _TIMES or (self._marks and name in _TOKENS)
 
+    def _named(self, text: str, name: str) -> str:
+        if name in _NAMED and re.fullmatch(_NAMED[name], text):
+            return self._placeholder(name, text)
+        return self._text(text)
+
     def _text(self, text: str) -> str:
         text = _SECONDS_LEFT.sub("<seconds>", _TIME.sub("<time>", text.replace(self._folder, "<folder>")))
         if self._marks:
             text = _MARK.sub("<mark>", text)
         for kind, pattern in _NUMBERED.items():
-            text = pattern.sub(partial(self._placeholder, kind), text)
+            text = pattern.sub(lambda found, kind=kind: self._placeholder(kind, found[0]), text)
         return text
 
-    def _placeholder(self, kind: str, found: re.Match[str]) -> str:
-        names = self._names[kind]
-        return names.setdefault(found[0], f"<{kind}-{len(names) + 1}>")
+    def _placeholder(self, kind: str, found: str) -> str:
+        names = self._names.setdefault(kind, {})
+        return names.setdefault(found, f"<{kind}-{len(names) + 1}>")
 
 
 def record(scene: Scene) -> list[Line]:
@@ -155,7 +166,7 @@ class SceneRecorder:
         permissions = KEY_DEFAULT if made.permissions is None else Permissions.of(made.permissions)
         grant = KeyGrant(TenantId("acme"), UserId(made.user), permissions, made.limits, days=None)
         async with open_keys(Settings.model_validate(self._tables)) as keys:
-            self._keys[made.name] = (await keys.create(grant)).reveal()
+            self._keys[made.name] = (await keys.create(grant))[1].reveal()
 
     def _authorization(self, key: str | None) -> dict[str, str]:
         return {} if key is None else {"Authorization": f"Bearer {self._keys[key]}"}

@@ -32,6 +32,11 @@ AGENTS: Final = {
     "sizer": {"description": "Tells sizes.", "mode": "structured", "output": {"schema": SIZE}},
 }
 COUNT: Final = 'Use agent__counter: "Please calculate 17*3"'
+READ: Final = 'Use read_file: "notes.txt"'
+READ_FILE: Final = {
+    "name": "read_file",
+    "parameters": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
+}
 LET_ASK: Final = "Use agent__asker: 'Use ask_person: \"May I?\"'"
 
 
@@ -321,6 +326,13 @@ SUSPENSION: Final = Scene(
         on("denial", "resume", "denied", {"tool_id": "refund", "payload": {"decision": "deny"}}),
         chat("cancelled", ASK),
         on("cancelled", "cancel", "cancel"),
+        chat("client-call", READ, client_tools=[READ_FILE], headers=EVENTS),
+        on("client-call", "resume", "no-result", {"answers": [{"payload": "yes"}]}),
+        on("client-call", "resume", "no-such-call", {"answers": [{"tool_call_id": "c9", "payload": {"result": 1}}]}),
+        on("client-call", "resume", "client-result", {"answers": [{"payload": {"result": "Buy milk."}}]}),
+        chat("client-end", READ, client_tools=[READ_FILE], on_client_call="end", headers=EVENTS),
+        chat("client-left", "Hello", after="client-end"),
+        chat("client-tool-of-service", SUM, client_tools=[{"name": "calculate"}], on_client_call="end"),
     ),
     {
         "tools": {"modules": ["tests.support.shop_tools"]},
@@ -503,6 +515,28 @@ CALLER: Final = Scene(
         "routes": {"default": ["one"]},
     },
 )
+KEYS: Final = "/v1/keys"
+ACCESS: Final = Scene(
+    "access",
+    (
+        get("me-without-key", "/v1/me"),
+        MakeKey("ann"),
+        get("me", "/v1/me", key="ann"),
+        MakeKey("narrow", AccessLimits(requests=Rate(2, YEAR), concurrency=1), permissions=["can_send_messages"]),
+        get("me-with-limits", "/v1/me", key="narrow"),
+        get("keys-without-right", KEYS, key="ann"),
+        MakeKey("manager", permissions=["can_manage_keys", "can_send_messages", "model:*"]),
+        Send("make", {"user": "ann", "requests": "600/60", "expires_days": 30}, KEYS, key="manager"),
+        Send("make-for-another-user", {"user": "bob"}, KEYS, key="manager"),
+        Send("make-with-more-rights", {"user": "ann", "permissions": ["can_approve"]}, KEYS, key="manager"),
+        Send("make-with-unknown-right", {"user": "ann", "permissions": ["can_fly"]}, KEYS, key="manager"),
+        get("keys", KEYS, key="manager"),
+        get("stats", "/v1/stats?bucket=day&model=none", key="manager"),
+        get("stats-too-long", "/v1/stats?since=2026-01-01T00:00:00Z", key="manager"),
+        Send("revoke-unknown", None, f"{KEYS}/unknown1", "DELETE", key="manager"),
+    ),
+    {"auth": {"mode": "keys"}, "tenants": {"acme": {"tokens": f"5000/{YEAR}"}}},
+)
 MEMORY: Final = Scene(
     "memory",
     (
@@ -554,6 +588,7 @@ SCENES: Final = {
         RECOVERY,
         REFUSAL,
         CALLER,
+        ACCESS,
         CONTEXT,
         MEMORY,
     )

@@ -62,6 +62,7 @@ def faults_of(log: list[dict[str, Any]]) -> list[str]:
 async def test_a_killed_replica_loses_none_of_a_hundred_executions(server: PostgresServer, tmp_path: Path) -> None:
     names = [f"kill-{number}" for number in range(EXECUTIONS)]
     async with run_replicas(server.url, tmp_path, 3) as fleet:
+        await wait_until(lambda: _see_each_other(fleet.replicas))
         answers = await ask_each(
             fleet.proxy, [chat("[[slow:2]] Please calculate 17*3", name) for name in names], at_once=20
         )
@@ -181,6 +182,13 @@ async def _is(served: RunningServer, request_id: str, state: str) -> bool:
 
 async def _is_ready(served: RunningServer) -> bool:
     return (await served.get("/readyz")).status == 200
+
+
+async def _see_each_other(replicas: list[ReplicaProcess]) -> bool:
+    """Return True once each replica counts all of them, each under a name of its own."""
+    callers = [(await each.served.get("/v1/me")).json for each in replicas]
+    names = {each["replica"] for each in callers}
+    return len(names) == len(replicas) and all(each["replicas"] == len(replicas) for each in callers)
 
 
 async def _both(

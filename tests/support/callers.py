@@ -46,6 +46,6 @@ async def callers(folder: Path, grants: Grants, **tables: Any) -> AsyncIterator[
         found = {}
         for name, (tenant, user, permissions) in grants.items():
             rights = KEY_DEFAULT if permissions is None else Permissions.of(permissions)
-            key = await keys.create(KeyGrant(TenantId(tenant), UserId(user), rights, NO_LIMITS, days=None))
+            _, key = await keys.create(KeyGrant(TenantId(tenant), UserId(user), rights, NO_LIMITS, days=None))
             found[name] = Caller(served, {"Authorization": f"Bearer {key.reveal()}"})
         yield found, service

@@ -12,11 +12,11 @@ MAX_SECONDS = 60.0
 
 
 class Process:
-    """A `portico` process that is killed at the latest after `MAX_SECONDS`."""
+    """A `portico` process that is killed at the latest after `max_seconds`."""
 
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
+    def __init__(self, process: "subprocess.Popen[str]", max_seconds: float = MAX_SECONDS) -> None:
         self._process = process
-        self._watchdog = threading.Timer(MAX_SECONDS, process.kill)
+        self._watchdog = threading.Timer(max_seconds, process.kill)
         self._watchdog.start()
         self.port = 0
 

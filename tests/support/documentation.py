@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -33,13 +33,15 @@ from portico.capabilities.prompting.registry import SYSTEM_PROMPTS, default_regi
 from portico.domain.diagrams import fallback_mermaid, lifecycle_mermaid
 from portico.domain.failures import TAXONOMY, FailureRow
 from portico.domain.journal.events import EVENT_FIELDS, EVENT_TYPES, WIRE_NAMES
+from portico.entrypoints.http.client_apis.messages.transcript import DROPPED_BLOCKS
+from portico.entrypoints.http.client_apis.request_fields import NEUTRAL_VALUES
 from portico.ports.engine_schemes import SCHEMES
 from portico.settings.schema import Settings
 from portico.settings.tables.agents import AgentSettings
 from portico.settings.tables.engines import EngineSettings, RouteSettings
 from portico.settings.tables.guards import GuardSettings
 from portico.settings.tables.limits import TenantSettings
-from portico.settings.tables.tool_sources import HttpToolSettings, McpServerSettings, ProgramSettings
+from portico.settings.tables.tool_sources import HttpToolSettings, McpServerSettings, ProgramSettings, SandboxSettings
 from tests.counts.bounds import BOUNDS
 
 ROOT = Path(__file__).parents[2]
@@ -57,12 +59,14 @@ VARYING = re.compile(
     r"|(?<![0-9a-f])(?:[0-9a-f]{32}|[0-9a-f]{16})(?![0-9a-f])"
     r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z"
     r"|ptk_[A-Za-z0-9]{8}_[A-Za-z0-9_-]{43}"
+    r"|(?:(?<=\"key\": \")|(?<=\"public_id\": \")|(?<=\"created_by\": \"))[A-Za-z0-9]{8}(?=\")"
     r"|Rolled 2d6: \[\d \d\] \(sum: \d+\)"
     r"|(?<=_ms\":)\s*\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
     r"|(?<=-tokens\";r=)\d+;t=\d+"
     r"|(?<=date: )\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT"
     r"|\d+\.\d(?= ms)|\d+\.\d{3}(?= s )"
 )
+KEY = re.compile(r"ptk_[A-Za-z0-9]{8}_[A-Za-z0-9_-]{43}")
 EVENT = re.compile(r"^event: (\S+)\ndata: (.*)$", re.MULTILINE)
 FILE = re.compile(r"```\w+\n# (?P<name>\w+\.(?:py|toml))\n(?P<text>.*?)```", re.DOTALL)
 """A block of a page that is a file beside the server."""
@@ -156,6 +160,17 @@ def counts() -> str:
     return head + "".join(f"| {way} | {FIRST_COUNTS[way]} | {bound} |\n" for way, bound in BOUNDS.items()) + last
 
 
+def client_parameters() -> str:
+    """Return the table of the parameters that client APIs do not support."""
+    rows = [f"| `{name}` | {_code(map(json.dumps, passing))} |" for name, passing in NEUTRAL_VALUES.items()]
+    return "\n".join(["| Refused parameter | Values that pass, besides `null` |", "|---|---|", *rows, ""])
+
+
+def dropped_blocks() -> str:
+    """Return the types of the blocks of Messages that are dropped."""
+    return f"{_code(sorted(DROPPED_BLOCKS))}\n"
+
+
 PART_WRITERS: Mapping[str, Callable[[], str]] = {
     "lifecycle": lifecycle,
     "fallback": fallback,
@@ -166,6 +181,8 @@ PART_WRITERS: Mapping[str, Callable[[], str]] = {
     "settings": settings,
     "providers": providers,
     "counts": counts,
+    "client_parameters": client_parameters,
+    "dropped_blocks": dropped_blocks,
 }
 
 
@@ -186,6 +203,8 @@ class DocumentedServer:
     directory: Path
     url: str
     environment: Mapping[str, str]
+    keys: list[str] = field(default_factory=list)
+    """The keys that the commands have printed; the last one is `$PORTICO_KEY`."""
 
     def run(self, shell: str) -> str:
         """Return what the commands of a shell block print. Commands of make and exports are left to the reader."""
@@ -213,7 +232,7 @@ class DocumentedServer:
             match argument:
                 case "-H":
                     name, _, value = next(rest).partition(":")
-                    headers[name.strip()] = value.strip()
+                    headers[name.strip()] = value.strip().replace("$PORTICO_KEY", (self.keys or [""])[-1])
                 case "-d":
                     body = next(rest)
                 case "-X":
@@ -229,7 +248,9 @@ class DocumentedServer:
         return f"HTTP/1.1 {answer.status_code}\n{head}\n{answer.text}" if show_head else answer.text
 
     def _portico(self, arguments: list[str]) -> str:
-        return self._python("-m", "portico", *(each.replace(SERVER, self.url) for each in arguments))
+        printed = self._python("-m", "portico", *(each.replace(SERVER, self.url) for each in arguments))
+        self.keys.extend(KEY.findall(printed))
+        return printed
 
     def _python(self, *arguments: str) -> str:
         done = subprocess.run(
@@ -362,12 +383,13 @@ def _sections() -> Iterator[tuple[str, type[BaseModel]]]:
         "guardrails": ("guardrails.NAME", GuardSettings),
         "tenants": ("tenants.NAME", TenantSettings),
     }
-    for name, field in Settings.model_fields.items():
+    for name, setting in Settings.model_fields.items():
         if name in named:
             yield named[name]
-        elif isinstance(field.annotation, type):
-            yield name, field.annotation
+        elif isinstance(setting.annotation, type):
+            yield name, setting.annotation
         if name == "tools":
+            yield "tools.sandbox", SandboxSettings
             yield "tools.cli.NAME", ProgramSettings
             yield "tools.http.NAME", HttpToolSettings
             yield "tools.mcp.NAME", McpServerSettings

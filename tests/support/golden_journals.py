@@ -14,22 +14,25 @@ from typing import Any, Literal
 
 import anyio
 import orjson
+from pydantic import JsonValue
 
 from portico.bootstrap.service import Service, open_service
 from portico.domain.access.principal import LOCAL
 from portico.domain.contract.request import SystemRequest
+from portico.domain.contract.response import SuspensionKind
 from portico.domain.ids import DocumentId
-from portico.orchestration.executions import ExecutionView, ResumeAccepted, ResumeRequest
+from portico.orchestration.executions import ExecutionView, ResumeAccepted
 from portico.orchestration.facade import DocumentContent
 from portico.orchestration.runtime.fork import ForkRequest
 from portico.orchestration.runtime.handle import ExecutionHandle
+from portico.orchestration.runtime.resume import ResumeRequest
 from portico.settings import Settings
 from tests.support.stored_format import GOLDEN
 
 JOURNALS = GOLDEN / "journals"
 TABLES = ("executions", "commits", "suspensions", "sessions", "messages")
-BYTES = ("outcome", "events", "response", "suspension", "details", "message")
-"""Columns that the codec wrote: bytes in the database and, since they are JSON, text in a file.
+BYTES = ("outcome", "events", "response", "suspension", "details", "message", "title")
+"""Columns of texts, most of which the codec wrote as JSON: bytes in the database, text in a file.
 
 `events` of an execution is a number.
 """
@@ -143,6 +146,11 @@ GUARDED = {"guarded": {"description": "Is guarded.", "tools": ["calculate", "ask
 GUARDS = {"careful": {"type": "judge", "intent": "Ask for secrets.", "agents": ["guarded"]}}
 COUNT = 'Use agent__counter: "Please calculate 17*3"'
 LET_ASK = "Use agent__asker: 'Use ask_person: \"May I?\"'"
+READ_FILE = {
+    "name": "read_file",
+    "parameters": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
+}
+READ = 'Use read_file: "notes.txt"'
 GOLDEN_EXECUTIONS: Mapping[str, GoldenExecution] = {
     "chat-plain": GoldenExecution("Hello"),
     "chat-tools": GoldenExecution("Please calculate 17*3"),
@@ -170,6 +178,19 @@ GOLDEN_EXECUTIONS: Mapping[str, GoldenExecution] = {
     "chat-guarded-refused": GoldenExecution("Hello [[refuse]]", {"agent": "guarded"}),
     "chat-guarded-suspended": GoldenExecution(ASK, {"agent": "guarded"}),
     "chat-guarded-resumed": GoldenExecution(ASK, {"agent": "guarded"}, answers=(0,)),
+    "chat-client-suspended": GoldenExecution(READ, {"client_tools": [READ_FILE]}),
+    "chat-client-resumed": GoldenExecution(READ, {"client_tools": [READ_FILE]}, answers=(0,)),
+    "chat-client-ended": GoldenExecution(READ, {"client_tools": [READ_FILE], "on_client_call": "end"}),
+    "structured-client-ended": GoldenExecution(
+        READ,
+        {
+            "mode": "structured",
+            "output": {"schema": SIZE},
+            "client_tools": [READ_FILE],
+            "on_client_call": "end",
+            "background": True,
+        },
+    ),
     "structured": GoldenExecution("How large is Ulm?", {"mode": "structured", "output": {"schema": SIZE}}),
     "structured-garbled": GoldenExecution(
         "[[garble]] How large is Ulm?", {"mode": "structured", "output": {"schema": SIZE}}
@@ -242,7 +263,8 @@ async def run_golden(service: Service, name: str, golden: GoldenExecution) -> st
 async def answer_suspension_of(service: Service, name: str, number: int = 0) -> None:
     """Answer the suspension of that index and wait until the execution has ended or is suspended again."""
     question = (await service.facade.executions.show(LOCAL, name)).suspensions[number]
-    answer = ResumeRequest(tool_id=question.tool_id, payload="yes", suspension_id=question.suspension_id)
+    payload: JsonValue = {"result": "yes"} if question.kind is SuspensionKind.CLIENT_TOOL else "yes"
+    answer = ResumeRequest(tool_id=question.tool_id, payload=payload, suspension_id=question.suspension_id)
     await wait_for_end(await service.facade.executions.resume(LOCAL, name, answer, subscribe=False))
 
 

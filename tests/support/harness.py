@@ -43,7 +43,7 @@ from portico.orchestration.execution.pattern import Pattern
 from portico.orchestration.patterns.agent_loop import VERSION, agent_loop
 from portico.orchestration.pipeline.stages import StageTimer
 from portico.orchestration.runtime.driver import drive, replay
-from portico.orchestration.runtime.resume import answer_step
+from portico.orchestration.runtime.resume import answer_step, require_answer
 from portico.ports.journal import ExecutionHistory
 from portico.ports.model import Engine, EngineProfile
 from portico.ports.runtime import Clock
@@ -228,6 +228,7 @@ def answer_suspension(
     """Return the history with one open suspension answered; the last answer resumes it."""
     asked = open_suspensions(record)
     suspension = next(each for each in asked if suspension_id in {None, each.suspension_id})
+    require_answer(suspension, payload)
     row = answer_step(suspension, payload, at=clock.now())
     events: list[Event] = [ExecutionResumed(row.key, suspension.kind, suspension.tool_id, "local")]
     if len(asked) == 1:

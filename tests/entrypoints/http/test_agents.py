@@ -67,6 +67,13 @@ async def test_the_mode_and_the_output_are_those_of_the_agent() -> None:
     assert answer.json["structured_output"].keys() == {"size"}
 
 
+async def test_an_agent_that_chats_answers_in_the_format_of_the_request() -> None:
+    async with agents() as served:
+        answer = await served.post(chat(SUM, agent="counter", mode="structured", output=AGENTS["sizer"]["output"]))
+    assert (answer.status, answer.json["mode"]) == (200, "structured")
+    assert answer.json["structured_output"].keys() == {"size"}
+
+
 async def test_a_request_narrows_its_agent() -> None:
     async with agents() as served:
         without = await ask(served, tools=[])

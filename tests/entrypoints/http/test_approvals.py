@@ -54,7 +54,7 @@ async def test_another_user_who_may_approve_decides_and_sees_the_call_only(tmp_p
         assert (await by_name["ada"].execute(an_order())).status == 202
         [shown] = await listed(by_name["boss"])
         assert (shown["user"], shown["request_id"], shown["step_name"]) == ("ada", "q", "buy")
-        assert shown["value"] == {"tool": "order", "arguments": {}}
+        assert (shown["value"], shown["asked_because"]) == ({"tool": "order", "arguments": {}}, "tool")
         assert (await by_name["boss"].get("/v1/executions/q")).status == 404
         for headers in ({}, {"Accept": "text/event-stream"}):
             answer = await resumed(by_name["boss"], APPROVE | {"payload": {"decision": "perhaps"}}, **headers)

@@ -12,7 +12,6 @@ import pytest
 
 from portico.adapters.access.api_keys import REFRESH_INTERVAL_S, ApiKeys
 from portico.adapters.access.authenticators import BearerAuthenticator
-from portico.adapters.access.key_administration import KeyAdministration, KeyGrant
 from portico.adapters.access.key_sets import FIRST_RETRY_S, KeySets
 from portico.adapters.access.tokens import TokenRules, Tokens
 from portico.adapters.runners.maintenance import run_maintenance
@@ -20,6 +19,7 @@ from portico.adapters.stores.access.api_keys import DatabaseKeys
 from portico.adapters.stores.factory import open_beside
 from portico.adapters.system import SystemClock, SystemEntropy
 from portico.bootstrap.service import Service, open_service
+from portico.capabilities.key_administration import KeyAdministration, KeyGrant
 from portico.domain.access.api_key import ApiKey
 from portico.domain.access.limits import NO_LIMITS
 from portico.domain.access.principal import KEY_DEFAULT, Permission, Permissions
@@ -64,7 +64,7 @@ class Keyed:
 
     async def key(self, user: str = "ann", *permissions: str, days: float | None = None) -> ApiKey:
         names = Permissions.of(permissions) if permissions else KEY_DEFAULT
-        return await self.keys.create(KeyGrant(TenantId("acme"), UserId(user), names, NO_LIMITS, days))
+        return (await self.keys.create(KeyGrant(TenantId("acme"), UserId(user), names, NO_LIMITS, days)))[1]
 
 
 @asynccontextmanager
@@ -185,6 +185,22 @@ async def test_a_revoked_key_is_refused_and_its_streams_end_within_five_seconds(
         await wait_for_idle(service)
         shown = await served.get("/v1/executions/slow", bearer(other))
         assert shown.json["state"] == "COMPLETE"
+
+
+async def test_a_revoked_key_ends_its_live_list_without_a_retry_line(clock: Clock) -> None:
+    key = api_key(1)
+    async with on_virtual_time(clock, stored(key)) as (served, _, store), served.connect() as connection:
+        await connection.send(request_bytes("GET", "/v1/events", bearer(key)))
+        assert (await connection.head())[0] == 200
+        await clock.sleep(10)
+        revoked_at = clock.monotonic()
+        await store.revoke(key.key_id, clock.now())
+        read = b""
+        while chunk := await connection.chunk():
+            read += chunk
+        assert clock.monotonic() - revoked_at <= REVOKED_WITHIN_S
+    assert read.startswith(b"event: ready\n")
+    assert b"retry:" not in read
 
 
 async def test_a_stream_goes_on_while_storage_is_down(clock: Clock) -> None:

@@ -11,6 +11,7 @@ from mcp_types import ToolAnnotations
 from portico.domain.access.principal import Permissions
 from tests.support.http_server import HttpAnswer, RunningServer, running_server
 from tests.support.portico import portico, resume
+from tests.support.sandbox import opened_sandbox
 from tests.support.upstream import ScriptedUpstream, reply
 
 pytestmark = pytest.mark.usefixtures("real_time")
@@ -42,7 +43,8 @@ async def test_a_program_of_the_configuration_is_a_tool(tmp_path: Path) -> None:
         assert (answer.status, answer.json["content"]) == (200, "./notes.txt:two -- three\n")
         [shown] = [each for each in (await served.get("/v1/tools")).json["data"] if each["name"] == "grep_files"]
     assert (shown["type"], shown["source"], shown["available"]) == ("cli", "cli", True)
-    assert shown["containment"].startswith("An own session, a clean environment, and limits on time")
+    assert (shown["isolation"], shown["network"]) == (opened_sandbox().strongest, "none")
+    assert shown["containment"].endswith(".")
     assert str(tmp_path) not in orjson.dumps(shown).decode()
 
 
@@ -125,6 +127,8 @@ async def test_an_mcp_server_that_could_not_be_started_is_one_row_for_those_who_
         "name": "mcp:away",
         "type": "mcp",
         "source": "mcp",
+        "isolation": "",
+        "network": "",
         "description": "",
         "parameters": {},
         "side_effects": "external",

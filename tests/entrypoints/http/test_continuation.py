@@ -137,7 +137,7 @@ async def test_a_long_transcript_is_cut_where_a_turn_begins_and_stays_whole_for_
             await continued(served, after="r-1", text="Two", request_id="r-2")
             answer = await continued(served, after="r-2", text="Three", request_id="r-3")
             assert sent(upstream) == [("user", "Two"), ("assistant", "Hello."), ("user", "Three")]
-            _, whole = await service.facade.records.transcript(LOCAL, "r-3")
+            whole = (await service.facade.records.predecessor(LOCAL, "r-3")).transcript
     assert answer.json["metadata"]["truncated_history"] is True
     assert [each.content for each in whole.messages] == ["One", "Hello.", "Two", "Hello.", "Three", "Hello."]
 

@@ -211,18 +211,6 @@ async def test_a_client_that_leaves_an_execution_that_outlives_it_cancels_nothin
         assert not running.cancelled
 
 
-async def test_an_execution_that_another_replica_continues_is_answered_with_its_location() -> None:
-    app, service = fake_app()
-    async with running_server(app) as served, served.connect() as client:
-        await client.send(request_bytes("POST", "/v1/execute", {"Content-Type": "application/json"}, CHAT))
-        running = await first_execution(service)
-        await service.drain()
-        running.end_without_response()
-        answer = await client.answer()
-    assert (answer.status, answer.json["code"]) == (503, "REQUEST_SHUTTING_DOWN")
-    assert (answer.headers["location"], answer.headers["retry-after"]) == ("/v1/executions/r-1", "1")
-
-
 async def test_an_execution_that_a_bug_ended_is_answered_with_500() -> None:
     app, service = fake_app()
     async with running_server(app) as served, served.connect() as client:

@@ -52,9 +52,49 @@ async def test_executions_are_listed_newest_first_by_pages_and_by_filters() -> N
         assert [each["request_id"] for each in rest["data"]] == ["a"]
         assert (rest["has_more"], rest["next"]) == (False, None)
         assert await listed_ids(served, "?state=SUSPENDED") == ["d"]
+        assert await listed_ids(served, "?state=SUSPENDED,COMPLETE,COMPLETE&limit=3") == ["d", "c", "b"]
         assert await listed_ids(served, "?mode=chat&state=COMPLETE") == ["c", "b", "a"]
         assert await listed_ids(served, "?mode=plan") == []
         assert await listed_ids(served, "?session_id=s-1") == []
+
+
+async def test_executions_are_found_by_the_beginning_of_an_id_and_by_their_origin() -> None:
+    async with portico() as (served, _):
+        for name, session in (("ab-1", None), ("ab-2", None), ("abc", None), ("z", "ab-s"), ("y", "s-ab")):
+            await served.post(chat("Hello", request_id=name, **({} if session is None else {"session_id": session})))
+        assert await listed_ids(served, "?q=ab") == ["z", "abc", "ab-2", "ab-1"]
+        assert await listed_ids(served, "?q=ab-&limit=2") == ["z", "ab-2"]
+        assert await listed_ids(served, "?q=ab-s&state=COMPLETE,ERROR") == ["z"]
+        assert await listed_ids(served, "?q=b") == []
+        await served.post(chat("And now?", request_id="next", after="abc"))
+        assert (await served.get("/v1/executions/next")).status == 200
+        body = orjson.dumps({"from_step": 0, "overrides": {"messages": [{"role": "user", "content": "Say\nmore."}]}})
+        forked = await served.post(body, path="/v1/executions/abc/fork")
+        (fork, after_end) = (await served.get("/v1/executions?origin=abc&view=summary")).json["data"]
+        assert [fork["request_id"], after_end["request_id"]] == [forked.json["request_id"], "next"]
+        assert [fork["title"], after_end["title"]] == ["Say more.", "And now?"]
+        assert fork["origin"] == {"request_id": "abc", "from_step": 0}
+        assert after_end["origin"] == {"request_id": "abc", "from_step": "end"}
+        assert (await served.get("/v1/executions/abc")).json["origin"] is None
+        assert await listed_ids(served, "?origin=next") == []
+
+
+async def test_a_view_has_the_same_title_user_and_number_of_events_in_memory_and_stored(tmp_path: Path) -> None:
+    (tmp_path / "one.json").write_text('[{"chunks": ["slow"], "delay": 1}]')
+    engines = {"one": {"model": f"scripted://{tmp_path}/one.json"}}
+    async with portico(engines=engines) as (served, service):
+        text = f"Pay with {' ' * 100} 4111 1111 1111 1111\nplease, {'x' * 100}"
+        async with served.connect() as client:
+            await client.send(request_bytes("POST", "/v1/execute", JSON_BODY, chat(text, request_id="q")))
+            await wait_for_running(service)
+            running = (await served.get("/v1/executions/q")).json
+            await client.answer()
+        stored = (await served.get("/v1/executions/q")).json
+        log = sequence_numbers(events(await served.get("/v1/executions/q/events", EVENTS)))
+    assert running["title"] == stored["title"] == f"Pay with [redacted:card] please, {'x' * 47}"
+    assert (running["state"], stored["state"]) == ("EXECUTE", "COMPLETE")
+    assert (running["user"], stored["user"]) == ("local", "local")
+    assert 0 < running["events"] < stored["events"] == log[-1]
 
 
 @asynccontextmanager
@@ -175,10 +215,14 @@ async def test_an_execution_is_shown_with_its_status_and_response() -> None:
     assert stands.pop("created_at") <= stands.pop("started_at") <= stands.pop("entered_at")
     assert stands == {
         "request_id": "q",
+        "title": "Please calculate 17*3",
+        "user": "local",
+        "origin": None,
         "session_id": None,
         "mode": "chat",
         "agent": None,
         "state": "COMPLETE",
+        "events": 23,
         "attempt": 1,
         "provider": "rehearsal",
         "model": "rehearsal",

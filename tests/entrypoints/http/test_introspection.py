@@ -114,8 +114,11 @@ def test_the_description_is_the_same_every_time_and_sorted() -> None:
 
 def test_the_description_has_every_route_and_no_other() -> None:
     app, _ = fake_app()
-    served = {route.path for route in app.routes if isinstance(route, Route)} - {"/openapi.json", "/docs"}
-    assert set(description()["paths"]) == served
+    served = {route.path.replace(":path}", "}") for route in app.routes if isinstance(route, Route)} - {
+        "/openapi.json",
+        "/docs",
+    }
+    assert set(description()["paths"]) == {path for path in served if not path.startswith("/console")}
 
 
 def test_every_reference_of_the_description_resolves() -> None:

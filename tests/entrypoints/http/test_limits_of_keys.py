@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from portico.adapters.access.key_administration import KeyAdministration, KeyGrant
 from portico.adapters.stores.access.api_keys import DatabaseKeys
 from portico.adapters.stores.factory import open_beside
 from portico.adapters.system import SystemEntropy
+from portico.capabilities.key_administration import KeyAdministration, KeyGrant
 from portico.domain.access.limits import NO_LIMITS, AccessLimits, Rate
 from portico.domain.access.principal import KEY_DEFAULT, Permission, Permissions
 from portico.domain.ids import TenantId, UserId
@@ -38,7 +38,7 @@ class Keys:
     ) -> Mapping[str, str]:
         """Return the header of a new key."""
         grant = KeyGrant(TenantId(tenant), UserId(user), permissions, limits, None)
-        return {"Authorization": f"Bearer {(await self._administration.create(grant)).reveal()}"}
+        return {"Authorization": f"Bearer {(await self._administration.create(grant))[1].reveal()}"}
 
 
 @asynccontextmanager

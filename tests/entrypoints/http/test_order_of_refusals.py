@@ -10,11 +10,11 @@ import anyio
 import anyio.lowlevel
 import orjson
 
-from portico.adapters.access.key_administration import KeyAdministration, KeyGrant
 from portico.adapters.stores.access.api_keys import DatabaseKeys
 from portico.adapters.stores.factory import open_beside
 from portico.adapters.system import SystemEntropy
 from portico.bootstrap.service import Service
+from portico.capabilities.key_administration import KeyAdministration, KeyGrant
 from portico.domain.access.limits import NO_LIMITS, AccessLimits
 from portico.domain.access.principal import KEY_DEFAULT, Permissions
 from portico.domain.failures import Code, RequestFailure
@@ -75,7 +75,7 @@ class FullService:
         if known is None:
             rights = Permissions.of(set(KEY_DEFAULT.names) - lacks)
             grant = KeyGrant(TenantId("acme"), UserId(user), rights, limits, None)
-            known = self.keys[user, lacks, limits] = (await self.administration.create(grant)).reveal()
+            known = self.keys[user, lacks, limits] = (await self.administration.create(grant))[1].reveal()
         return {"Authorization": f"Bearer {known}"}
 
     async def send(self, provocation: Provocation) -> Answer:

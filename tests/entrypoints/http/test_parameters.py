@@ -32,9 +32,17 @@ def test_without_a_query_the_first_hundred_executions_are_selected() -> None:
 
 
 def test_every_parameter_is_read() -> None:
-    given = {"state": "SUSPENDED", "mode": "chat", "session_id": "s:1", "limit": "1000", "after": "a-1"}
+    given = {
+        "state": "SUSPENDED,ERROR,SUSPENDED",
+        "mode": "chat",
+        "q": "r-",
+        "origin": "r",
+        "session_id": "s:1",
+        "limit": "1000",
+        "after": "a-1",
+    }
     query = ExecutionListQuery.model_validate(given)
-    assert query.selection == ExecutionFilter(State.SUSPENDED, Mode.CHAT, "s:1")
+    assert query.selection == ExecutionFilter((State.SUSPENDED, State.ERROR), Mode.CHAT, "s:1", prefix="r-", origin="r")
     assert (query.limit, query.after) == (1000, "a-1")
 
 
@@ -42,6 +50,14 @@ async def test_a_bad_or_unknown_parameter_is_refused_by_name() -> None:
     cases = [
         *((f"limit={bad}", "limit") for bad in BAD_NUMBERS),
         ("state=suspended", "state"),
+        ("state=", "state"),
+        ("state=ERROR,,COMPLETE", "state"),
+        ("state=ERROR,%20COMPLETE", "state"),
+        ("q=", "q"),
+        (f"q={'a' * 129}", "q"),
+        ("q=a%00", "q"),
+        ("q=a%25", "q"),
+        ("origin=a%0Ab", "origin"),
         ("mode=", "mode"),
         ("session_id=a%0Ab", "session_id"),
         ("after=", "after"),

@@ -15,7 +15,7 @@ from portico.domain.contract.request import SystemRequest
 from portico.domain.journal.events import CorrelationContext, ExecutionSuspended, LifecycleTransition, StoredEvent
 from portico.domain.lifecycle import State
 from portico.entrypoints.http import sse
-from portico.entrypoints.http.sse import EventStreamResponse
+from portico.entrypoints.http.sse import EventStreamResponse, FrameEncoder
 from portico.orchestration.runtime.subscription import MAX_BATCH, CatchUpSubscription
 from tests.support.fake_service import SPAN, TRACE, FakeRunning, FakeService, fake_app, response
 from tests.support.http_server import ClientConnection, RunningServer, request_bytes, running_server
@@ -222,7 +222,7 @@ class OtherServer:
     async def reads(self, running: FakeRunning, scope: Scope | None = None) -> None:
         assert running.subscription is not None
         stream = EventStreamResponse(
-            running.subscription, headers=(), is_stopping=lambda: False, on_disconnect=running.cancel
+            running.subscription, FrameEncoder(), headers=(), is_stopping=lambda: False, on_disconnect=running.cancel
         )
         await stream(scope or {"type": "http"}, self.receive, self.send)
 

@@ -10,14 +10,16 @@ from typing import Any
 import orjson
 import pytest
 
+from portico.domain.access.principal import KEY_DEFAULT, Permission
 from tests.support.callers import Caller, callers
 from tests.support.portico import ASK_PERSON, chat
 
+MANAGER = [*KEY_DEFAULT.names, Permission.MANAGE_KEYS]
 GRANTS = {
-    "ada": ("red", "ada", None),
-    "eve": ("red", "eve", None),
-    "bob": ("blue", "bob", None),
-    "namesake": ("blue", "ada", None),
+    "ada": ("red", "ada", MANAGER),
+    "eve": ("red", "eve", MANAGER),
+    "bob": ("blue", "bob", MANAGER),
+    "namesake": ("blue", "ada", MANAGER),
     "viewer": ("red", "viewer", ["can_view_tenant", "can_send_messages", "model:*"]),
 }
 FOREIGN = ("eve", "bob", "namesake")
@@ -25,30 +27,56 @@ OPENAPI = Path(__file__).parents[3] / "openapi" / "openapi.json"
 OF_NO_USER = frozenset(
     {
         *("GET /v1/tools", "GET /v1/step-types", "GET /v1/engines", "GET /v1/flows", "GET /v1/flows/{name}"),
-        *("GET /v1/agents", "GET /v1/skills"),
+        *("GET /v1/agents", "GET /v1/skills", "GET /v1/models", "GET /v1/models/{model}"),
+        "POST /v1/embeddings",
         *("GET /v1/prompts", "GET /v1/errors", "GET /v1/machines", "GET /livez", "GET /readyz", "GET /metrics"),
     }
 )
 """Routes without data of users: what is configured, and probes."""
+ANSWERED = "019ab3c0-d4e8-7000-a1b2-c3d4e5f60718"
+"""Id of an execution that the ids of client APIs can name."""
+APPROVAL = {
+    "type": "mcp_approval_response",
+    "approval_request_id": f"mcpr_{ANSWERED.replace('-', '')}_0",
+    "approve": True,
+}
 NAMED_IN_BODY: Mapping[str, Sequence[dict[str, Any]]] = {
     "POST /v1/execute": (
         {"after": "done"},
         {"session_id": "talk"},
         {"session_id": "talk", "if_session_busy": "enqueue"},
     ),
+    "POST /v1/responses": (
+        {"model": "default", "input": "Who am I?", "previous_response_id": f"resp_{ANSWERED.replace('-', '')}"},
+        {"model": "default", "input": "Who am I?", "conversation": "talk"},
+        {"model": "default", "input": [APPROVAL]},
+    ),
+    "POST /v1/chat/completions": ({"model": "default", "portico": {"session_id": "talk"}},),
+    "POST /v1/messages": ({"model": "default", "portico": {"session_id": "talk"}},),
+    "POST /v1/messages/count_tokens": ({"model": "default", "portico": {"session_id": "talk"}},),
     "POST /v1/quote": ({"after": "done"}, {"session_id": "talk"}),
 }
 """Bodies with an id of ada's, by route."""
 LISTS: Mapping[str, Sequence[str]] = {
-    "GET /v1/executions": ("", "?session_id=talk", "?view=summary", "?state=SUSPENDED"),
+    "GET /v1/executions": (
+        *("", "?session_id=talk", "?view=summary", "?state=SUSPENDED", "?state=COMPLETE,SUSPENDED"),
+        *("?q=talk", "?q=do", "?origin=done"),
+    ),
     "GET /v1/sessions": ("",),
     "GET /v1/suspensions": ("", "?request_id=open", "?user=ada", "?session_id=talk"),
     "GET /v1/usage": ("", "?by=day", "?by=user"),
+    "GET /v1/stats": ("", "?bucket=day"),
+    "GET /v1/me": ("",),
     "GET /v1/memory": ("",),
+    "GET /v1/keys": ("",),
 }
 """Queries of the lists, by route."""
+LIVE = frozenset({"GET /v1/events"})
+"""Streams without an end, whose readers `test_changes.py` tells apart."""
 PUT_DOCUMENT = "PUT /v1/memory/{document_id}"
 SEARCH_MEMORY = "POST /v1/memory/search"
+MAKE_KEY = "POST /v1/keys"
+REVOKE_KEY = "DELETE /v1/keys/{public_id}"
 DOCUMENT = orjson.dumps({"text": "My name is Ada."})
 
 
@@ -58,18 +86,19 @@ def described_routes() -> list[str]:
 
 
 def with_id_in_path() -> list[str]:
-    ids = ("{request_id}", "{session_id}", "{document_id}")
+    ids = ("{request_id}", "{session_id}", "{document_id}", "{response_id}")
     return [route for route in described_routes() if route != PUT_DOCUMENT and any(each in route for each in ids)]
 
 
 def test_every_route_has_a_case() -> None:
-    cases = {*with_id_in_path(), *NAMED_IN_BODY, *LISTS, PUT_DOCUMENT, SEARCH_MEMORY}
-    assert cases | OF_NO_USER >= set(described_routes())
+    cases = {*with_id_in_path(), *NAMED_IN_BODY, *LISTS, PUT_DOCUMENT, SEARCH_MEMORY, MAKE_KEY, REVOKE_KEY}
+    assert cases | OF_NO_USER | LIVE >= set(described_routes())
 
 
 async def begin(ada: Caller) -> None:
     """Let ada have an execution that has ended, in a session, one that waits for an answer, and a document."""
     assert (await ada.execute(chat("My name is Ada.", request_id="done"))).status == 200
+    assert (await ada.execute(chat("My name is Ada.", request_id=ANSWERED))).status == 200
     assert (await ada.execute(chat("Hello", request_id="turn", session_id="talk"))).status == 200
     assert (await ada.execute(chat(ASK_PERSON, request_id="open"))).status == 202
     assert (await ada.send("PUT", "/v1/memory/note", DOCUMENT)).status == 201
@@ -81,7 +110,10 @@ def addressed(route: str) -> list[tuple[str, str]]:
     return [
         (
             method,
-            path.replace("{request_id}", request_id).replace("{session_id}", "talk").replace("{document_id}", "note"),
+            path.replace("{request_id}", request_id)
+            .replace("{session_id}", "talk")
+            .replace("{document_id}", "note")
+            .replace("{response_id}", f"resp_{ANSWERED.replace('-', '')}"),
         )
         for request_id in (("done", "turn", "open") if "{request_id}" in path else ("",))
     ]
@@ -107,7 +139,11 @@ async def test_an_id_of_another_user_in_the_path_is_unknown(tmp_path: Path) -> N
                     unknown = method, path.replace("done", "nothing").replace("turn", "nothing")
                     same = await by_name[name].send(
                         unknown[0],
-                        unknown[1].replace("open", "nothing").replace("talk", "nothing").replace("note", "nothing"),
+                        unknown[1]
+                        .replace("open", "nothing")
+                        .replace("talk", "nothing")
+                        .replace("note", "nothing")
+                        .replace("019ab3c0", "00000000"),
                         b"{}" if method in {"POST", "PATCH"} else None,
                     )
                     assert (same.status, same.json["detail"]) == (404, answer.json["detail"])
@@ -122,7 +158,11 @@ async def test_an_id_of_another_user_in_the_body_is_unknown(tmp_path: Path, rout
         before = await state_of(by_name["ada"])
         for fields in NAMED_IN_BODY[route]:
             # A session of another tenant is no conflict: both have one of that name.
-            foreign = ("eve", "viewer") if "session_id" in fields else ("eve", "viewer", "bob", "namesake")
+            foreign = (
+                ("eve", "viewer")
+                if {"session_id", "conversation"} & fields.get("portico", fields).keys()
+                else ("eve", "viewer", "bob", "namesake")
+            )
             for name in foreign:
                 answer = await by_name[name].send(method, path, chat("Who am I?", **fields))
                 assert answer.status == 404, (fields, name, answer.body)
@@ -150,6 +190,22 @@ async def test_lists_have_nothing_of_other_users(tmp_path: Path) -> None:
                     assert not any(
                         each in answer.body.decode() for each in ("done", "turn", "talk", "open", "Ada", "note")
                     )
+
+
+async def test_keys_of_other_users_are_neither_listed_nor_made_nor_revoked(tmp_path: Path) -> None:
+    async with callers(tmp_path, GRANTS) as (by_name, _):
+        ids = {name: (await each.get("/v1/me")).json["key"] for name, each in by_name.items()}
+        for name in FOREIGN:
+            listed = (await by_name[name].get("/v1/keys")).json["data"]
+            assert {each["public_id"] for each in listed} == {ids[name]}
+            answer = await by_name[name].send("DELETE", f"/v1/keys/{ids['ada']}")
+            unknown = await by_name[name].send("DELETE", "/v1/keys/unknown1")
+            assert (answer.status, answer.json["detail"]) == (404, unknown.json["detail"])
+            made = await by_name[name].send("POST", "/v1/keys", orjson.dumps({"user": "ada"}))
+            # The namesake makes a key of its own user, in its own tenant.
+            assert (made.status, made.json.get("tenant")) == ((201, "blue") if name == "namesake" else (403, None))
+        shown = await by_name["ada"].get("/v1/keys")
+        assert [(each["public_id"], each["revoked_at"]) for each in shown.json["data"]] == [(ids["ada"], None)]
 
 
 async def test_a_document_id_is_of_one_user(tmp_path: Path) -> None:
@@ -207,14 +263,23 @@ async def test_a_viewer_of_the_tenant_reads_and_changes_nothing(tmp_path: Path) 
                     assert answer.status == 404, (route, answer.body)
         assert await state_of(by_name["ada"]) == before
         listed = (await by_name["viewer"].get("/v1/executions")).json["data"]
-        assert {each["request_id"] for each in listed} == {"done", "turn", "open"}
+        assert {each["request_id"] for each in listed} == {"done", ANSWERED, "turn", "open"}
 
 
 async def test_no_route_of_a_resource_answers_without_a_key(tmp_path: Path) -> None:
     async with callers(tmp_path, GRANTS) as (by_name, _):
         await begin(by_name["ada"])
         stranger = Caller(by_name["ada"].served, {})
-        for route in {*with_id_in_path(), *LISTS, *NAMED_IN_BODY, PUT_DOCUMENT, SEARCH_MEMORY}:
+        for route in {
+            *with_id_in_path(),
+            *LISTS,
+            *LIVE,
+            *NAMED_IN_BODY,
+            PUT_DOCUMENT,
+            SEARCH_MEMORY,
+            MAKE_KEY,
+            REVOKE_KEY,
+        }:
             for method, path in addressed(route):
                 answer = await stranger.send(method, path, b"{}" if method in {"POST", "PATCH", "PUT"} else None)
                 assert answer.status == 401, (route, answer.body)

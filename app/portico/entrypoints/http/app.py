@@ -2,33 +2,49 @@
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from typing import Any
+from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from fastapi.telemetry import TelemetryConfig
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from portico.bootstrap.service import Service, open_service
+from portico.entrypoints.http.console.assets import console_assets
 from portico.entrypoints.http.exception_handlers import HANDLERS
 from portico.entrypoints.http.middleware import AdmissionMiddleware, CorrelationMiddleware, Listeners
 from portico.entrypoints.http.openapi import CONTRACT_VERSION, openapi_document
+from portico.entrypoints.http.person_wait import WaitingRequests
 from portico.entrypoints.http.routes import (
+    access,
+    changes,
+    chat_completions,
+    console,
     docs,
+    embeddings,
     execute,
     executions,
     introspection,
     memory,
+    messages,
+    models,
     probes,
     quote,
+    responses,
     sessions,
     usage,
 )
 from portico.entrypoints.http.trace_front import TraceFront
 from portico.settings import Settings, is_loopback
 
+_EXPOSED_HEADERS: Final = (
+    *("location", "x-should-retry", "portico-ignored", "preference-applied", "retry-after", "ratelimit"),
+    *("ratelimit-policy", "idempotency-replayed", "traceparent", "x-request-id", "server-timing"),
+)
+"""Headers of responses that pages of other origins may read."""
 ServiceOpener = Callable[[Settings], AbstractAsyncContextManager[Service]]
 
 
@@ -59,12 +75,13 @@ def create_app(settings: Settings, opener: ServiceOpener = open_service) -> Fast
     It is made for uvicorn with `http=BoundedProtocol`, and for a server that drains `app.state.service` before it
     closes its listener.
     """
-    return PorticoApi(
+    app = PorticoApi(
         title="Portico",
         version=CONTRACT_VERSION,
-        routes=_routes(),
+        routes=_routes(settings),
         middleware=[
             Middleware(CorrelationMiddleware, new_id=_new_id),
+            *_cors(settings),
             Middleware(AdmissionMiddleware, new_id=_new_id, listeners=_listeners(settings)),
         ],
         exception_handlers=dict(HANDLERS),
@@ -75,6 +92,24 @@ def create_app(settings: Settings, opener: ServiceOpener = open_service) -> Fast
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
     )
+    app.state.waiting = WaitingRequests(settings.ingress.waiting)
+    return app
+
+
+def _cors(settings: Settings) -> list[Middleware]:
+    """Return what lets the pages of the configured origins call the service; nothing without such origins."""
+    origins = settings.server.cors_origins
+    if not origins:
+        return []
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=origins,
+        allow_methods=("GET", "POST", "PATCH", "PUT", "DELETE"),
+        allow_headers=["*"],
+        expose_headers=_EXPOSED_HEADERS,
+        max_age=600,
+    )
+    return [cors]
 
 
 def _listeners(settings: Settings) -> Listeners:
@@ -87,19 +122,39 @@ def _no_telemetry() -> TelemetryConfig:
     return {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 
 
-def _routes() -> list[BaseRoute]:
-    """Return the routes of all routers, and HEAD for every GET.
+def _routes(settings: Settings) -> list[BaseRoute]:
+    """Return the routes of all routers, HEAD for every GET, and the console's.
 
     `include_router` would match every request twice, once in the application and once in the router.
     """
-    modules = (execute, quote, executions, sessions, memory, usage, introspection, probes, docs)
+    modules = (
+        execute,
+        chat_completions,
+        messages,
+        embeddings,
+        models,
+        responses,
+        quote,
+        executions,
+        changes,
+        sessions,
+        memory,
+        access,
+        usage,
+        introspection,
+        probes,
+        docs,
+    )
     routes = [route for module in modules for route in module.router.routes]
     gets = [route for route in routes if isinstance(route, APIRoute) and "GET" in (route.methods or ())]
     heads = [
-        APIRoute(route.path, route.endpoint, methods=["HEAD"], dependencies=route.dependencies, include_in_schema=False)
+        type(route)(
+            route.path, route.endpoint, methods=["HEAD"], dependencies=route.dependencies, include_in_schema=False
+        )
         for route in gets
     ]
-    return [*routes, *heads]
+    pages = console.console_routes(console_assets()) if settings.console.enabled else []
+    return [*routes, *heads, *pages]
 
 
 def _lifespan(settings: Settings, opener: ServiceOpener) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:

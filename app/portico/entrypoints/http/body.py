@@ -27,6 +27,7 @@ from portico.domain.strict_json import StrictJsonError, loads
 from portico.entrypoints.http.context import RequestContext, context_of
 
 M = TypeVar("M", bound=BaseModel)
+T = TypeVar("T")
 OFF_LOOP_BYTES = 65_536
 MAX_VALUES = 50_000
 MAX_LISTED_ERRORS = 1_000
@@ -80,12 +81,37 @@ async def read_model(context: RequestContext, model: type[M]) -> M:
     return parsed
 
 
+async def read_decoded(context: RequestContext, decode: Callable[[Mapping[str, Any]], T]) -> T:
+    """Return what `decode` makes of the body, an object that no model describes as a whole.
+
+    Raises: as `read_model`; as `decode`.
+    """
+    await context.authenticate()
+    limits = context.service.settings.limits
+    body = await read_body(dict(context.scope["headers"]), context.receive, limits.body_bytes)
+    context.body_was_read = True
+    if len(body) > OFF_LOOP_BYTES:
+        return await to_thread.run_sync(_decode_sync, body, limits.json_depth, decode)
+    return _decode_sync(body, limits.json_depth, decode)
+
+
+def _decode_sync(body: bytes, max_depth: int, decode: Callable[[Mapping[str, Any]], T]) -> T:
+    value = _parse_sync(body, max_depth)
+    if not isinstance(value, dict):
+        raise RequestFailure(Code.REQUEST_INVALID, "the body must be an object")
+    return decode(value)
+
+
 async def read_body(headers: Mapping[bytes, bytes], receive: Receive, max_bytes: int) -> bytes:
     """Return the whole body; stop reading at the limit.
 
     Raises: ClientDisconnect; RequestFailure (REQUEST_UNSUPPORTED_MEDIA, REQUEST_TOO_LARGE).
     """
-    _refuse_other_media(headers)
+    media = headers.get(b"content-type", b"")
+    if media != b"application/json" and not _is_json(media):
+        raise RequestFailure(Code.REQUEST_UNSUPPORTED_MEDIA, "Content-Type must be application/json")
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise RequestFailure(Code.REQUEST_UNSUPPORTED_MEDIA, "a Content-Encoding is not supported")
     declared = headers.get(b"content-length", b"")
     if declared.isdigit() and (len(declared) > 18 or int(declared) > max_bytes):
         _refuse_size(max_bytes)
@@ -106,15 +132,7 @@ def parse_body_sync(body: bytes, max_depth: int, model: type[M]) -> M:
 
     Raises: RequestFailure (REQUEST_INVALID): 400 for unacceptable JSON, 422 for JSON that does not fit the model.
     """
-    may_have_many_values = len(body) >= MAX_VALUES
-    if may_have_many_values:
-        _refuse_many_commas(body)
-    try:
-        value = loads(body, max_depth=max_depth)
-    except StrictJsonError as error:
-        raise _syntax(f"the body is not acceptable JSON: {error.reason}") from None
-    if may_have_many_values:
-        _refuse_many_values(body, value)
+    value = _parse_sync(body, max_depth)
     try:
         return model.model_validate_json(body, strict=True)
     except ValidationError as invalid:
@@ -125,6 +143,20 @@ def parse_body_sync(body: bytes, max_depth: int, model: type[M]) -> M:
         raise _syntax("the body is not acceptable JSON")
     fields = invalid_fields(errors, path_of=path_within(value), schema=_schema(model))
     raise invalid_fields_failure([_STREAM if each.path == _STREAM.path else each for each in fields])
+
+
+def _parse_sync(body: bytes, max_depth: int) -> Any:
+    """Return the value of the body. Raises: RequestFailure (REQUEST_INVALID) for unacceptable JSON."""
+    may_have_many_values = len(body) >= MAX_VALUES
+    if may_have_many_values:
+        _refuse_many_commas(body)
+    try:
+        value = loads(body, max_depth=max_depth)
+    except StrictJsonError as error:
+        raise _syntax(f"the body is not acceptable JSON: {error.reason}") from None
+    if may_have_many_values:
+        _refuse_many_values(body, value)
+    return value
 
 
 def claimed_request_id(body: bytes) -> RequestId | None:
@@ -169,14 +201,6 @@ def _refuse_many_values(body: bytes, value: Any) -> None:
 def _containers(parent: Any) -> list[Any]:
     children = parent.values() if isinstance(parent, dict) else parent
     return [child for child in children if isinstance(child, dict | list)]
-
-
-def _refuse_other_media(headers: Mapping[bytes, bytes]) -> None:
-    media = headers.get(b"content-type", b"")
-    if media != b"application/json" and not _is_json(media):
-        raise RequestFailure(Code.REQUEST_UNSUPPORTED_MEDIA, "Content-Type must be application/json")
-    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
-        raise RequestFailure(Code.REQUEST_UNSUPPORTED_MEDIA, "a Content-Encoding is not supported")
 
 
 def _is_json(media: bytes) -> bool:

@@ -22,6 +22,7 @@ from portico.domain.access.api_key import ApiKey
 from portico.domain.access.principal import Principal
 from portico.domain.failures import Failure, StorageFailure
 from portico.domain.ids import RequestId, SpanId, TraceId
+from portico.entrypoints.http.client_apis.errors import ErrorShape
 from portico.entrypoints.http.correlation import Correlation, correlate, request_trace
 from portico.entrypoints.http.errors import JSON, WholeResponse
 from portico.orchestration.facade import Facade
@@ -36,7 +37,8 @@ class RequestContext:
     `received_at` is a time of the event loop's clock, and `authentication_ms` is how long it took to find the caller.
     `request_id` is the id that the body names, under which a refusal is answered. `body_was_read` tells whether the
     connection can be used for another request, `shows_limits` whether the response has the caller's limits, and
-    `refusal` is the failure that it was refused with.
+    `refusal` is the failure that it was refused with. A request of a client API has its `error_shape`; some may have
+    their credentials in `x-api-key`.
     """
 
     scope: Scope
@@ -48,6 +50,8 @@ class RequestContext:
     body_was_read: bool = False
     shows_limits: bool = False
     refusal: Failure | None = None
+    error_shape: ErrorShape | None = None
+    reads_api_key: bool = False
     _principal: Principal | None = None
 
     async def authenticate(self) -> None:
@@ -55,7 +59,9 @@ class RequestContext:
         if self._principal is None:
             clock = get_running_loop().time
             began_at = clock()
-            self._principal = await self.service.authenticator.authenticate(bearer_credentials(self.scope))
+            self._principal = await self.service.authenticator.authenticate(
+                credentials_of(self) if self.reads_api_key else bearer_credentials(self.scope)
+            )
             self.authentication_ms = (clock() - began_at) * 1000
 
     async def is_still_permitted(self) -> bool:
@@ -76,7 +82,7 @@ class RequestContext:
     def principal_name(self) -> str | None:
         """The caller for a log: the public id of its key, also of a refused one, else its tenant and user."""
         if self._principal is None:
-            key = ApiKey.parse(bearer_credentials(self.scope) or "")
+            key = ApiKey.parse(credentials_of(self) or "")
             return None if key is None else key.key_id
         return self._principal.key_id or f"{self._principal.tenant}/{self._principal.user}"
 
@@ -117,9 +123,12 @@ class RequestContext:
         """Return a response with one object."""
         return self.json_response(view.model_dump_json(by_alias=True).encode(), status, request_id=request_id)
 
-    def page_response(self, data: Sequence[object], following: str | int | None) -> Response:
+    def page_response(
+        self, data: Sequence[object], following: str | int | None, *, request_id: RequestId | None = None
+    ) -> Response:
         """Return one page of a collection; `following` is the start of the next page, None on the last."""
-        return self.json_response(orjson.dumps({"data": data, "has_more": following is not None, "next": following}))
+        page = {"data": data, "has_more": following is not None, "next": following}
+        return self.json_response(orjson.dumps(page), request_id=request_id)
 
 
 def context_of(request: Request) -> RequestContext:
@@ -145,6 +154,21 @@ def bearer_credentials(scope: Scope) -> str | None:
     if scheme.lower() != "bearer":
         return None
     return credentials.strip(" ") if len(given) == 1 else ""
+
+
+def credentials_of(context: RequestContext) -> str | None:
+    """Return the credentials of the request, from each header that it may have them in.
+
+    None without any; empty, and so no valid ones, if there are several.
+    """
+    bearer = bearer_credentials(context.scope)
+    if not context.reads_api_key:
+        return bearer
+    keys = {value.decode("latin-1").strip(" ") for name, value in context.scope["headers"] if name == b"x-api-key"}
+    keys |= set() if bearer is None else {bearer}
+    if len(keys) > 1:
+        return ""
+    return keys.pop() if keys else None
 
 
 _SCHEME_NAME = "bearer"

@@ -90,7 +90,8 @@ def problem_response(failure: Failure, correlation: Correlation, *extra: Header)
     """Return the response to a request that was refused before an execution existed [RFC 9457]."""
     error = SystemError.of(failure)
     headers = (PROBLEM, *correlation.headers(), *retry_headers(error), *extra)
-    return WholeResponse(failure.status, orjson.dumps(_document(failure, error, correlation.request_id)), headers)
+    document = problem_document(error, failure.status, correlation.request_id)
+    return WholeResponse(failure.status, orjson.dumps(document), headers)
 
 
 def record_refusal(scope: Scope, failure: Failure, correlation: Correlation, *, principal: str | None = None) -> None:
@@ -115,21 +116,22 @@ async def _discard_body(receive: Receive) -> None:
             pass
 
 
-def _document(failure: Failure, error: SystemError, request_id: str) -> dict[str, Any]:
+def problem_document(error: SystemError, status: int, request_id: str) -> dict[str, Any]:
+    """Return the members of a problem document about an error [RFC 9457]."""
     return {
-        **_problem_type(failure),
-        "status": failure.status,
-        "detail": failure.message,
+        **_problem_type(error),
+        "status": status,
+        "detail": error.message,
         "instance": f"/requests/{request_id}",
         "request_id": request_id,
         **error.model_dump(mode="json"),
     }
 
 
-def _problem_type(failure: Failure) -> dict[str, Any]:
+def _problem_type(error: SystemError) -> dict[str, Any]:
     """Return the kind of problem; that of a request over a limit is registered, and names the limits."""
-    title = TAXONOMY[failure.code].meaning
-    violated = failure.details.get("violated_policies")
+    title = TAXONOMY[error.code].meaning
+    violated = error.details.get("violated_policies")
     if violated is None:
-        return {"type": f"/v1/errors#{failure.code}", "title": title}
+        return {"type": f"/v1/errors#{error.code}", "title": title}
     return {"type": QUOTA_EXCEEDED, "title": title, "violated-policies": violated}

@@ -15,7 +15,8 @@ from portico.domain.access.principal import is_permission
 from portico.domain.failures import Code, Failure, RequestFailure
 from portico.domain.field_errors import invalid_fields
 from portico.entrypoints.http.body import invalid_fields_failure
-from portico.entrypoints.http.context import RequestContext, bearer_credentials, context_of
+from portico.entrypoints.http.client_errors import refusal_response
+from portico.entrypoints.http.context import RequestContext, context_of, credentials_of
 from portico.entrypoints.http.correlation import Header
 from portico.entrypoints.http.errors import CLOSE, problem_response, record_refusal
 from portico.entrypoints.http.parameters import NOT_FOUND_MESSAGES, request_id_in_path
@@ -33,7 +34,8 @@ async def refuse(request: Request, failure: Failure) -> Response:
     record_refusal(request.scope, failure, correlation, principal=context.principal_name)
     other_id = failure.details.get("request_id")
     location = () if other_id is None else (location_header(other_id),)
-    return problem_response(failure, correlation, *location, *_challenge(context, failure), *_close(context))
+    headers = (*location, *_challenge(context, failure), *_close(context))
+    return refusal_response(context.error_shape, failure, correlation, *headers)
 
 
 async def refuse_parameters(request: Request, invalid: RequestValidationError) -> Response:
@@ -87,7 +89,7 @@ def _challenge(context: RequestContext, failure: Failure) -> tuple[Header, ...]:
         challenge += ', error="insufficient_scope"' + (f', scope="{permission}"' if is_permission(permission) else "")
     elif failure.code is not Code.ACCESS_UNAUTHENTICATED:
         return ()
-    elif bearer_credentials(context.scope) is not None:
+    elif credentials_of(context) is not None:
         challenge += ', error="invalid_token"'
     return ((b"www-authenticate", challenge.encode()),)
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from portico.domain.access.principal import LOCAL
 from portico.domain.contract.response import SystemResponse
-from portico.domain.failures import AccessFailure, Code, RequestFailure
+from portico.domain.failures import AccessFailure, Code
 from portico.domain.lifecycle import State
 from portico.domain.value import value
 from portico.entrypoints.http.context import RequestContext
@@ -18,13 +18,21 @@ from portico.entrypoints.http.errors import JSON, WholeResponse, retry_headers, 
 from portico.entrypoints.http.exception_handlers import location_header
 from portico.entrypoints.http.negotiation import ResponseKind
 from portico.entrypoints.http.protocol import DisconnectListener
-from portico.entrypoints.http.sse import EventStreamResponse, PermissionCheck
+from portico.entrypoints.http.sse import (
+    STREAM_HEADERS,
+    EventEncoder,
+    EventStreamResponse,
+    FrameEncoder,
+    PermissionCheck,
+)
 from portico.orchestration.facade import Accepted, CatchUpSubscription, ExecutionHandle, ExecutionView
 from portico.ports.events import Subscription
 
 PREFERENCE_APPLIED: Header = (b"preference-applied", b"respond-async")
 REPLAYED: Header = (b"idempotency-replayed", b"true")
 _RESPONSE = TypeAdapter(SystemResponse)
+Show = Callable[..., WholeResponse]
+"""Function that shows a response with its correlation and further headers."""
 
 
 @value
@@ -35,16 +43,15 @@ class ExecutionResponder:
     kind: ResponseKind
 
     async def respond(self, handle: ExecutionHandle, on_disconnect: Callable[[], None] | None = None) -> Response:
-        """Return the response of a running execution; `on_disconnect` is called if the client leaves before its end.
+        """Return the response of a running execution; its location if another replica continues it.
 
-        Raises: ClientDisconnect; AccessFailure (ACCESS_UNAUTHENTICATED) if the client's key is revoked before its end;
-        RequestFailure (REQUEST_SHUTTING_DOWN) if another replica continues the execution.
+        `on_disconnect` is called if the client leaves before its end. Raises: ClientDisconnect; AccessFailure
+        (ACCESS_UNAUTHENTICATED) if the client's key is revoked before its end.
         """
         if self.kind is ResponseKind.LOCATION:
-            view = await self.context.facade.executions.show(self.context.principal, handle.request_id)
-            return self.accepted(view, correlation_of(self.context, handle))
+            return await self._accepted(handle)
         if handle.subscription is None:
-            return await self._whole(handle, on_disconnect)
+            return await self.whole(handle, on_disconnect)
         return event_stream(
             self.context, handle.subscription, correlation_of(self.context, handle), on_disconnect=on_disconnect
         )
@@ -69,7 +76,10 @@ class ExecutionResponder:
         headers = (JSON, *correlation.headers(), self._server_timing(0.0), location, PREFERENCE_APPLIED, *extra)
         return WholeResponse(202, view.model_dump_json(by_alias=True).encode(), headers)
 
-    async def _whole(self, handle: ExecutionHandle, on_disconnect: Callable[[], None] | None) -> WholeResponse:
+    async def whole(
+        self, handle: ExecutionHandle, on_disconnect: Callable[[], None] | None, show: Show | None = None
+    ) -> WholeResponse:
+        """Return the response of an execution once it has one, as `show` shows it. Raises: as `respond`."""
         listener = DisconnectListener(self.context.scope, self.context.receive)
         handle.add_done_callback(listener.wake)
         if self.context.principal.key_id is None:
@@ -83,12 +93,14 @@ class ExecutionResponder:
         response = handle.response
         if response is not None:
             timing = self._server_timing(handle.upstream_ms)
-            return system_response(response, correlation_of(self.context, handle), timing)
+            return (show or system_response)(response, correlation_of(self.context, handle), timing)
         if not self.context.is_stopping():
             raise RuntimeError("an execution ended without a response")
-        message = "this replica is stopping; another one continues the execution"
-        details = {"request_id": handle.request_id}
-        raise RequestFailure(Code.REQUEST_SHUTTING_DOWN, message, details, retry_after=1.0)
+        return await self._accepted(handle)
+
+    async def _accepted(self, handle: ExecutionHandle) -> WholeResponse:
+        view = await self.context.facade.executions.show(self.context.principal, handle.request_id)
+        return self.accepted(view, correlation_of(self.context, handle))
 
     async def _wait_while_permitted(
         self, handle: ExecutionHandle, listener: DisconnectListener, on_disconnect: Callable[[], None] | None
@@ -137,22 +149,28 @@ def event_stream(
     correlation: Correlation,
     *extra: Header,
     on_disconnect: Callable[[], None] | None = None,
+    encoder: EventEncoder | None = None,
 ) -> EventStreamResponse:
-    """Return the events as they happen; the Location header tells where they can be read again."""
-    headers = (
-        (b"content-type", b"text/event-stream"),
-        (b"cache-control", b"no-store"),
-        (b"x-accel-buffering", b"no"),
-        (b"location", b"/v1/executions/%b/events" % correlation.request_id.encode()),
-        *correlation.headers(),
-        *extra,
-    )
+    """Return the events as they happen, as the encoder writes them.
+
+    The Location header tells where they can be read again.
+    """
     return EventStreamResponse(
         events,
-        headers=headers,
+        encoder or FrameEncoder(),
+        headers=(*event_stream_headers(correlation), *extra),
         is_stopping=context.is_stopping,
         on_disconnect=on_disconnect,
         is_permitted=None if context.principal == LOCAL else context.is_still_permitted,
+    )
+
+
+def event_stream_headers(correlation: Correlation) -> tuple[Header, ...]:
+    """Return the headers of a stream of events."""
+    return (
+        *STREAM_HEADERS,
+        (b"location", b"/v1/executions/%b/events" % correlation.request_id.encode()),
+        *correlation.headers(),
     )
 
 

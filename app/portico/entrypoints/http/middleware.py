@@ -7,11 +7,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from portico.domain.failures import Code, Failure, OrchestrationFailure, RequestFailure
 from portico.domain.value import value
+from portico.entrypoints.http.client_errors import refusal_response
 from portico.entrypoints.http.context import CONTEXT_KEY, RequestContext
 from portico.entrypoints.http.correlation import SCOPE_KEY, correlate, gateway_request_id
 from portico.entrypoints.http.errors import CLOSE, problem_response, record_refusal
 from portico.entrypoints.http.protocol import is_surplus
-from portico.entrypoints.http.rate_limits import rate_limit_headers
+from portico.entrypoints.http.rate_limits import client_rate_limit_headers, rate_limit_headers
 
 _LOG = logging.getLogger(__name__)
 LIVENESS = "/livez"
@@ -55,7 +56,9 @@ class CorrelationMiddleware:
             correlation = correlate(scope, lambda: self._new_id(scope))
             ids = {"trace_id": correlation.trace_id, "span_id": correlation.span_id}
             _LOG.exception("unexpected error in a request", extra=ids)
-            await problem_response(_BUG, correlation)(scope, receive, send_correlated)
+            context: RequestContext | None = scope.get(CONTEXT_KEY)
+            shape = None if context is None else context.error_shape
+            await refusal_response(shape, _BUG, correlation)(scope, receive, send_correlated)
 
     def _add_headers(self, scope: Scope, message: Message) -> None:
         context: RequestContext | None = scope.get(CONTEXT_KEY)
@@ -63,6 +66,8 @@ class CorrelationMiddleware:
             limits = context.facade.limits_of(context.principal)
             if limits:
                 message["headers"] = [*message["headers"], *rate_limit_headers(limits, context.refusal)]
+                if context.error_shape is not None:
+                    message["headers"] += client_rate_limit_headers(limits, context.refusal)
         headers = message["headers"]
         found = dict(headers)
         request_id: bytes | None = found.get(b"x-request-id")

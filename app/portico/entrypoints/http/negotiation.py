@@ -59,9 +59,14 @@ def request_headers(scope: Scope) -> RequestHeaders:
 
 def response_kind(headers: RequestHeaders, *, background: bool) -> ResponseKind:
     """Return the kind that the client accepts; one whose execution runs in the `background` does not wait for it."""
-    if headers.accept and _accepts_events(headers.accept):
+    if headers.accept and _accepts(headers.accept, b"text/event-stream"):
         return ResponseKind.EVENTS
     return ResponseKind.LOCATION if background else ResponseKind.RESPONSE
+
+
+def asks_for_json(headers: RequestHeaders) -> bool:
+    """Return True if the client names JSON, and accepts no event stream."""
+    return _accepts(headers.accept, b"application/json") and not _accepts(headers.accept, b"text/event-stream")
 
 
 def prefers_async(headers: RequestHeaders) -> bool:
@@ -71,9 +76,9 @@ def prefers_async(headers: RequestHeaders) -> bool:
     return any(each.partition(b";")[0].strip() == b"respond-async" for each in headers.prefer.lower().split(b","))
 
 
-def _accepts_events(accepted: bytes) -> bool:
-    """Return True if the client accepts an event stream; all other types are answered with JSON."""
-    if b"text/event-stream" not in accepted.lower():
+def _accepts(accepted: bytes, wanted: bytes) -> bool:
+    """Return True if the client names this media type; none is wanted that it does not name."""
+    if wanted not in accepted.lower():
         return False
     ranges = (part.replace(b" ", b"").lower() for part in accepted.split(b","))
-    return any(kind.split(b";")[0] == b"text/event-stream" and not _REFUSED_RANGE.search(kind) for kind in ranges)
+    return any(kind.split(b";")[0] == wanted and not _REFUSED_RANGE.search(kind) for kind in ranges)

@@ -17,9 +17,21 @@ from pydantic import BaseModel, Field, TypeAdapter
 from portico.domain.contract.request import SystemRequest
 from portico.domain.failures import TAXONOMY, Code
 from portico.domain.journal.events import EVENT_TYPES, WIRE_NAMES, LiveEvent
+from portico.entrypoints.http.client_apis.embeddings import EmbeddingRequest
+from portico.entrypoints.http.client_apis.extension import Extension
 from portico.entrypoints.http.docs.examples import add_examples
 from portico.entrypoints.http.errors import Problem
-from portico.orchestration.facade import DocumentContent, ForkRequest, MemoryQuery, ResumeRequest, SessionChanges
+from portico.orchestration.facade import (
+    DocumentContent,
+    ForkRequest,
+    KeyRequest,
+    ListReady,
+    MemoryQuery,
+    RemovedExecution,
+    ResumeRequest,
+    SessionChanges,
+    SuspensionChange,
+)
 
 T = TypeVar("T")
 N = TypeVar("N")
@@ -32,7 +44,17 @@ _SERVERS: tuple[Mapping[str, str], ...] = (
     {"url": "/", "description": "The service that this description comes from."},
     {"url": "http://127.0.0.1:8080", "description": "A service on this machine, with the default settings."},
 )
-_REQUESTS = (SystemRequest, ResumeRequest, ForkRequest, SessionChanges, DocumentContent, MemoryQuery)
+_REQUESTS = (
+    SystemRequest,
+    ResumeRequest,
+    ForkRequest,
+    SessionChanges,
+    DocumentContent,
+    MemoryQuery,
+    KeyRequest,
+    EmbeddingRequest,
+    Extension,
+)
 _PUBLIC_NAMES: Mapping[str, str] = MappingProxyType(
     {
         "Event": "FallbackEvent",
@@ -60,6 +82,7 @@ _HEADERS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "Preference-Applied": ("`respond-async` if the response does not wait for the execution.", "string"),
         "Idempotency-Replayed": ("`true` if this is the response of an earlier request.", "string"),
         "WWW-Authenticate": ("`Bearer`, with the error and the missing permission [RFC 6750].", "string"),
+        "portico-ignored": ("Fields of the request without effect, sorted.", "string"),
         "Allow": ("Methods that the path supports.", "string"),
     }
 )
@@ -88,6 +111,17 @@ _BODY_LIMITS = (
     "1,000 messages, 128 tools, 20 tool rounds, 32 calls per reply, 600 s. Fields of features that this version lacks "
     "are refused by name."
 )
+
+
+_CLIENT_BODY = (
+    "The body that the clients of this API send. Strict JSON, with the limits of `/v1/execute`. Fields without effect "
+    "are named by the header `portico-ignored`."
+)
+_CLIENT_ERROR: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {"error": {"type": "object", "description": "The error as the clients of this API read it."}},
+    "required": ["error"],
+}
 
 
 def _header_parameter(name: str, description: str, **schema: Any) -> dict[str, Any]:
@@ -122,6 +156,56 @@ def describe_body(model: type[BaseModel], *headers: dict[str, Any]) -> dict[str,
     return {"requestBody": body} | ({"parameters": [*headers]} if headers else {})
 
 
+def event_page_content() -> dict[str, Any]:
+    """Describe a body of server-sent events, or a page of them as JSON."""
+    more = {"type": "boolean", "description": "True if there are more pages."}
+    following = {
+        "type": ["integer", "null"],
+        "description": "Value of `after` for the next page; null on the last one. With `types` a page may be short.",
+    }
+    items = {"type": "array", "items": _schema("ExecutionEvent")["schema"], "description": "Events of this page."}
+    page = {"type": "object", "properties": {"data": items, "has_more": more, "next": following}}
+    page["required"] = [*page["properties"]]
+    return {**event_stream_content(), "application/json": {"schema": page}}
+
+
+def describe_client_body(conversation: str, *headers: dict[str, Any]) -> dict[str, Any]:
+    """Describe the body of a client API by what Portico adds to it; the rest is described by those who made the API.
+
+    `conversation` is the name of the required field that has the messages.
+    """
+    properties = {
+        "model": {"type": "string", "description": "A name from GET /v1/models."},
+        conversation: {"description": "The conversation."},
+        "stream": {"type": ["boolean", "null"], "description": "True to get the answer as it is made."},
+        "portico": _schema("Extension")["schema"],
+    }
+    schema = {"type": "object", "properties": properties, "required": ["model", conversation]}
+    body = {"required": True, "description": _CLIENT_BODY, "content": {"application/json": {"schema": schema}}}
+    return {"requestBody": body, "parameters": [*headers]}
+
+
+def client_responses(description: str) -> dict[int | str, dict[str, Any]]:
+    """Describe the responses of a route of a client API that runs an execution."""
+    known = "portico-ignored", "Location", "Idempotency-Replayed", "RateLimit-Policy", "RateLimit"
+    error = {"application/json": {"schema": {"allOf": [_schema("Problem")["schema"], _CLIENT_ERROR]}}}
+    return {
+        200: {
+            "description": description,
+            "headers": _header_refs(*known),
+            "content": {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}},
+        },
+        "4XX": {"description": "The request was refused", "content": error},
+        "5XX": {"description": "The execution failed", "content": error},
+    }
+
+
+def change_stream_content() -> dict[str, Any]:
+    """Describe a body of server-sent events about executions and suspensions, each by the `data` of its frames."""
+    kinds = ("ExecutionSummary", "SuspensionChange", "RemovedExecution", "ListReady")
+    return {"text/event-stream": {"schema": {"oneOf": [_schema(kind)["schema"] for kind in kinds]}}}
+
+
 def event_stream_content() -> dict[str, Any]:
     """Describe a body of server-sent events."""
     return {"text/event-stream": _schema("ExecutionEvent")}
@@ -138,7 +222,8 @@ def execution_responses(completed: str, waiting: str) -> dict[int | str, dict[st
             "content": event_stream_content(),
         },
         202: {
-            "description": f"{waiting}; or the status and the location, for a client that does not wait",
+            "description": f"{waiting}; or the status and the location, for a client that does not wait, "
+            "or whose execution another replica continues",
             "headers": headers | _header_refs("Preference-Applied"),
             "content": {"application/json": {"schema": status_or_response}},
         },
@@ -191,7 +276,7 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
 def _added_schemas() -> dict[str, Any]:
     """Return the schemas of request bodies, events and problem documents."""
     adapters: list[Any] = [(model.__name__, "validation", TypeAdapter(model)) for model in _REQUESTS]
-    shown: tuple[type[Any], ...] = (*EVENT_TYPES, Problem)
+    shown: tuple[type[Any], ...] = (*EVENT_TYPES, Problem, SuspensionChange, RemovedExecution, ListReady)
     adapters += [(kind.__name__, "serialization", TypeAdapter(kind)) for kind in shown]
     schemas: dict[str, Any] = TypeAdapter.json_schemas(adapters, ref_template=_REF)[1]["$defs"]
     for kind in EVENT_TYPES:

@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl
 
 from fastapi import Depends, Header, Path, Query
 from pydantic import (
+    AfterValidator,
     AwareDatetime,
     BaseModel,
     BeforeValidator,
@@ -16,24 +17,28 @@ from pydantic import (
     StringConstraints,
     TypeAdapter,
     ValidationError,
+    WithJsonSchema,
     model_validator,
 )
 from starlette.requests import Request
 from starlette.types import Scope
 
 from portico.domain.access.principal import Principal
-from portico.domain.contract.constrained_types import DocumentIdText, RequestIdText, SessionIdText
+from portico.domain.contract.constrained_types import DocumentIdText, KeyIdText, RequestIdText, SessionIdText
 from portico.domain.contract.response import SuspensionKind
 from portico.domain.failures import Code, RequestFailure
 from portico.domain.fingerprints import digest
 from portico.domain.ids import DocumentId, IdempotencyKey, RequestId, SessionId, UserId
+from portico.domain.journal.events import EVENT_TYPES
 from portico.domain.lifecycle import Mode, State
 from portico.entrypoints.http.context import Context
+from portico.orchestration.facade import EventSelection, StatisticsSelection, StepSelection
 from portico.ports.limits import UsageGroup
 from portico.ports.storage import ExecutionFilter, SuspensionFilter
 
 MAX_PARAMETERS = 32
 MAX_METADATA_FILTERS = 8
+MAX_TYPES = 16
 DEFAULT_PAGE_SIZE = 100
 MAX_PAGE_SIZE = 1_000
 NOT_FOUND_MESSAGES = MappingProxyType(
@@ -41,6 +46,7 @@ NOT_FOUND_MESSAGES = MappingProxyType(
         "request_id": "no execution has this id",
         "session_id": "no session has this id",
         "document_id": "no document has this id",
+        "public_id": "no key has this id",
     }
 )
 _REQUEST_ID = TypeAdapter[RequestId](RequestIdText)
@@ -70,6 +76,32 @@ def _parse_decimal(given: object) -> object:
     return given
 
 
+def _require_states(given: str) -> str:
+    if not set(given.split(",")) <= {*State}:
+        raise ValueError(f"must be one or more of {', '.join(State)}, with commas between them")
+    return given
+
+
+StateNames = Annotated[
+    str,
+    AfterValidator(_require_states),
+    WithJsonSchema({"type": "string", "pattern": "^({0})(,({0}))*$".format("|".join(State))}),
+]
+
+
+def _require_types(given: str) -> str:
+    names = given.split(",")
+    if len(names) > MAX_TYPES or not set(names) <= {kind.type for kind in EVENT_TYPES}:
+        raise ValueError(f"must be one to {MAX_TYPES} types of events, with commas between them")
+    return given
+
+
+TypeNames = Annotated[
+    str,
+    AfterValidator(_require_types),
+    WithJsonSchema({"type": "string", "example": "tool.start,tool.end"}),
+]
+IdPrefix = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,128}$")]
 Cursor = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 NameFilter = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Timestamp = Annotated[AwareDatetime, BeforeValidator(_parse_timestamp)]
@@ -77,6 +109,7 @@ DecimalInt = Annotated[int, BeforeValidator(_parse_decimal)]
 RequestIdInPath = Annotated[RequestIdText, Path(description="Id of the request.")]
 SessionIdInPath = Annotated[SessionIdText, Path(description="Id of the session.")]
 DocumentIdInPath = Annotated[DocumentIdText, Path(description="Id of the document.")]
+KeyIdInPath = Annotated[KeyIdText, Path(description="Public id of the key: the 8 characters behind `ptk_`.")]
 LastEventId = Annotated[
     DecimalInt | None, Header(alias="Last-Event-ID", description="Number of the last event that the client has read.")
 ]
@@ -91,7 +124,13 @@ class QueryParameters(BaseModel):
 class ExecutionListQuery(QueryParameters):
     """Filter, order and page of a list of executions. Parameters of the form `metadata.KEY` are collected."""
 
-    state: State | None = Field(None, description="Only executions in this state.")
+    state: StateNames | None = Field(
+        None, description="Only executions in one of these states, which are separated by commas."
+    )
+    q: IdPrefix | None = Field(None, description="Only executions whose request id or session id begins with it.")
+    origin: RequestIdText | None = Field(
+        None, description="Only forks and continuations of the execution with this id."
+    )
     mode: Mode | None = Field(None, description="Only executions of this mode.")
     session_id: SessionIdText | None = Field(None, description="Only executions of this session.")
     agent: NameFilter | None = Field(None, description="Only executions of this agent.")
@@ -115,7 +154,7 @@ class ExecutionListQuery(QueryParameters):
     def selection(self) -> ExecutionFilter:
         """The filter for the store."""
         return ExecutionFilter(
-            self.state,
+            () if self.state is None else tuple(map(State, dict.fromkeys(self.state.split(",")))),
             self.mode,
             self.session_id,
             self.agent,
@@ -124,6 +163,8 @@ class ExecutionListQuery(QueryParameters):
             since=None if self.since is None else self.since.timestamp() - _HALF_A_MICROSECOND,
             until=None if self.until is None else self.until.timestamp() - _HALF_A_MICROSECOND,
             metadata=tuple(self.metadata.items()),
+            prefix=self.q,
+            origin=self.origin,
             oldest_first=self.order == "asc",
         )
 
@@ -176,6 +217,27 @@ class DocumentListQuery(QueryParameters):
     after: Cursor | None = Field(None, description="The `next` of the previous page.")
 
 
+class KeyListQuery(QueryParameters):
+    """Page of a list of keys."""
+
+    limit: DecimalInt = Field(DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE, description="Maximum number of keys.")
+    after: Cursor | None = Field(None, description="The `next` of the previous page.")
+
+
+class EngineListQuery(QueryParameters):
+    """Extent of a list of engines."""
+
+    view: Literal["health"] | None = Field(
+        None, description="`health` adds the last hour of each engine; needs `can_read_metrics`."
+    )
+
+
+class RevocationQuery(QueryParameters):
+    """Treatment of executions in a revocation."""
+
+    cancel: bool = Field(False, description="True also stops the stored executions that run or wait under the key.")
+
+
 class UsageQuery(QueryParameters):
     """Group and time of usage."""
 
@@ -184,11 +246,49 @@ class UsageQuery(QueryParameters):
     until: Timestamp | None = Field(None, description="Only usage before this time, of whole hours.")
 
 
+class StatisticsQuery(QueryParameters):
+    """Executions to count, and the width of a bucket."""
+
+    since: Timestamp | None = Field(
+        None, description="Begin of the first bucket, or a time within it. Default: an hour before `until`."
+    )
+    until: Timestamp | None = Field(
+        None, description="End of the last bucket, or a time within it; at most 1,500 buckets. Default: now."
+    )
+    bucket: Literal["minute", "hour", "day"] = Field("minute", description="Width of a bucket, in UTC.")
+    agent: NameFilter | None = Field(None, description="Only executions of this agent.")
+    mode: Mode | None = Field(None, description="Only executions of this mode.")
+    model: NameFilter | None = Field(
+        None, description="Only executions whose last inference asked this model or engine."
+    )
+
+    @property
+    def selection(self) -> StatisticsSelection:
+        """The executions to count."""
+        return StatisticsSelection(self.bucket, self.since, self.until, self.agent, self.mode, self.model)
+
+
 class MessageListQuery(QueryParameters):
     """Page of a list of messages."""
 
     limit: DecimalInt = Field(DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE, description="Maximum number of messages.")
     after: DecimalInt = Field(0, description="The `next` of the previous page.")
+
+
+class StepListQuery(QueryParameters):
+    """Selection and page of the steps of an execution."""
+
+    view: Literal["full", "summary"] = Field("full", description="`summary` leaves out `request` and `outcome`.")
+    key: NameFilter | None = Field(None, description="Only the step with this key.")
+    limit: DecimalInt | None = Field(
+        None, ge=1, le=MAX_PAGE_SIZE, description="Maximum number of steps; without it there is no maximum."
+    )
+    after: DecimalInt = Field(0, description="The `next` of the previous page.")
+
+    @property
+    def selection(self) -> StepSelection:
+        """The steps to return."""
+        return StepSelection(self.key, self.after, self.limit, is_summary=self.view == "summary")
 
 
 class DeletionQuery(QueryParameters):
@@ -199,10 +299,36 @@ class DeletionQuery(QueryParameters):
     )
 
 
-class AfterEvent(QueryParameters):
-    """Start of a reading of events."""
+class ChangeQuery(QueryParameters):
+    """Filter of a live list."""
 
-    after: DecimalInt = Field(0, description="Only events after this number; `Last-Event-ID` takes precedence.")
+    session_id: SessionIdText | None = Field(None, description="Only executions and suspensions of this session.")
+
+
+class EventQuery(QueryParameters):
+    """Start and types of a reading of events, and order and length of a page of them."""
+
+    after: DecimalInt | None = Field(
+        None,
+        description="Only events after this number, with `order=desc` those before it: the `next` of the previous "
+        "page. `Last-Event-ID` takes precedence.",
+    )
+    types: TypeNames | None = Field(
+        None, description="Only events of these types, at most 16, which are separated by commas."
+    )
+    order: Literal["asc", "desc"] = Field("asc", description="Order of a JSON page; `desc`: the last event first.")
+    limit: DecimalInt = Field(
+        MAX_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE, description="Maximum number of events of a JSON page."
+    )
+
+    @property
+    def type_names(self) -> frozenset[str] | None:
+        """The types of the events; None for all."""
+        return None if self.types is None else frozenset(self.types.split(","))
+
+    def selection(self, after: int | None) -> EventSelection:
+        """Return the page after that event."""
+        return EventSelection(self.limit, self.type_names, after, newest_first=self.order == "desc")
 
 
 async def own_execution(context: Context, request_id: RequestIdInPath) -> RequestId:

@@ -1,4 +1,5 @@
-"""RateLimit-Policy and RateLimit: the limits of a caller as structured fields [draft-ietf-httpapi-ratelimit-headers].
+"""RateLimit-Policy and RateLimit: the limits of a caller as structured fields [draft-ietf-httpapi-ratelimit-headers],
+and for client APIs the headers that OpenAI's clients read.
 
 The effective window `t` of a limit is the time after which all of it is back. Of a limit that refused the request it is
 that of Retry-After, so that the two agree.
@@ -26,6 +27,20 @@ def rate_limit_headers(limits: Sequence[PolicyStatus], refusal: Failure | None =
     policies = _policies(tuple([each[:4] for each in limits]))
     states = (_state(each, retry_after if each.name in violated else each.full_in) for each in limits)
     return (b"ratelimit-policy", policies), (b"ratelimit", ", ".join(states).encode())
+
+
+def client_rate_limit_headers(limits: Sequence[PolicyStatus], refusal: Failure | None = None) -> tuple[Header, ...]:
+    """Return the headers that OpenAI's clients read, for requests and for tokens: of the limit with the least left."""
+    violated = () if refusal is None else refusal.details.get("violated_policies", ())
+    retry_after = 0.0 if refusal is None else refusal.retry_after or 0.0
+    headers: list[Header] = []
+    for kind in (LimitKind.REQUESTS, LimitKind.TOKENS):
+        tightest = min((each for each in limits if each.kind is kind), key=lambda each: each.remaining, default=None)
+        if tightest is not None:
+            seconds = retry_after if tightest.name in violated else tightest.full_in
+            shown = {"limit": tightest.quota, "remaining": tightest.remaining, "reset": f"{ceil(seconds)}s"}
+            headers += [(f"x-ratelimit-{name}-{kind}".encode(), str(value).encode()) for name, value in shown.items()]
+    return tuple(headers)
 
 
 @lru_cache(maxsize=1_024)

@@ -27,6 +27,7 @@ def _user(text: str) -> list[dict[str, str]]:
 
 _DICE: Mapping[str, str] = MappingProxyType({"request_id": "dice"})
 _GAMES: Mapping[str, str] = MappingProxyType({"session_id": "games"})
+_NONE: Mapping[str, str] = MappingProxyType({"response_id": "resp_019ab3c0d4e87000a1b2c3d4e5f60718"})
 _GUIDE: Mapping[str, str] = MappingProxyType({"document_id": "guide"})
 _STRUCTURED: Mapping[str, Any] = MappingProxyType(
     {
@@ -54,6 +55,38 @@ EXAMPLES: Mapping[str, tuple[OperationExample, ...]] = MappingProxyType(
         "flow": (OperationExample("Show a flow, which a new service does not have", {"name": "approval"}, status=404),),
         "errors": (OperationExample("See every error code"),),
         "machines": (OperationExample("See the state machines"),),
+        "chatCompletions": (
+            OperationExample(
+                "Ask as OpenAI's clients do", body={"model": "default", "messages": _user("Hello"), "portico": {}}
+            ),
+        ),
+        "createResponse": (
+            OperationExample("Ask as OpenAI's newer clients do", body={"model": "default", "input": "Hello"}),
+        ),
+        "retrieveResponse": (OperationExample("Read an answer, which a new service does not have", _NONE, status=404),),
+        "listInputItems": (
+            OperationExample("List what was sent for an answer, which a new service does not have", _NONE, status=404),
+        ),
+        "cancelResponse": (OperationExample("Cancel an answer, which a new service does not have", _NONE, status=404),),
+        "deleteResponse": (OperationExample("Delete an answer, which a new service does not have", _NONE, status=404),),
+        "createMessage": (
+            OperationExample(
+                "Ask as Anthropic's clients do",
+                body={"model": "default", "max_tokens": 256, "messages": _user("Hello"), "portico": {}},
+            ),
+        ),
+        "countTokens": (
+            OperationExample("Count the tokens of a question", body={"model": "default", "messages": _user("Hello")}),
+        ),
+        "embeddings": (
+            OperationExample(
+                "Embed a text, for which a new service has no engine",
+                body={"model": "embedder", "input": "Ulm has the tallest church."},
+                status=404,
+            ),
+        ),
+        "models": (OperationExample("See the names that `model` may have"),),
+        "model": (OperationExample("Show one of them", {"model": "default"}),),
         "quote": (OperationExample("Ask what a request can cost", body={"messages": _user("Hello")}),),
         "execute": (
             OperationExample(
@@ -82,14 +115,24 @@ EXAMPLES: Mapping[str, tuple[OperationExample, ...]] = MappingProxyType(
                 status=202,
             ),
         ),
-        "executions": (OperationExample("List the ten newest chats", {"mode": "chat", "limit": "10"}),),
+        "executions": (
+            OperationExample("List the ten newest chats", {"mode": "chat", "limit": "10"}),
+            OperationExample("List what has ended in a session", {"state": "COMPLETE,ERROR", "q": "games"}),
+        ),
+        "changes": (OperationExample("Watch one session", {"session_id": "games"}),),
         "execution": (OperationExample("Show an execution", _DICE),),
         "input": (OperationExample("Show the request of an execution", _DICE),),
-        "steps": (OperationExample("Show the journal of an execution", _DICE),),
+        "steps": (
+            OperationExample("Show the journal of an execution", _DICE),
+            OperationExample("Show its first ten steps in brief", {**_DICE, "view": "summary", "limit": "10"}),
+        ),
         "snapshot": (
             OperationExample("Show where a flow stands; this is no flow", {"request_id": "dice"}, status=404),
         ),
-        "events": (OperationExample("Read the events after the fifth", {**_DICE, "after": "5"}),),
+        "events": (
+            OperationExample("Read the events after the fifth", {**_DICE, "after": "5"}),
+            OperationExample("Read only the tool calls", {**_DICE, "types": "tool.start,tool.end"}),
+        ),
         "trace": (OperationExample("Summarise an execution", _DICE),),
         "replay": (OperationExample("Replay an execution", _DICE),),
         "fork": (OperationExample("Run an execution again from its start", _DICE, {"from_step": 0}),),
@@ -112,6 +155,25 @@ EXAMPLES: Mapping[str, tuple[OperationExample, ...]] = MappingProxyType(
         "documents": (OperationExample("List the first ten documents", {"limit": "10"}),),
         "document": (OperationExample("Show a document", _GUIDE),),
         "search_memory": (OperationExample("Search the documents", body={"query": "Which church is the tallest?"}),),
+        "stats": (OperationExample("Count the executions of the last hour by the minute", {"bucket": "minute"}),),
+        "me": (OperationExample("See who calls and what it may do"),),
+        "keys": (
+            OperationExample(
+                "List the ten newest keys; without authentication there are none", {"limit": "10"}, status=403
+            ),
+        ),
+        "create_key": (
+            OperationExample(
+                "Make a key for a week; without authentication there are none",
+                body={"user": "ann", "permissions": ["can_send_messages", "model:*"], "expires_days": 7},
+                status=403,
+            ),
+        ),
+        "revoke_key": (
+            OperationExample(
+                "Revoke a key; without authentication there are none", {"public_id": "6goluxXK"}, status=403
+            ),
+        ),
         "usage": (OperationExample("Add up what each model has taken", {"by": "model"}),),
         "metrics": (OperationExample("Read the metrics"),),
         "delete_document": (OperationExample("Delete a document", _GUIDE, status=204),),

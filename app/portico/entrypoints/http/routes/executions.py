@@ -16,28 +16,34 @@ from portico.entrypoints.http.body import json_body
 from portico.entrypoints.http.context import AUTHENTICATED, Context, RequestContext
 from portico.entrypoints.http.errors import WholeResponse
 from portico.entrypoints.http.execution_response import ExecutionResponder, event_stream
-from portico.entrypoints.http.negotiation import ResponseKind, prefers_async, request_headers, response_kind
+from portico.entrypoints.http.negotiation import (
+    ResponseKind,
+    asks_for_json,
+    prefers_async,
+    request_headers,
+    response_kind,
+)
 from portico.entrypoints.http.openapi import (
     METADATA_FILTER,
     PREFER,
     READ_FAILURES,
-    Collection,
     Page,
     describe_body,
-    event_stream_content,
+    event_page_content,
     execution_responses,
     failures,
 )
 from portico.entrypoints.http.parameters import (
-    AfterEvent,
     AnswerableExecution,
     DeletionQuery,
+    EventQuery,
     ExecutionListQuery,
     LastEventId,
     OwnExecution,
     ReadableExecution,
     ReadableQuery,
     RequestIdInPath,
+    StepListQuery,
     SuspensionListQuery,
     answerable_execution,
     decode_cursor,
@@ -45,6 +51,7 @@ from portico.entrypoints.http.parameters import (
     own_execution,
     readable_query,
 )
+from portico.entrypoints.http.sse import FrameEncoder, event_objects
 from portico.orchestration.facade import (
     AgentTrace,
     AnswerAccepted,
@@ -56,6 +63,7 @@ from portico.orchestration.facade import (
     ForkRequest,
     ReplayReport,
     ResumeRequest,
+    StepSummary,
     StepView,
     SuspensionView,
     summary_of,
@@ -65,6 +73,10 @@ router = APIRouter(dependencies=[AUTHENTICATED])
 EXECUTIONS = "/v1/executions"
 EXECUTION = f"{EXECUTIONS}/{{request_id}}"
 SUSPENSIONS = "/v1/suspensions"
+
+
+class StepListPage(Page[StepView | StepSummary, int]):
+    """Steps of an execution, whole or in brief; all of them without a limit."""
 
 
 class ExecutionListPage(Page[ExecutionView | ExecutionSummary, str]):
@@ -137,7 +149,7 @@ async def delete_execution(
     response_description="The events from there on, live until the execution ends",
     status_code=200,
     responses={
-        200: {"content": event_stream_content()},
+        200: {"content": event_page_content()},
         204: {"description": "The execution has ended, and no events are left"},
         **failures(*READ_FAILURES),
     },
@@ -146,19 +158,24 @@ async def read_events(
     context: Context,
     request_id: ReadableExecution,
     _: ReadableQuery,
-    query: Annotated[AfterEvent, Query()],
+    query: Annotated[EventQuery, Query()],
     last_event_id: LastEventId = None,
 ) -> Response:
     """Return the events after the given one as server-sent events: the stored ones, then live ones until the execution
-    ends. A service that is stopping ends the stream with a `retry:` line instead of status 204.
+    ends. A service that is stopping ends the stream with a `retry:` line instead of status 204. A client that accepts
+    only `application/json` gets one page of the events that are stored so far.
     """
     after = query.after if last_event_id is None else last_event_id
-    subscription = await context.facade.executions.read(context.principal, request_id, after=after)
+    executions = context.facade.executions
+    if asks_for_json(request_headers(context.scope)):
+        page = await executions.event_page(context.principal, request_id, query.selection(after))
+        return context.page_response(event_objects(page.events), page.next, request_id=request_id)
+    subscription = await executions.read(context.principal, request_id, after=after or 0, types=query.type_names)
     correlation = context.correlate(request_id)
     if subscription.ended and not context.is_stopping():
         subscription.close()
         return WholeResponse(204, b"", correlation.headers())
-    return event_stream(context, subscription, correlation)
+    return event_stream(context, subscription, correlation, encoder=FrameEncoder(query.type_names))
 
 
 @router.get(
@@ -194,16 +211,18 @@ async def show_input(context: Context, request_id: RequestIdInPath) -> Response:
     f"{EXECUTION}/steps",
     operation_id="steps",
     summary="List the steps of an execution",
-    response_model=Collection[StepView],
+    response_model=StepListPage,
     responses=failures(*READ_FAILURES),
 )
-async def list_steps(context: Context, request_id: RequestIdInPath) -> Response:
+async def list_steps(
+    context: Context, request_id: ReadableExecution, _: ReadableQuery, query: Annotated[StepListQuery, Query()]
+) -> Response:
     """Return the steps that are recorded so far, in the order in which they ended: what was asked, what was answered,
     and what it took.
     """
-    steps = await context.facade.records.steps(context.principal, request_id)
-    data = [orjson.Fragment(step.model_dump_json()) for step in steps]
-    return context.json_response(orjson.dumps({"data": data}), request_id=request_id)
+    page = await context.facade.records.steps(context.principal, request_id, query.selection)
+    data = [orjson.Fragment(step.model_dump_json()) for step in page.steps]
+    return context.page_response(data, page.next, request_id=request_id)
 
 
 @router.get(

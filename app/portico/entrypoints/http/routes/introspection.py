@@ -1,10 +1,10 @@
 """Introspection: tools, step types, engines, flows, error codes and state machines."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
@@ -13,6 +13,7 @@ from portico.domain.failures import TAXONOMY, Code, FailureRow, RequestFailure
 from portico.entrypoints.http.context import AUTHENTICATED, Context
 from portico.entrypoints.http.errors import JSON, WholeResponse
 from portico.entrypoints.http.openapi import Collection, failures
+from portico.entrypoints.http.parameters import EngineListQuery
 from portico.orchestration.facade import AgentView, EngineView, FlowView, PromptView, SkillView, StepTypeView, ToolView
 
 router = APIRouter(dependencies=[AUTHENTICATED])
@@ -82,12 +83,19 @@ async def list_skills(context: Context) -> Response:
 
 
 @router.get(
-    "/v1/engines", operation_id="engines", summary="List the configured engines", response_model=Collection[EngineView]
+    "/v1/engines",
+    operation_id="engines",
+    summary="List the configured engines",
+    response_model=Collection[EngineView],
+    responses=failures(Code.REQUEST_INVALID, Code.ACCESS_DENIED),
 )
-async def list_engines(context: Context) -> Response:
-    """Return the engines that the caller may use, in the order of the configuration."""
-    views = context.facade.introspection.engines(context.principal.permissions)
-    return _collection([view.model_dump(mode="json", by_alias=True) for view in views])
+async def list_engines(context: Context, query: Annotated[EngineListQuery, Query()]) -> Response:
+    """Return the engines that the caller may use, in the order of the configuration. With `view=health` each has what
+    this process has seen of it in the last 60 minutes, of all tenants; that needs `can_read_metrics`.
+    """
+    listed, permissions = context.facade.introspection, context.principal.permissions
+    views = listed.engines(permissions) if query.view is None else listed.engines_with_health(permissions)
+    return _collection([view.model_dump(mode="json", by_alias=True, exclude_unset=True) for view in views])
 
 
 @router.get("/v1/prompts", operation_id="prompts", summary="List the prompts", response_model=Collection[PromptView])

@@ -1,0 +1,112 @@
+"""Requests of the Messages API."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+from portico.entrypoints.http.client_apis.api import DecodedRequest, JsonObject, Shown
+from portico.entrypoints.http.client_apis.conversation import WireConversation, WirePath
+from portico.entrypoints.http.client_apis.messages.transcript import add_system, add_turns
+from portico.entrypoints.http.client_apis.models import ModelNames
+from portico.entrypoints.http.client_apis.request_fields import RequestFields
+from portico.entrypoints.http.client_apis.wire_values import (
+    as_choice,
+    as_flag,
+    as_list,
+    as_object,
+    as_text,
+    invalid,
+)
+
+HINTS: Final[Mapping[str, str]] = MappingProxyType(
+    {"max_tokens": "max_tokens", "temperature": "temperature", "top_p": "top_p", "stop_sequences": "stop"}
+)
+"""Parameters that are hints under these names."""
+CHOICES: Final[Mapping[str, str]] = MappingProxyType({"auto": "auto", "any": "required", "none": "none"})
+
+
+def decode(body: JsonObject, names: ModelNames) -> DecodedRequest[Shown]:
+    """Return the request. Raises: RequestFailure naming the field as it was sent; AccessFailure."""
+    fields = RequestFields(body, names)
+    conversation = WireConversation()
+    add_system(conversation, fields.take("system"))
+    add_turns(conversation, fields.take("messages"))
+    fields.put_conversation(conversation, ("messages",))
+    for parameter, hint in HINTS.items():
+        if body.get(parameter) != []:
+            fields.put_parameter(f"hints.{hint}", parameter)
+    fields.put_option("top_k", fields.take("top_k"), ("top_k",))
+    left_out = _put_tools(fields, fields.take("tools"))
+    _put_choice(fields, fields.take("tool_choice"), left_out)
+    _put_output(fields, fields.take("output_config"))
+    fields.put_metadata()
+    is_stream = as_flag(fields.take("stream"), ("stream",))
+    request = fields.finish()
+    mode, delivery = fields.delivery(request)
+    shown = Shown(
+        model=fields.model,
+        mode=mode,
+        is_stream=is_stream,
+        delivery=delivery,
+        has_extension=fields.has_extension,
+        is_quote=fields.extension.quote,
+    )
+    return DecodedRequest(request, fields.ignored, shown, fields.path_of)
+
+
+def _put_tools(fields: RequestFields, tools: object) -> Sequence[str]:
+    """Offer the tools that describe their input, and report all others; return the names of those."""
+    offered: list[Mapping[str, Any]] = []
+    paths: list[WirePath] = []
+    left_out: list[str] = []
+    for index, found in enumerate(() if tools is None else as_list(tools, ("tools",))):
+        path = ("tools", str(index))
+        tool = as_object(found, path)
+        if tool.get("type") in {None, "custom"}:
+            offered.append(_tool(tool, path))
+            paths.append(path)
+        else:
+            kind = as_text(tool.get("type"), (*path, "type"))
+            fields.ignore(f"tools.{kind}")
+            left_out.append(str(tool.get("name")))
+    fields.put_client_tools(offered, paths)
+    return left_out
+
+
+def _tool(tool: Mapping[str, Any], path: WirePath) -> Mapping[str, Any]:
+    named = {"name": as_text(tool.get("name"), (*path, "name"))}
+    if tool.get("description") is not None:
+        named["description"] = as_text(tool["description"], (*path, "description"))
+    schema = tool.get("input_schema")
+    return named if schema is None else {**named, "parameters": as_object(schema, (*path, "input_schema"))}
+
+
+def _put_choice(fields: RequestFields, choice: object, left_out: Sequence[str]) -> None:
+    if choice is None:
+        return
+    path: WirePath = ("tool_choice",)
+    chosen = as_object(choice, path)
+    if as_flag(chosen.get("disable_parallel_tool_use"), (*path, "disable_parallel_tool_use")):
+        fields.put("limits.calls_per_reply", 1, (*path, "disable_parallel_tool_use"))
+    kind = as_choice(chosen.get("type"), (*path, "type"), (*CHOICES, "tool"))
+    if kind != "tool":
+        fields.put("hints.tool_choice", CHOICES[kind], path)
+        return
+    name = as_text(chosen.get("name"), (*path, "name"))
+    if name in left_out:
+        raise invalid((*path, "name"), "names a tool whose type is not supported")
+    fields.put("hints.tool_choice", {"name": name}, path)
+
+
+def _put_output(fields: RequestFields, config: object) -> None:
+    if config is None:
+        return
+    path: WirePath = ("output_config",)
+    given = as_object(config, path)
+    fields.put_option("reasoning_effort", given.get("effort"), (*path, "effort"))
+    if given.get("format") is None:
+        return
+    here = (*path, "format")
+    wanted = as_object(given["format"], here)
+    as_choice(wanted.get("type"), (*here, "type"), ("json_schema",))
+    fields.put("output.schema", as_object(wanted.get("schema"), (*here, "schema")), (*here, "schema"))

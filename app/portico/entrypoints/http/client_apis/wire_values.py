@@ -1,0 +1,71 @@
+"""Typed reading of the values of a body, with errors that name the field as it was sent. Null is as good as absent."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from portico.domain.failures import RequestFailure, invalid_request
+from portico.entrypoints.http.client_apis.conversation import WirePath
+
+_DATA_URL = re.compile(r"data:(image/[a-z0-9.+-]{1,40})(?:;[a-z0-9=_-]+)*;base64,", re.IGNORECASE)
+_EMBEDDED_ONLY: Final = "must be embedded: a data: URL with base64"
+
+
+def invalid(path: WirePath, message: str) -> RequestFailure:
+    """Return the refusal of the field of that path."""
+    return invalid_request((".".join(path), message))
+
+
+def as_object(found: object, path: WirePath) -> Mapping[str, Any]:
+    """Return the value if it is an object. Raises: RequestFailure."""
+    if not isinstance(found, dict):
+        raise invalid(path, "must be an object")
+    return found
+
+
+def as_list(found: object, path: WirePath) -> Sequence[Any]:
+    """Return the value if it is a list. Raises: RequestFailure."""
+    if not isinstance(found, list):
+        raise invalid(path, "must be a list")
+    return found
+
+
+def as_text(found: object, path: WirePath) -> str:
+    """Return the value if it is a string. Raises: RequestFailure."""
+    if not isinstance(found, str):
+        raise invalid(path, "must be a string" if found is not None else "is required")
+    return found
+
+
+def as_flag(found: object, path: WirePath) -> bool:
+    """Return the value if it is a boolean, False for null. Raises: RequestFailure."""
+    if found is not None and not isinstance(found, bool):
+        raise invalid(path, "must be true or false")
+    return found is True
+
+
+def as_choice(found: object, path: WirePath, choices: Sequence[str]) -> str:
+    """Return the value if it is one of these. Raises: RequestFailure."""
+    if not isinstance(found, str) or found not in choices:
+        raise invalid(
+            path, f"must be {', '.join(choices[:-1])} or {choices[-1]}" if choices[1:] else f"must be {choices[0]}"
+        )
+    return found
+
+
+def text_part(text: str) -> Mapping[str, Any]:
+    """Return a text part of a message."""
+    return {"type": "text", "text": text}
+
+
+def image_part(url: object, path: WirePath) -> Mapping[str, Any]:
+    """Return the image part of a `data:` URL. Raises: RequestFailure for an image elsewhere."""
+    match = _DATA_URL.match(as_text(url, path))
+    if match is None:
+        raise invalid(path, _EMBEDDED_ONLY)
+    return embedded_image(match[1].lower(), match.string[match.end() :])
+
+
+def embedded_image(media_type: str, data: str) -> Mapping[str, Any]:
+    """Return the image part of these bytes in base64."""
+    return {"type": "image", "media_type": media_type, "data": data}

@@ -1,0 +1,277 @@
+"""Responses of client APIs: one body, or a stream, of an execution that a client's request has started."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final, Generic, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+from starlette.responses import Response
+
+from portico.domain.access.principal import LOCAL, Principal
+from portico.domain.contract.constrained_types import SessionIdText
+from portico.domain.contract.request import SystemRequest
+from portico.domain.contract.response import SystemError, SystemResponse
+from portico.domain.failures import Failure, RequestFailure, invalid_request
+from portico.domain.ids import RequestId, SessionId
+from portico.domain.journal.header import ClientView
+from portico.domain.lifecycle import State
+from portico.domain.value import value
+from portico.entrypoints.http.body import read_decoded
+from portico.entrypoints.http.client_apis.api import ClientApi, DecodedRequest, Shown
+from portico.entrypoints.http.client_apis.continuation import (
+    continued_request,
+    sent_conversation,
+)
+from portico.entrypoints.http.client_apis.errors import client_error
+from portico.entrypoints.http.client_apis.models import ModelNames
+from portico.entrypoints.http.client_apis.stream import STOPPING, TurnStream, resume_required
+from portico.entrypoints.http.client_apis.turn import TurnReader, turn_of
+from portico.entrypoints.http.client_errors import error_response
+from portico.entrypoints.http.context import RequestContext
+from portico.entrypoints.http.correlation import Correlation, Header
+from portico.entrypoints.http.errors import JSON, WholeResponse
+from portico.entrypoints.http.exception_handlers import location_header
+from portico.entrypoints.http.execution_response import (
+    REPLAYED,
+    ExecutionResponder,
+    correlation_of,
+    event_stream_headers,
+)
+from portico.entrypoints.http.negotiation import ResponseKind, request_headers
+from portico.entrypoints.http.parameters import parse_idempotency_key
+from portico.entrypoints.http.person_wait import ClientStreamResponse, PersonWaiter
+from portico.orchestration.facade import (
+    Accepted,
+    CallOptions,
+    CatchUpSubscription,
+    ExecutionHandle,
+    Executions,
+    ExecutionView,
+)
+from portico.ports.events import Subscription
+
+S = TypeVar("S", bound=Shown)
+Cancel = Callable[[], None]
+SESSION_HEADER: Final = b"portico-session"
+_SESSION_ID = TypeAdapter[SessionId](SessionIdText)
+_SHOWN_NAMES: Final = 32
+_SHOWN_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+async def answer(context: RequestContext, api: ClientApi[S]) -> Response:
+    """Return the answer to the request of a client API.
+
+    Raises: Failure for a request that is refused before there is an execution; ClientDisconnect.
+    """
+    await context.authenticate()
+    context.shows_limits = True
+    names = model_names(context)
+    decoded = await read_decoded(context, lambda body: api.decode(body, names))
+    return await ClientResponder(api, context, _in_session(context, decoded)).answer()
+
+
+async def _read(executions: Executions, principal: Principal, request_id: RequestId, after: int) -> Subscription:
+    return await executions.read(principal, request_id, after=after)
+
+
+def _in_session(context: RequestContext, decoded: DecodedRequest[S]) -> DecodedRequest[S]:
+    """Return the request in the session that the header `portico-session` names. Raises: RequestFailure."""
+    given = [value.decode("latin-1") for name, value in context.scope["headers"] if name == SESSION_HEADER]
+    if not given:
+        return decoded
+    if len(given) > 1 or decoded.request.session_id is not None:
+        raise invalid_request((SESSION_HEADER.decode(), "must be the only name of the session"))
+    try:
+        session_id = _SESSION_ID.validate_python(given[0])
+    except ValidationError:
+        raise invalid_request((SESSION_HEADER.decode(), "must be the id of a session")) from None
+    return replace(decoded, request=decoded.request.model_copy(update={"session_id": session_id}))
+
+
+async def count_tokens(context: RequestContext, api: ClientApi[S]) -> int:
+    """Return the tokens of the request of a client API. Raises: as `answer`."""
+    await context.authenticate()
+    names = model_names(context)
+    decoded = await read_decoded(context, lambda body: api.decode(body, names))
+    return await ClientResponder(api, context, _in_session(context, decoded)).count_tokens()
+
+
+def model_names(context: RequestContext) -> ModelNames:
+    """Return the names of models as the caller sees them."""
+    aliases, served = context.service.settings.ingress.models, context.facade.introspection.models.served
+    return ModelNames(aliases, served, context.principal.permissions)
+
+
+def ignored_header(ignored: Sequence[str]) -> tuple[Header, ...]:
+    """Return the header that names what has no effect; none if everything has one."""
+    names = {name if _SHOWN_NAME.fullmatch(name) else "other" for name in ignored}
+    return ((b"portico-ignored", ", ".join(sorted(names)[:_SHOWN_NAMES]).encode()),) if names else ()
+
+
+@value
+class ClientResponder(Generic[S]):
+    """The responses to one request of a client API."""
+
+    api: ClientApi[S]
+    context: RequestContext
+    decoded: DecodedRequest[S]
+
+    async def answer(self) -> Response:
+        """Start the execution, or compute its bounds, and return the answer. Raises: as `answer`."""
+        try:
+            if self.decoded.shown.is_quote:
+                return await self._quote()
+            started = await self.start()
+        except Failure as refused:
+            raise self.as_sent(refused) from None
+        if isinstance(started, ExecutionView):
+            return await self.repeat(started)
+        assert not isinstance(started, Accepted)  # noqa: S101 - only Responses run in the background
+        return await self.respond(started)
+
+    async def count_tokens(self) -> int:
+        """Return the tokens that the first inference reads. Raises: as `answer`."""
+        try:
+            return await self.context.facade.count_tokens(self.decoded.request, self.context.principal)
+        except Failure as refused:
+            raise self.as_sent(refused) from None
+
+    async def start(self, client: ClientView | None = None) -> ExecutionHandle | Accepted | ExecutionView:
+        """Start the execution, as `execute` does; `client` is for answers that are read later. Raises: Failure."""
+        context = self.context
+        keys = request_headers(context.scope).idempotency_key
+        trace_id, parent_span_id, sampled = context.trace
+        options = CallOptions(
+            trace_id=trace_id,
+            parent_span_id=parent_span_id,
+            sampled=sampled,
+            subscribe=self.decoded.shown.is_stream,
+            idempotency_key=parse_idempotency_key(keys) if keys else None,
+            authentication_ms=context.authentication_ms,
+            client=client,
+        )
+        request, options = await self._continued(options)
+        return await context.facade.execute(request, context.principal, options)
+
+    async def _continued(self, options: CallOptions) -> tuple[SystemRequest, CallOptions]:
+        """Return the request, after the execution whose conversation it sends again, if it sends one."""
+        request, context = self.decoded.request, self.context
+        if request.after is not None or request.session_id is not None:
+            return request, options
+        sent = sent_conversation(request.messages)
+        if sent is None:
+            return request, options
+        found = await context.facade.records.find_predecessor(context.principal, sent.request_id)
+        if found is None:
+            return request, options
+        continued = continued_request(request, sent, found.header.received_digest, found.response)
+        if continued is None:
+            return request, options
+        transcript = replace(found.transcript, is_whole=True)
+        return continued, replace(options, transcript=transcript, received=request.messages)
+
+    async def respond(self, handle: ExecutionHandle) -> Response:
+        """Return the answer of a running execution, whole or as a stream. Raises: as `ExecutionResponder.respond`."""
+        correlation = correlation_of(self.context, handle)
+        if handle.subscription is not None:
+            return self.stream(handle.subscription, correlation, handle=handle)
+
+        def show(response: SystemResponse, correlation: Correlation, *extra: Header) -> WholeResponse:
+            return self.whole(response, correlation, *extra, has_acted=handle.has_acted)
+
+        responder = ExecutionResponder(self.context, ResponseKind.RESPONSE)
+        first = await responder.whole(handle, None if handle.outlives_client else handle.cancel, show)
+        if handle.response is None:
+            raise replace(STOPPING)
+        if not handle.is_suspended or self.decoded.shown.ends_at_suspension:
+            return first
+        waiter = self._waiter(handle)
+        response = await waiter.wait(self.context.scope, self.context.receive, handle.response)
+        return self.whole(response, correlation, has_acted=True)
+
+    async def repeat(self, first: ExecutionView) -> Response:
+        """Return the answer of the first request with the same idempotency key."""
+        correlation = ExecutionResponder(self.context, ResponseKind.RESPONSE).correlation(first)
+        assert first.response is not None  # noqa: S101 - else the request was refused
+        if not self.decoded.shown.is_stream:
+            response = first.response.model_copy(update={"suspensions": first.suspensions})
+            return self.whole(response, correlation, REPLAYED)
+        log = await self.context.facade.executions.events(self.context.principal, first.request_id)
+        return self.stream(CatchUpSubscription(log, 0, None), correlation, REPLAYED)
+
+    def whole(
+        self, response: SystemResponse, correlation: Correlation, *extra: Header, has_acted: bool = False
+    ) -> WholeResponse:
+        """Return the JSON answer of a response, or its error."""
+        error = response.error
+        if response.state is State.SUSPENDED:
+            error = SystemError.of(resume_required(response))
+            extra = (*extra, location_header(response.request_id))
+        headers = (*extra, *ignored_header(self.decoded.ignored))
+        if error is not None:
+            failed = client_error(error, response.request_id, has_acted=has_acted)
+            return error_response(failed, self.api.errors, correlation, *headers)
+        body = self.api.encode(turn_of(response), self.decoded.shown)
+        return WholeResponse(200, body, (JSON, *correlation.headers(), *headers))
+
+    def stream(
+        self, events: Subscription, correlation: Correlation, *extra: Header, handle: ExecutionHandle | None = None
+    ) -> ClientStreamResponse:
+        """Return the events as frames of the API, as they happen; without a handle they were stored before."""
+        shown, request_id = self.decoded.shown, RequestId(correlation.request_id)
+        reader = TurnReader(
+            shown.mode,
+            shown.delivery,
+            is_whole=handle is not None,
+            ends_at_suspension=shown.ends_at_suspension,
+            shows_reasoning=shown.with_reasoning,
+        )
+        encoder = TurnStream(reader, self.api.frames(request_id, shown), request_id)
+        context = self.context
+        response = ClientStreamResponse(
+            events,
+            encoder,
+            headers=(*event_stream_headers(correlation), *extra, *ignored_header(self.decoded.ignored)),
+            is_stopping=context.is_stopping,
+            on_disconnect=None if handle is None or handle.outlives_client else handle.cancel,
+            is_permitted=None if context.principal == LOCAL else context.is_still_permitted,
+        )
+        if handle is not None:
+            encoder.has_acted = lambda: handle.has_acted or response.has_successor
+            if not shown.ends_at_suspension:
+                response.wait_with(encoder, self._waiter(handle))
+        return response
+
+    def _waiter(self, handle: ExecutionHandle) -> PersonWaiter:
+        """Return how this request waits for persons."""
+        context, executions = self.context, self.context.facade.executions
+        read = partial(_read, executions, context.principal, handle.request_id)
+        cancel = None if handle.outlives_client else partial(executions.cancel, context.principal, handle.request_id)
+        seconds = context.service.settings.ingress.approval_wait
+        return PersonWaiter(context.scope["app"].state.waiting, context.principal, seconds, read, cancel)
+
+    def json(self, body: bytes, started: ExecutionHandle | Accepted) -> WholeResponse:
+        """Return the body of an execution that this request has started."""
+        headers = (JSON, *correlation_of(self.context, started).headers(), *ignored_header(self.decoded.ignored))
+        return WholeResponse(200, body, headers)
+
+    async def _quote(self) -> Response:
+        request = self.decoded.request
+        quote = await self.context.facade.quote(request, self.context.principal)
+        request_id = RequestId(self.context.facade.new_id())
+        headers = (JSON, *self.context.correlate(request_id).headers(), *ignored_header(self.decoded.ignored))
+        return WholeResponse(200, self.api.encode_quote(quote, request_id, self.decoded.shown), headers)
+
+    def as_sent(self, refused: Failure) -> Failure:
+        """Return the refusal with the names of the fields as they were sent."""
+        errors, field = refused.details.get("errors"), refused.details.get("field")
+        if isinstance(field, str):
+            sent_field = ".".join(self.decoded.path_of(field.split(".")))
+            return replace(refused, details={**refused.details, "field": sent_field})
+        if not isinstance(refused, RequestFailure) or not isinstance(errors, list):
+            return refused
+        sent = [(".".join(self.decoded.path_of(each["field"].split("."))), each["message"]) for each in errors]
+        named = invalid_request(*sent)
+        return replace(refused, message=named.message, details={**refused.details, **named.details})

@@ -1,0 +1,79 @@
+"""Routes of client APIs: their errors have the shape that their clients read, and some read `x-api-key`."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any, ClassVar
+
+from fastapi import Request
+from fastapi.routing import APIRoute
+from starlette.responses import Response
+
+from portico.entrypoints.http.client_apis.errors import ErrorShape
+from portico.entrypoints.http.context import RequestContext, context_of
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class ClientRoute(APIRoute):
+    """The route of a client API whose endpoint takes the context only and authenticates the caller by itself.
+
+    Like that of `execute` it has no solver of dependencies. The annotations of the endpoint only describe it.
+    """
+
+    error_shape: ClassVar[ErrorShape]
+    reads_api_key: ClassVar[bool] = False
+
+    def get_route_handler(self) -> Handler:
+        endpoint: Callable[[RequestContext], Coroutine[Any, Any, Response]] = self.endpoint
+
+        async def handle(request: Request) -> Response:
+            context = context_of(request)
+            context.error_shape, context.reads_api_key = self.error_shape, self.reads_api_key
+            return await endpoint(context)
+
+        return handle
+
+
+class OpenAiRoute(ClientRoute):
+    """A route that OpenAI's clients call."""
+
+    error_shape = ErrorShape.OPENAI
+
+
+class OpenAiReadRoute(APIRoute):
+    """A route that OpenAI's clients call, with parameters that FastAPI reads."""
+
+    def get_route_handler(self) -> Handler:
+        solve = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            context_of(request).error_shape = ErrorShape.OPENAI
+            return await solve(request)
+
+        return handle
+
+
+class AnthropicRoute(ClientRoute):
+    """A route that Anthropic's clients call."""
+
+    error_shape = ErrorShape.ANTHROPIC
+    reads_api_key = True
+
+
+class ModelRoute(APIRoute):
+    """A route that the clients of both APIs call: those of Anthropic send `anthropic-version`."""
+
+    def get_route_handler(self) -> Handler:
+        solve = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            context = context_of(request)
+            context.error_shape, context.reads_api_key = shape_of_client(context), True
+            return await solve(request)
+
+        return handle
+
+
+def shape_of_client(context: RequestContext) -> ErrorShape:
+    """Return the shape that the client reads, by its header `anthropic-version`."""
+    is_anthropic = any(name == b"anthropic-version" for name, _ in context.scope["headers"])
+    return ErrorShape.ANTHROPIC if is_anthropic else ErrorShape.OPENAI

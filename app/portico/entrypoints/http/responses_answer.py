@@ -1,0 +1,155 @@
+"""Answers to `POST /v1/responses`: as of any client API, and in the background, behind an answer or an approval."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+import anyio
+import orjson
+from starlette.responses import Response
+
+from portico.domain.access.principal import Permission
+from portico.domain.contract.messages import Message, ToolCall
+from portico.domain.contract.request import SystemRequest
+from portico.domain.contract.response import SystemResponse
+from portico.domain.failures import Code, Failure, RequestFailure
+from portico.domain.ids import RequestId
+from portico.domain.journal.header import ClientView
+from portico.domain.lifecycle import State
+from portico.domain.value import value
+from portico.entrypoints.http.body import read_decoded
+from portico.entrypoints.http.client_apis.api import DecodedRequest, JsonObject
+from portico.entrypoints.http.client_apis.ids import called_execution, created_at
+from portico.entrypoints.http.client_apis.models import ModelNames
+from portico.entrypoints.http.client_apis.responses import responses_api
+from portico.entrypoints.http.client_apis.responses.answer import QUEUED, ResponsesShown, response_object
+from portico.entrypoints.http.client_apis.responses.request import (
+    ApprovalAnswers,
+    approval_answers,
+    decode,
+    unknown_response,
+)
+from portico.entrypoints.http.client_apis.stream import waits_for_approval
+from portico.entrypoints.http.client_apis.wire_values import invalid
+from portico.entrypoints.http.client_response import ClientResponder, model_names
+from portico.entrypoints.http.context import RequestContext
+from portico.entrypoints.http.recorded_answer import RecordedAnswerReader, continue_approved
+from portico.orchestration.facade import Accepted, ExecutionHandle, ExecutionView
+
+SECOND_LOOK_SECONDS: Final = 0.3
+"""How long an unknown answer may still be on its way from another replica."""
+Started: TypeAlias = ExecutionHandle | Accepted | ExecutionView
+
+
+async def create(context: RequestContext) -> Response:
+    """Return the answer to a request, or to the answers to approvals. Raises: as `client_response.answer`."""
+    await context.authenticate()
+    context.shows_limits = True
+    names = model_names(context)
+    decoded = await read_decoded(context, lambda body: _decode(body, names))
+    if isinstance(decoded, ApprovalAnswers):
+        return await continue_approved(context, decoded)
+    return await _ResponsesResponder(context, decoded).answer()
+
+
+def _decode(body: JsonObject, names: ModelNames) -> DecodedRequest[ResponsesShown] | ApprovalAnswers:
+    return approval_answers(body) or decode(body, names)
+
+
+@value
+class _ResponsesResponder:
+    """The responses to one request."""
+
+    context: RequestContext
+    decoded: DecodedRequest[ResponsesShown]
+
+    async def answer(self) -> Response:
+        """Start the execution and return the answer. Raises: as `ClientResponder.answer`."""
+        responder = await self._responder()
+        if responder.decoded.shown.is_quote:
+            return await responder.answer()
+        try:
+            started = await self._start(responder)
+        except Failure as refused:
+            raise responder.as_sent(refused) from None
+        return await self._respond(responder, started)
+
+    async def _start(self, responder: ClientResponder[ResponsesShown]) -> Started:
+        """Start the execution; what it follows is looked up once more, since another replica may still write it."""
+        try:
+            return await responder.start(self._view(responder.decoded.shown))
+        except RequestFailure as refused:
+            if self.decoded.request.after is None or refused.code is not Code.REQUEST_NOT_FOUND:
+                raise
+        await anyio.sleep(SECOND_LOOK_SECONDS)
+        try:
+            return await responder.start(self._view(responder.decoded.shown))
+        except RequestFailure as refused:
+            raise unknown_response() if refused.code is Code.REQUEST_NOT_FOUND else refused from None
+
+    async def _respond(self, responder: ClientResponder[ResponsesShown], started: Started) -> Response:
+        request, shown = responder.decoded.request, responder.decoded.shown
+        if isinstance(started, Accepted):
+            body = response_object(started.view.request_id, shown, QUEUED, [])
+            return responder.json(orjson.dumps(body), started)
+        if request.background:
+            if isinstance(started, ExecutionHandle) and started.subscription is not None:
+                started.subscription.close()
+            reader = RecordedAnswerReader(self.context, started.request_id)
+            return await (reader.stream(0) if shown.is_stream else reader.json(0))
+        if isinstance(started, ExecutionView):
+            return await responder.repeat(started)
+        response = await responder.respond(started)
+        if not shown.is_stream and self._is_recorded(shown, started.response):
+            return await RecordedAnswerReader(self.context, started.request_id).json(0)
+        return response
+
+    def _is_recorded(self, shown: ResponsesShown, response: SystemResponse | None) -> bool:
+        """Return True if the record has more of the answer than the response: reasoning, or what came before a wait."""
+        if response is None or response.error is not None:
+            return False
+        is_suspended = response.state is State.SUSPENDED
+        return shown.ends_at_suspension and waits_for_approval(response) if is_suspended else shown.with_reasoning
+
+    def _view(self, shown: ResponsesShown) -> ClientView:
+        reasoning = shown.fields["reasoning"]
+        return ClientView(shown.model, reasoning["summary"], shown.ends_at_suspension, shown.has_extension)
+
+    async def _responder(self) -> ClientResponder[ResponsesShown]:
+        """Return the responder of the request as it is for this caller, with the ids that the previous answer has."""
+        decoded = self.decoded
+        shown = decoded.shown
+        can_approve = self.context.principal.permissions.allows(Permission.APPROVE)
+        if shown.ends_at_suspension and not (can_approve and self.context.service.settings.policy.self_approval):
+            decoded = replace(decoded, shown=replace(shown, ends_at_suspension=False))
+        called = [message for message in decoded.request.messages if _is_result(message, decoded.request.after)]
+        if called and decoded.request.after is not None:
+            decoded = replace(decoded, request=await self._with_call_ids(decoded.request.after))
+        facade = self.context.facade
+        api = responses_api(lambda: created_at(RequestId(facade.new_id())))
+        return ClientResponder(api, self.context, decoded)
+
+    async def _with_call_ids(self, after: RequestId) -> SystemRequest:
+        """Return the request with the ids that the calls of the previous answer have in its record.
+
+        Raises: RequestFailure for a call that it has not.
+        """
+        view = await self.context.facade.executions.show(self.context.principal, after)
+        calls = () if view.response is None else view.response.client_calls
+        request = self.decoded.request
+        messages = [_renamed(message, after, calls) for message in request.messages]
+        return request.model_copy(update={"messages": messages})
+
+
+def _is_result(message: Message, after: RequestId | None) -> bool:
+    called = None if message.tool_call_id is None else called_execution(message.tool_call_id)
+    return called is not None and called.request_id == after
+
+
+def _renamed(message: Message, after: RequestId, calls: Sequence[ToolCall]) -> Message:
+    called = None if message.tool_call_id is None else called_execution(message.tool_call_id)
+    if called is None or called.request_id != after:
+        return message
+    if called.number is None or called.number >= len(calls):
+        raise invalid(("input",), "must have results of calls of the previous answer only")
+    return message.model_copy(update={"tool_call_id": calls[called.number].id})

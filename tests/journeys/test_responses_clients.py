@@ -1,0 +1,100 @@
+"""Real clients of the Responses API: OpenAI's SDK, its Agents SDK with hosted approvals, and Codex."""
+
+import asyncio
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from openai import AsyncOpenAI
+
+from tests.support.documentation import ROOT, SERVER
+from tests.support.http_server import RunningServer
+from tests.support.portico import portico
+
+MODULES = {"modules": ["tests.support.shop_tools"]}
+REFUNDS = {"type": "mcp", "server_label": "portico", "allowed_tools": ["refund"], "require_approval": "always"}
+CALCULATOR: Any = REFUNDS | {"allowed_tools": ["calculate"], "require_approval": "never"}
+RUNS = 100
+PAGE = (ROOT / "docs" / "clients.md").read_text(encoding="utf-8")
+[CODEX_TABLE] = re.findall(r"```toml\n# config\.toml\n(.*?)```", PAGE, re.DOTALL)
+CODEX = os.environ.get("CODEX") or shutil.which("codex")
+
+
+def client(served: RunningServer) -> AsyncOpenAI:
+    return AsyncOpenAI(base_url=f"{served.url}/v1", api_key="any", max_retries=0)
+
+
+async def test_the_sdk_streams_reads_on_follows_cancels_and_deletes() -> None:
+    async with portico() as (served, _), client(served) as openai:
+        asked: dict[str, Any] = {"model": "default", "tools": [CALCULATOR]}
+        stream = await openai.responses.create(input="Please calculate 17*3", background=True, stream=True, **asked)
+        first = [event async for event in stream]
+        name = first[-1].response.id
+        rest = await openai.responses.retrieve(name, stream=True, starting_after=first[4].sequence_number)
+        assert [event.sequence_number async for event in rest] == [each.sequence_number for each in first[5:]]
+        async with openai.responses.stream(input="Please calculate 17*3", **asked) as live:
+            final = await live.get_final_response()
+        assert [item.type for item in final.output] == ["mcp_call", "message"]
+        assert final.output_text == (await openai.responses.retrieve(name)).output_text
+        follow = await openai.responses.create(model="default", input="And?", previous_response_id=name)
+        assert [item.type async for item in openai.responses.input_items.list(follow.id)] == ["message"]
+        slow = await openai.responses.create(model="default", input="[[slow:60]] Hello", background=True)
+        assert (await openai.responses.cancel(slow.id)).status == "cancelled"
+        await openai.responses.delete(follow.id)
+
+
+async def test_the_agents_sdk_asks_for_approvals_in_its_own_loop_and_leaves_nothing_suspended() -> None:
+    agents = pytest.importorskip("agents", reason="openai-agents is not installed")
+    agents.set_tracing_disabled(True)
+    async with portico(tools=MODULES) as (served, _), client(served) as openai:
+        asked: list[str] = []
+
+        def approve(request: Any) -> dict[str, bool]:
+            asked.append(request.data.name)
+            return {"approve": True}
+
+        tool = agents.HostedMCPTool(tool_config=REFUNDS, on_approval_request=approve)
+        agent = agents.Agent(name="shop", model=agents.OpenAIResponsesModel("default", openai), tools=[tool])
+        answers: list[str] = []
+
+        async def run(amount: int) -> None:
+            text = f"Use refund: {json.dumps({'amount': amount})}"
+            answers.append((await agents.Runner.run(agent, text)).final_output.rpartition(": ")[2])
+
+        async with anyio.create_task_group() as group:
+            for amount in range(RUNS):
+                group.start_soon(run, amount)
+        suspended = (await served.get("/v1/executions?state=SUSPENDED")).json["data"]
+    assert sorted(answers) == sorted(f"refunded {amount}" for amount in range(RUNS))
+    assert (asked, suspended) == (["refund"] * RUNS, [])
+
+
+@pytest.mark.skipif(CODEX is None, reason="Codex is not installed; the variable CODEX may name its program")
+async def test_codex_runs_a_command_that_the_model_asks_for_with_the_table_of_the_page(tmp_path: Path) -> None:
+    command = {"name": "exec_command", "arguments": {"cmd": "echo from codex > made.txt"}}
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps([{"tool_calls": [command]}, {"text": "It is made."}]))
+    folder = tmp_path / "work"
+    folder.mkdir()
+    async with portico(engines={"script": {"model": f"scripted://{script}"}}) as (served, _):
+        (tmp_path / "config.toml").write_text(CODEX_TABLE.replace(SERVER, served.url))
+        loop: Any = asyncio.get_running_loop()
+        with loop.in_real_time():
+            process = await asyncio.create_subprocess_exec(
+                str(CODEX),
+                *("exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "Make a file."),
+                cwd=folder,
+                env={**os.environ, "CODEX_HOME": str(tmp_path), "PORTICO_KEY": "any"},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+            )
+            said, _ = await process.communicate()
+    assert process.returncode == 0, said.decode()
+    assert (folder / "made.txt").read_text() == "from codex\n"
+    assert b"It is made." in said
