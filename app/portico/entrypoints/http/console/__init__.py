@@ -1,0 +1,1 @@
+"""The console: pages at `/console`, which read the public API alone."""

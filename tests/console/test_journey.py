@@ -1,0 +1,181 @@
+"""A person's ways through the console: watch, approve, replay, try, sign in and out, by mouse and by keyboard."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from tests.support.browser import ROOT, Shop, console_page, running_shop
+
+PHONE = {"width": 320, "height": 700}
+KEYS = '\n[auth]\nmode = "keys"\n'
+SLOW = "Draft an answer [[slow:4]]"
+
+
+def numbers(page: Page) -> Sequence[int]:
+    """Return the numbers of the events that the page shows."""
+    return [int(each) for each in page.eval_on_selector_all("[data-seq]", "all => all.map(each => each.dataset.seq)")]
+
+
+def distance(first: Locator, second: Locator) -> float:
+    """Return by how many pixels the second card stands below the first."""
+    boxes = first.bounding_box(), second.bounding_box()
+    assert boxes[0] is not None
+    assert boxes[1] is not None
+    return boxes[1]["y"] - boxes[0]["y"]
+
+
+def refunds(shop: Shop) -> Sequence[str]:
+    """Return the orders that were refunded."""
+    file = shop.folder / "refunds.txt"
+    return file.read_text().split() if file.exists() else ()
+
+
+def test_a_person_watches_an_execution_and_approves_its_call(browser: Browser, shop: Shop) -> None:
+    shop.chat("refund order 9", request_id="refund-9", agent="refunds")
+    with console_page(browser, shop.url) as console:
+        page = console.page
+        console.open("executions")
+        page.locator("[data-request-id=refund-9][data-state=SUSPENDED] a").click()
+        expect(page.locator("[data-machine-state=SUSPENDED]")).to_have_attribute("data-now", "")
+        expect(page.locator("[data-suspension-id] table")).to_contain_text("9")
+        page.get_by_role("button", name="Approve").click()
+        expect(page.locator("[data-machine-state=COMPLETE]")).to_have_attribute("data-now", "")
+        assert refunds(shop).count("9") == 1
+        steps = shop.ask("GET", "/v1/executions/refund-9/steps?view=summary")["data"]
+        call = next(step["key"] for step in steps if step["kind"] == "tool_call")
+        page.locator(f'[data-step="{call}"]').click()
+        expect(page.locator("aside")).to_contain_text("receipt R-88121")
+        page.get_by_role("button", name="Replay").click()
+        expect(page.get_by_text("Replayed: identical")).to_be_visible()
+        assert console.faults == []
+
+
+def test_a_question_that_is_settled_keeps_its_place(browser: Browser, shop: Shop) -> None:
+    for number in (1, 2):
+        shop.chat(f"refund order {number}", request_id=f"refund-{number}", agent="refunds")
+    with console_page(browser, shop.url) as console:
+        page = console.page
+        console.open("questions")
+        first = page.locator("[data-request-id=refund-1]")
+        second = page.locator("[data-request-id=refund-2]")
+        expect(second).to_be_visible()
+        before = distance(first, second)
+        first.get_by_placeholder("Reason, for the model").fill("not today")
+        first.get_by_role("button", name="Deny").click()
+        expect(first).to_contain_text("Denied.")
+        expect(first.get_by_role("button", name="Approve")).to_be_disabled()
+        assert distance(first, second) == before
+        assert "1" not in refunds(shop)
+
+
+def test_a_timeline_goes_on_without_a_gap_after_the_service_was_killed(browser: Browser, own_shop: Shop) -> None:
+    body = {"request_id": "slow", "messages": [{"role": "user", "content": SLOW}], "background": True}
+    own_shop.execute(**body)
+    with console_page(browser, own_shop.url) as console:
+        page = console.page
+        console.open("executions/slow/events")
+        expect(page.locator("[data-live]")).to_have_attribute("data-live", "live")
+        expect(page.locator("[data-seq]").first).to_be_visible()
+        own_shop.stop()
+        expect(page.locator("[data-live]")).to_have_attribute("data-live", "offline")
+        expect(page.get_by_text("The connection is cut.")).to_be_visible()
+        own_shop.start()
+        expect(page.locator(".pill")).to_have_text("COMPLETE", timeout=30_000)
+        found = numbers(page)
+        assert found == list(range(1, len(found) + 1))
+        assert len(found) == own_shop.ask("GET", "/v1/executions/slow")["events"]
+
+
+def test_the_way_to_an_approval_by_keyboard_on_a_phone_in_the_dark(browser: Browser, shop: Shop) -> None:
+    shop.chat("refund order 3", request_id="refund-3", agent="refunds")
+    with console_page(browser, shop.url, viewport=PHONE, color_scheme="dark") as console:
+        page = console.page
+        console.open("executions")
+        page.locator("[data-row]").first.wait_for()
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        page.locator("[data-step]").first.wait_for()
+        page.keyboard.press("g")
+        page.keyboard.press("q")
+        expect(page.locator("main")).to_have_attribute("data-page", "questions")
+        expect(page.get_by_role("heading", name="Questions")).to_be_focused()
+        page.get_by_role("button", name="Approve").first.wait_for()
+        page.keyboard.press("a")
+        expect(page.get_by_role("button", name="Approve").first).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(page.get_by_text("Approved.")).to_be_visible()
+        page.keyboard.press("?")
+        expect(page.get_by_role("dialog")).to_contain_text("go to Now")
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        assert console.sideways() <= 0
+
+
+def test_a_request_is_tried_after_its_quote(browser: Browser, shop: Shop) -> None:
+    with console_page(browser, shop.url) as console:
+        page = console.page
+        console.open("try")
+        page.get_by_label("Message", exact=True).fill("Roll 1d6")
+        expect(page.get_by_text("inferences at most")).to_be_visible()
+        page.get_by_role("button", name="Run").click()
+        expect(page.locator("section[aria-live]")).to_contain_text("roll_dice answered")
+        page.locator("section[aria-live] a").click()
+        expect(page.locator(".bound")).to_contain_text("of at most")
+        assert console.faults == []
+
+
+def key(folder: Path, *options: str) -> str:
+    """Create a key of the tenant acme and return it."""
+    command = [sys.executable, "-m", "portico", "keys", "create", "--tenant", "acme", *options]
+    made = subprocess.run(
+        command,
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = re.search(r"ptk_[A-Za-z0-9]{8}_[A-Za-z0-9_-]{43}", made.stdout)
+    assert found is not None
+    return found[0]
+
+
+@pytest.fixture
+def locked_shop(tmp_path: Path) -> object:
+    with running_shop(tmp_path, KEYS) as served:
+        yield served
+
+
+def test_the_key_is_asked_for_and_forgotten_and_a_missing_right_is_named(browser: Browser, locked_shop: Shop) -> None:
+    folder = locked_shop.folder
+    rights = [f"--permission={name}" for name in ("can_send_messages", "model:*", "agent:*", "tool:*")]
+    ann, ben = key(folder, "--user", "ann", *rights), key(folder, "--user", "ben")
+    body = {"request_id": "secret-1", "agent": "refunds", "messages": [{"role": "user", "content": "refund order 5"}]}
+    assert locked_shop.process is not None
+    status, _ = locked_shop.process.ask("POST", "/v1/execute", body, Authorization=f"Bearer {ann}")
+    assert status == 202
+    with console_page(browser, locked_shop.url) as console:
+        page = console.page
+        page.goto(f"{locked_shop.url}/console/#/executions")
+        page.get_by_label("API key").fill(ann)
+        page.get_by_label("Keep for this tab").check()
+        page.get_by_role("button", name="Sign in").click()
+        page.locator("[data-request-id=secret-1]").wait_for()
+        page.reload()
+        page.locator("[data-request-id=secret-1] a").click()
+        approve = page.get_by_role("button", name="Approve")
+        expect(approve).to_be_disabled()
+        expect(approve).to_have_attribute("aria-description", "needs can_approve")
+        assert ann not in page.url
+        page.get_by_role("button", name="Sign out").click()
+        expect(page.get_by_label("API key")).to_be_visible()
+        assert page.evaluate("sessionStorage.getItem('portico.key')") is None
+        page.get_by_label("API key").fill(ben)
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_text("Deleted, or never yours")).to_be_visible()
+        assert console.faults == []
