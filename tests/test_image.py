@@ -92,7 +92,7 @@ def test_it_starts_without_a_shell() -> None:
 def test_it_has_a_health_check() -> None:
     healthcheck = re.search(r"HEALTHCHECK .*?CMD (\[.*?\])$", FINAL, re.MULTILINE | re.DOTALL)
     assert healthcheck is not None
-    assert "/livez" in healthcheck[1]
+    assert healthcheck[1] == '["portico", "health"]'
     assert "EXPOSE 8080" in FINAL
 
 

@@ -45,6 +45,7 @@ HEALTHY: Mapping[str, str] = {
     f"portico_records_dropped_total{AT}}}": "3+0x70",
     f"portico_spans_dropped_total{AT}}}": "3+0x70",
     f'portico_bugs_total{AT},place="sink"}}': "1+0x70",
+    f"portico_audit_failures_total{AT}}}": "1+0x70",
 }
 FIRING: Mapping[str, Mapping[str, str]] = {
     "PorticoDown": {f"up{AT}}}": "0+0x70"},
@@ -61,6 +62,7 @@ FIRING: Mapping[str, Mapping[str, str]] = {
     "PorticoToolHangs": {f"portico_tool_threads_abandoned{AT}}}": "1+0x70"},
     "PorticoRecordsLost": {f"portico_records_dropped_total{AT}}}": "0+1x70"},
     "PorticoSpansLost": {f"portico_spans_dropped_total{AT}}}": "0+1x70"},
+    "PorticoAuditFails": {f"portico_audit_failures_total{AT}}}": "0+1x70"},
     "PorticoDefect": {f'portico_bugs_total{AT},place="sink"}}': "0+1x70"},
 }
 """Series that make an alert fire, in place of the healthy ones."""

@@ -114,6 +114,10 @@ def test_the_wheel_installs_one_package_and_its_marker_of_types(installation: In
     assert {name.partition("/")[0] for name in names} == {"portico", f"portico-{portico.__version__}.dist-info"}
     assert "portico/py.typed" in names
     assert "portico/settings/known_models.json" in names
+    console = "portico/entrypoints/http/console/static"
+    assert {
+        f"{console}/{name}" for name in ("index.html", "pages/now.js", "vendor/preact.js", "vendor/htm.LICENSE")
+    } <= set(names)
 
 
 def test_the_installed_command_prints_its_version(installation: Installation, tmp_path: Path) -> None:

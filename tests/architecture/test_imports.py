@@ -26,6 +26,7 @@ BREAKS = [
     ("entrances", "portico.entrypoints.http.app", "portico.orchestration.execution.execution"),
     ("entrances-apart", "portico.entrypoints.cli.exit_codes", "portico.entrypoints.http.app"),
     ("adapters-apart", "portico.adapters.system", "portico.adapters.event_bus"),
+    ("client-apis-apart", "portico.entrypoints.http.client_apis.ids", "portico.adapters.engines.timeouts"),
     ("dialects-apart", "portico.adapters.engines.scripted", "portico.adapters.engines.rehearsal.engine"),
 ]
 UNPLACED = [("ladder", "app/portico/new_module.py"), ("orchestration", "app/portico/orchestration/new_module.py")]

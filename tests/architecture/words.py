@@ -90,7 +90,7 @@ def _waits_for_others(source: Source, line: int) -> bool:
 
 
 ANY = "app/portico/domain/any.py"
-OUTSIDE = ("RECORDED_TRAFFIC", "NO_PROMETHEUS")
+OUTSIDE = ("CODEX", "RECORDED_TRAFFIC", "NO_PROMETHEUS", "NO_ISOLATION", "PORTICO_CHROMIUM", "no Node")
 """Names of what tests need that is neither in the repository nor in its locks."""
 TEST = "tests/test_any.py"
 RULES = (
@@ -156,7 +156,7 @@ RULES = (
         innocent=((TEST, "def test(monkeypatch):\n    monkeypatch.setenv('A', 'b')\n"),),
     ),
     Rule(
-        "Tests are neither skipped nor expected to fail, recorded traffic and Prometheus aside",
+        "Tests are neither skipped nor expected to fail, recorded traffic, Prometheus and browsers aside",
         tests,
         escapes,
         planted=(
