@@ -114,17 +114,20 @@ async def test_executions_survive_a_restart_of_the_database(server: PostgresServ
 async def test_turns_that_wait_for_their_session_survive_an_outage_of_the_database(
     server: PostgresServer, tmp_path: Path, outage: str
 ) -> None:
-    """During the outage, requests and the readiness are answered within the statement timeout of five seconds."""
+    """During the outage, a request is answered within the statement timeout, plus two seconds for a busy machine."""
     names = [f"{outage}-{number}" for number in range(6)]
     waiting = {"session_id": outage, "if_session_busy": "enqueue", "background": True}
-    async with postgres_proxy(server.url, tmp_path) as proxy, run_replicas(proxy.url, tmp_path, 1) as fleet:
+    async with (
+        postgres_proxy(server.url, tmp_path) as proxy,
+        run_replicas(proxy.url, tmp_path, 1, statement_timeout=3) as fleet,
+    ):
         served = fleet.replicas[0].served
         for name in names:
             assert (await served.post(chat("[[slow:1]] Hello", name, **waiting))).status == 202
         await wait_until(lambda: _is(served, names[0], "EXECUTE"))
         setattr(proxy, outage, True)
         proxy.cut()
-        with anyio.fail_after(5.3):
+        with anyio.fail_after(5):
             refused = await served.post(chat("Hello", "refused", session_id="another"))
         ready = await served.get("/readyz")
         setattr(proxy, outage, False)

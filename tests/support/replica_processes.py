@@ -78,7 +78,9 @@ class ReplicaFleet:
 
 
 @asynccontextmanager
-async def run_replicas(url: str, folder: Path, count: int) -> AsyncIterator[ReplicaFleet]:
+async def run_replicas(
+    url: str, folder: Path, count: int, *, statement_timeout: int = 5
+) -> AsyncIterator[ReplicaFleet]:
     """Run that many replicas until the context ends, in real time and for at most `MAX_SECONDS`."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
@@ -86,7 +88,7 @@ async def run_replicas(url: str, folder: Path, count: int) -> AsyncIterator[Repl
     passing: set[asyncio.Task[None]] = set()
     with loop.in_real_time(), anyio.fail_after(MAX_SECONDS):
         try:
-            started += [_start(url, folder, number) for number in range(count)]
+            started += [_start(url, folder, number, statement_timeout) for number in range(count)]
             listening = [await _listening(each) for each in started]
             fleet = ReplicaFleet(listening, RunningServer("127.0.0.1", 0, ServerState()), passing)
             server = await asyncio.start_server(fleet.pass_on, "127.0.0.1", 0)
@@ -158,12 +160,13 @@ async def _read(served: RunningServer, request_id: str, after: dict[str, str], e
                 events += [event for event in map(orjson.loads, data) if "sequence_number" in event]
 
 
-def _start(url: str, folder: Path, number: int) -> "subprocess.Popen[str]":
+def _start(url: str, folder: Path, number: int, statement_timeout: int) -> "subprocess.Popen[str]":
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("PORTICO", "OPENAI"))}
     ours |= {
         "PYTHONPATH": str(ROOT),
         "PORTICO__STORAGE__URL": url,
         "PORTICO__STORAGE__REPLICA_TIMEOUT": REPLICA_TIMEOUT_S,
+        "PORTICO__STORAGE__STATEMENT_TIMEOUT": str(statement_timeout),
     }
     with (folder / f"replica-{number}.log").open("w") as log:
         return subprocess.Popen(
