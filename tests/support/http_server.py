@@ -1,9 +1,12 @@
 """The application behind its real server, in this process, on a loopback socket."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -14,6 +17,8 @@ from starlette.applications import Starlette
 from uvicorn.server import ServerState
 
 from portico.entrypoints.http.protocol import BoundedProtocol
+
+_DESCRIPTION = Path(__file__).parents[2] / "openapi" / "openapi.json"
 
 
 @dataclass
@@ -112,10 +117,12 @@ class RunningServer:
         return await self.ask(request_bytes("POST", path, named, body))
 
     async def ask(self, request: bytes) -> HttpAnswer:
-        """Send these bytes over a new connection and return the response."""
+        """Send these bytes over a new connection and return the response, whose status must be described."""
         async with self.connect() as connection:
             await connection.send(request)
-            return await connection.answer()
+            answer = await connection.answer()
+        check_described(request, answer)
+        return answer
 
     def connected_sockets(self) -> Sequence[object]:
         """Return the server's ends of all open connections."""
@@ -129,6 +136,30 @@ def request_bytes(method: str, path: str, headers: Mapping[str, str], body: byte
         named["Content-Length"] = str(len(body))
     head = "".join(f"{name}: {value}\r\n" for name, value in named.items())
     return f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + (body or b"")
+
+
+@cache
+def _described() -> Sequence[tuple[str, re.Pattern[str], frozenset[int]]]:
+    """Return method, pattern of the path and statuses of every operation of the API description."""
+    paths = orjson.loads(_DESCRIPTION.read_bytes())["paths"]
+    return [
+        (method.upper(), re.compile(re.sub(r"\{\w+\}", "[^/]+", path)), frozenset(map(int, operation["responses"])))
+        for path, operations in paths.items()
+        for method, operation in operations.items()
+    ]
+
+
+def check_described(request: bytes, answer: HttpAnswer) -> None:
+    """Check that the API description lists the status of the answer, if the request is for one of its operations.
+
+    Raises: AssertionError.
+    """
+    method, _, rest = request.partition(b"\r\n")[0].decode("latin-1").partition(" ")
+    path = rest.partition(" ")[0].partition("?")[0]
+    for described_method, pattern, statuses in _described():
+        if described_method == method and pattern.fullmatch(path):
+            assert answer.status in statuses, f"{method} {pattern.pattern} does not describe status {answer.status}"
+            return
 
 
 @asynccontextmanager

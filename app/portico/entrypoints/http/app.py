@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from importlib.metadata import version
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -16,7 +17,7 @@ from portico.bootstrap.service import Service, open_service
 from portico.entrypoints.http.console.assets import console_assets
 from portico.entrypoints.http.exception_handlers import HANDLERS
 from portico.entrypoints.http.middleware import AdmissionMiddleware, CorrelationMiddleware, Listeners
-from portico.entrypoints.http.openapi import CONTRACT_VERSION, openapi_document
+from portico.entrypoints.http.openapi.document import openapi_document
 from portico.entrypoints.http.person_wait import WaitingRequests
 from portico.entrypoints.http.routes import (
     access,
@@ -77,7 +78,7 @@ def create_app(settings: Settings, opener: ServiceOpener = open_service) -> Fast
     """
     app = PorticoApi(
         title="Portico",
-        version=CONTRACT_VERSION,
+        version=version("portico"),
         routes=_routes(settings),
         middleware=[
             Middleware(CorrelationMiddleware, new_id=_new_id),

@@ -15,7 +15,7 @@ export interface paths {
          * Check the liveness of the process
          * @description Respond, which proves that the process is alive.
          */
-        get: operations["livez"];
+        get: operations["getLiveness"];
         put?: never;
         post?: never;
         delete?: never;
@@ -36,7 +36,7 @@ export interface paths {
          * @description Return the Prometheus exposition. On a public listener it needs the permission `can_read_metrics`; with
          *     `server.metrics_port` it is on that port only, and needs none.
          */
-        get: operations["metrics"];
+        get: operations["getMetrics"];
         put?: never;
         post?: never;
         delete?: never;
@@ -56,7 +56,7 @@ export interface paths {
          * Check the readiness for requests
          * @description Return 200 while the service takes requests, else 503.
          */
-        get: operations["readyz"];
+        get: operations["getReadiness"];
         put?: never;
         post?: never;
         delete?: never;
@@ -76,7 +76,7 @@ export interface paths {
          * List the agents
          * @description Return every configured agent that the caller may use, by name, without its prompt.
          */
-        get: operations["agents"];
+        get: operations["listAgents"];
         put?: never;
         post?: never;
         delete?: never;
@@ -100,7 +100,7 @@ export interface paths {
          *     `flow:NAME`. What is ignored is named by the header `portico-ignored`; what cannot be done is refused by name. The
          *     object `portico` has what these clients cannot say otherwise.
          */
-        post: operations["chatCompletions"];
+        post: operations["createChatCompletion"];
         delete?: never;
         options?: never;
         head?: never;
@@ -121,7 +121,7 @@ export interface paths {
          * @description Return the vectors of up to 256 texts. `model` is the engine of `memory.embedder`, or an alias of it. It takes a
          *     request, and the tokens and their cost, from the caller's limits, and stands in its usage.
          */
-        post: operations["embeddings"];
+        post: operations["createEmbedding"];
         delete?: never;
         options?: never;
         head?: never;
@@ -140,7 +140,7 @@ export interface paths {
          * @description Return the engines that the caller may use, in the order of the configuration. With `view=health` each has what
          *     this process has seen of it in the last 60 minutes, of all tenants; that needs `can_read_metrics`.
          */
-        get: operations["engines"];
+        get: operations["listEngines"];
         put?: never;
         post?: never;
         delete?: never;
@@ -160,7 +160,7 @@ export interface paths {
          * List the error codes
          * @description Return every error code of the taxonomy.
          */
-        get: operations["errors"];
+        get: operations["listErrors"];
         put?: never;
         post?: never;
         delete?: never;
@@ -183,7 +183,7 @@ export interface paths {
          *     comes at most one frame in 250 ms, with its latest state; its end comes at once. Frames are `execution`,
          *     `suspension`, `removed` and `ready`. They have no number: a new connection begins again. A user may have 8 of them.
          */
-        get: operations["changes"];
+        get: operations["streamChanges"];
         put?: never;
         post?: never;
         delete?: never;
@@ -224,7 +224,7 @@ export interface paths {
          * List executions, newest first
          * @description Return one page of the executions that the filters select. A cursor belongs to one order.
          */
-        get: operations["executions"];
+        get: operations["listExecutions"];
         put?: never;
         post?: never;
         delete?: never;
@@ -244,7 +244,7 @@ export interface paths {
          * Show an execution
          * @description Return the current status of an execution, and its response once there is one.
          */
-        get: operations["execution"];
+        get: operations["getExecution"];
         put?: never;
         post?: never;
         /**
@@ -253,7 +253,7 @@ export interface paths {
          *     events of later turns, which have read them, are deleted. Its request id and Idempotency-Key are free afterwards. If
          *     forks hold copies of its messages, the deletion is refused with their names, unless `forks=delete` deletes these.
          */
-        delete: operations["delete_execution"];
+        delete: operations["deleteExecution"];
         options?: never;
         head?: never;
         patch?: never;
@@ -272,7 +272,7 @@ export interface paths {
          * Cancel an execution
          * @description Stop an execution that runs, waits in the queue or is suspended.
          */
-        post: operations["cancel"];
+        post: operations["cancelExecution"];
         delete?: never;
         options?: never;
         head?: never;
@@ -292,7 +292,7 @@ export interface paths {
          *     ends. A service that is stopping ends the stream with a `retry:` line instead of status 204. A client that accepts
          *     only `application/json` gets one page of the events that are stored so far.
          */
-        get: operations["events"];
+        get: operations["streamExecutionEvents"];
         put?: never;
         post?: never;
         delete?: never;
@@ -317,7 +317,7 @@ export interface paths {
          *     this one. With a `session_id` it takes a turn in that session: its messages are added to the session, but it does
          *     not see the session's history. It continues even if the client leaves.
          */
-        post: operations["fork"];
+        post: operations["forkExecution"];
         delete?: never;
         options?: never;
         head?: never;
@@ -336,7 +336,7 @@ export interface paths {
          * @description Return the request as it was admitted: with the model of its session and the text of its named grammar, and that
          *     of a fork with its overrides.
          */
-        get: operations["input"];
+        get: operations["getExecutionInput"];
         put?: never;
         post?: never;
         delete?: never;
@@ -358,7 +358,7 @@ export interface paths {
          * Replay a record offline
          * @description Run the record of an execution again, without any effect, and compare every step with the recorded one.
          */
-        post: operations["replay"];
+        post: operations["replayExecution"];
         delete?: never;
         options?: never;
         head?: never;
@@ -381,7 +381,7 @@ export interface paths {
          *     the user who asked, `approval` and `unknown_outcome` by each user of the tenant with `can_approve`, to whom the
          *     execution of another user is not shown.
          */
-        post: operations["resume"];
+        post: operations["resumeExecution"];
         delete?: never;
         options?: never;
         head?: never;
@@ -401,7 +401,7 @@ export interface paths {
          *     its agents, steps and usage; while it runs, at the end of its last wave. `FlowRuntime.from_snapshot` goes on from
          *     there. With a graph that has changed since, the snapshot cannot be made.
          */
-        get: operations["snapshot"];
+        get: operations["getFlowSnapshot"];
         put?: never;
         post?: never;
         delete?: never;
@@ -422,7 +422,7 @@ export interface paths {
          * @description Return the steps that are recorded so far, in the order in which they ended: what was asked, what was answered,
          *     and what it took.
          */
-        get: operations["steps"];
+        get: operations["listExecutionSteps"];
         put?: never;
         post?: never;
         delete?: never;
@@ -442,7 +442,7 @@ export interface paths {
          * Summarise an execution
          * @description Return a summary of the events of an execution: its stages, attempts and tool calls.
          */
-        get: operations["trace"];
+        get: operations["getExecutionTrace"];
         put?: never;
         post?: never;
         delete?: never;
@@ -462,7 +462,7 @@ export interface paths {
          * List the registered flows
          * @description Return the registered flows, by name, without those that ask a model which the caller may not use.
          */
-        get: operations["flows"];
+        get: operations["listFlows"];
         put?: never;
         post?: never;
         delete?: never;
@@ -482,7 +482,7 @@ export interface paths {
          * Show a flow
          * @description Return the flow of that name, with its graph.
          */
-        get: operations["flow"];
+        get: operations["getFlow"];
         put?: never;
         post?: never;
         delete?: never;
@@ -503,7 +503,7 @@ export interface paths {
          * @description Return one page of the keys of the caller's user, with `can_view_tenant` of its tenant. Needs
          *     `can_manage_keys`.
          */
-        get: operations["keys"];
+        get: operations["listKeys"];
         put?: never;
         /**
          * Make a key
@@ -512,7 +512,7 @@ export interface paths {
          *     No key that is made here has `can_manage_keys`. A key with limits of its own makes none, and none ends later than
          *     the key that makes it.
          */
-        post: operations["create_key"];
+        post: operations["createKey"];
         delete?: never;
         options?: never;
         head?: never;
@@ -535,7 +535,7 @@ export interface paths {
          *
          *     Revoking it again changes nothing.
          */
-        delete: operations["revoke_key"];
+        delete: operations["revokeKey"];
         options?: never;
         head?: never;
         patch?: never;
@@ -552,7 +552,7 @@ export interface paths {
          * List the state machines
          * @description Return the lifecycles and the fallback machine.
          */
-        get: operations["machines"];
+        get: operations["listMachines"];
         put?: never;
         post?: never;
         delete?: never;
@@ -572,7 +572,7 @@ export interface paths {
          * Show the caller
          * @description Return who calls, what it may do, and what is left of its limits as far as this replica knows.
          */
-        get: operations["me"];
+        get: operations["getCaller"];
         put?: never;
         post?: never;
         delete?: never;
@@ -592,7 +592,7 @@ export interface paths {
          * List documents, by id
          * @description Return one page of the documents that the caller may read, without their texts.
          */
-        get: operations["documents"];
+        get: operations["listDocuments"];
         put?: never;
         post?: never;
         delete?: never;
@@ -616,7 +616,7 @@ export interface paths {
          *
          *     One of the two may fail; if both do, nothing is found, and the response says so.
          */
-        post: operations["search_memory"];
+        post: operations["searchMemory"];
         delete?: never;
         options?: never;
         head?: never;
@@ -634,7 +634,7 @@ export interface paths {
          * Show a document
          * @description Return one's own document with that id, else the one that is shared in the tenant.
          */
-        get: operations["document"];
+        get: operations["getDocument"];
         /**
          * Store a document
          * @description Store a document under an id of one's own. The same content again changes nothing.
@@ -642,13 +642,13 @@ export interface paths {
          *     It can be found by its words at once. `embedded` is false if it could not be embedded in two seconds: then it is
          *     later.
          */
-        put: operations["put_document"];
+        put: operations["putDocument"];
         post?: never;
         /**
          * Delete a document
          * @description Delete a document of one's own. No search that begins afterwards finds it.
          */
-        delete: operations["delete_document"];
+        delete: operations["deleteDocument"];
         options?: never;
         head?: never;
         patch?: never;
@@ -689,7 +689,7 @@ export interface paths {
          * Count the tokens of a request like Anthropic's Messages
          * @description Return the estimated tokens that the first inference of the request reads. Nothing runs.
          */
-        post: operations["countTokens"];
+        post: operations["countMessageTokens"];
         delete?: never;
         options?: never;
         head?: never;
@@ -707,7 +707,7 @@ export interface paths {
          * List the models of the client APIs
          * @description Return every agent, route and engine that the caller may use, each flow as `flow:NAME`, and exact aliases.
          */
-        get: operations["models"];
+        get: operations["listModels"];
         put?: never;
         post?: never;
         delete?: never;
@@ -727,7 +727,7 @@ export interface paths {
          * Show a model of the client APIs
          * @description Return one of the models that the caller may use.
          */
-        get: operations["model"];
+        get: operations["getModel"];
         put?: never;
         post?: never;
         delete?: never;
@@ -747,7 +747,7 @@ export interface paths {
          * List the prompts
          * @description Return every prompt that the service itself gives a model, with the JSON Schemas of its input and its output.
          */
-        get: operations["prompts"];
+        get: operations["listPrompts"];
         put?: never;
         post?: never;
         delete?: never;
@@ -810,7 +810,7 @@ export interface paths {
          * Read an answer of the Responses API
          * @description Return an answer. `starting_after` reads on behind a frame of a background answer, on every replica.
          */
-        get: operations["retrieveResponse"];
+        get: operations["getResponse"];
         put?: never;
         post?: never;
         /**
@@ -854,7 +854,7 @@ export interface paths {
          * List the input of an answer of the Responses API
          * @description Return the items of the request as they were sent, without those of the answers before it.
          */
-        get: operations["listInputItems"];
+        get: operations["listResponseInputItems"];
         put?: never;
         post?: never;
         delete?: never;
@@ -874,7 +874,7 @@ export interface paths {
          * List sessions, last used first
          * @description Return one page of the sessions.
          */
-        get: operations["sessions"];
+        get: operations["listSessions"];
         put?: never;
         post?: never;
         delete?: never;
@@ -894,7 +894,7 @@ export interface paths {
          * Show a session
          * @description Return one session.
          */
-        get: operations["session"];
+        get: operations["getSession"];
         put?: never;
         post?: never;
         /**
@@ -902,14 +902,14 @@ export interface paths {
          * @description Stop the executions of a session, then delete it. Forks of its executions that are not in the session hold copies
          *     of its messages: the deletion is refused with their names, unless `forks=delete` deletes them, too.
          */
-        delete: operations["delete_session"];
+        delete: operations["deleteSession"];
         options?: never;
         head?: never;
         /**
          * Update the data of a session
          * @description Replace the given fields of a session; null removes a value.
          */
-        patch: operations["change_session"];
+        patch: operations["updateSession"];
         trace?: never;
     };
     "/v1/sessions/{session_id}/messages": {
@@ -923,7 +923,7 @@ export interface paths {
          * List the messages of a session, oldest first
          * @description Return one page of the messages of a session.
          */
-        get: operations["messages"];
+        get: operations["listSessionMessages"];
         put?: never;
         post?: never;
         delete?: never;
@@ -943,7 +943,7 @@ export interface paths {
          * List the skills
          * @description Return the skills that are in force, by name, without their texts.
          */
-        get: operations["skills"];
+        get: operations["listSkills"];
         put?: never;
         post?: never;
         delete?: never;
@@ -964,7 +964,7 @@ export interface paths {
          * @description Return the stored executions that the caller may read, by the bucket of their creation: how many are in which
          *     state now, and how long those ran that have ended. A result may be a second old.
          */
-        get: operations["stats"];
+        get: operations["getStatistics"];
         put?: never;
         post?: never;
         delete?: never;
@@ -984,7 +984,7 @@ export interface paths {
          * List the step types of plans
          * @description Return the built-in step types, and those of modules that the caller may use.
          */
-        get: operations["stepTypes"];
+        get: operations["listStepTypes"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1005,7 +1005,7 @@ export interface paths {
          * @description Return one page of the open suspensions that the caller asked for or may answer. Of another user's suspension the
          *     `value` has the call only.
          */
-        get: operations["suspensions"];
+        get: operations["listSuspensions"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1025,7 +1025,7 @@ export interface paths {
          * List the registered tools
          * @description Return the registered tools that the caller may use.
          */
-        get: operations["tools"];
+        get: operations["listTools"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1046,7 +1046,7 @@ export interface paths {
          * @description Return the caller's tokens, cost and executions in groups; with `can_view_tenant` those of the whole tenant. An
          *     attempt is counted within five seconds of its end.
          */
-        get: operations["usage"];
+        get: operations["getUsage"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1059,130 +1059,72 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /** AgentList */
+        AgentList: {
+            /** @description Items. */
+            data: components["schemas"]["AgentView"][];
+        };
         /**
          * AgentRecord
          * @description The conversation of an agent. Its model and its system prompt are those of its first inference.
          */
         AgentRecord: {
-            /**
-             * Calls
-             * @description Calls of the last reply, while some have no result.
-             * @default []
-             */
-            calls: components["schemas"]["PendingCall"][];
-            /**
-             * Is Working
-             * @description True while the agent has a task.
-             * @default false
-             */
-            is_working: boolean;
-            /**
-             * Messages
-             * @description The conversation.
-             * @default []
-             */
-            messages: (components["schemas"]["ModelMessage"] | components["schemas"]["Message"])[];
-            /**
-             * Model
-             * @description Route or engine.
-             */
+            /** @description Calls of the last reply, while some have no result. */
+            calls?: components["schemas"]["PendingCall"][];
+            /** @description True while the agent has a task. Default: false. */
+            is_working?: boolean;
+            /** @description The conversation. */
+            messages?: (components["schemas"]["ModelMessage"] | components["schemas"]["Message"])[];
+            /** @description Route or engine. */
             model: string;
-            /**
-             * Preamble
-             * @description System prompt.
-             */
+            /** @description System prompt. */
             preamble: string;
-            /**
-             * Rejections
-             * @description Answers to this task that were rejected.
-             * @default 0
-             */
-            rejections: number;
-            /**
-             * Tool Rounds
-             * @description Tool rounds of this task.
-             * @default 0
-             */
-            tool_rounds: number;
+            /** @description Answers to this task that were rejected. Default: 0. */
+            rejections?: number;
+            /** @description Tool rounds of this task. Default: 0. */
+            tool_rounds?: number;
         };
         /**
          * AgentTrace
          * @description Summary of one execution, from its first event to its last so far.
          */
         AgentTrace: {
-            /**
-             * Agent
-             * @description The agent that the request names.
-             */
+            /** @description The agent that the request names. */
             agent: string | null;
-            /**
-             * Attempts
-             * @description All provider attempts, in the order in which they started.
-             */
+            /** @description All provider attempts, in the order in which they started. */
             attempts: components["schemas"]["TracedAttempt"][];
-            /**
-             * Completed At
-             * @description End time; null until the execution has ended.
-             */
+            /** @description End time; null until the execution has ended. */
             completed_at: string | null;
             /** @description The context of the first inference; null before PREPARE has ended. */
             context: components["schemas"]["TracedContext"] | null;
             /** @description The failure that ended it. */
             error: components["schemas"]["SystemError"] | null;
-            /**
-             * Fallback Attempts
-             * @description Attempts after the first one of each inference.
-             */
+            /** @description Attempts after the first one of each inference. */
             fallback_attempts: number;
-            /**
-             * Inferences
-             * @description The context of each inference, in order.
-             */
+            /** @description The context of each inference, in order. */
             inferences: components["schemas"]["TracedInference"][];
-            /**
-             * Model Used
-             * @description Its model.
-             */
+            /** @description Its model. */
             model_used: string | null;
             /** @description The state of its lifecycle. */
             outcome: components["schemas"]["LifecycleState"];
-            /**
-             * Provider Used
-             * @description The engine that answered last.
-             */
+            /** @description The engine that answered last. */
             provider_used: string | null;
-            /**
-             * Request Id
-             * @description The request's id.
-             */
+            /** @description The request's id. */
             request_id: string;
-            /**
-             * Session Id
-             * @description The session's id.
-             */
+            /** @description The session's id. */
             session_id: string | null;
-            /**
-             * Stages
-             * @description The stages that have ended, in order.
-             */
+            /** @description The stages that have ended, in order. */
             stages: components["schemas"]["TracedStage"][];
             /**
-             * Started At
              * Format: date-time
              * @description Start time.
              */
             started_at: string;
-            /**
-             * Tool Calls
-             * @description All attempts at tool calls, in the order in which they started.
-             */
-            tool_calls: components["schemas"]["TracedCall"][];
+            /** @description All attempts at tool calls, in the order in which they started. */
+            tool_calls: components["schemas"]["TracedToolCall"][];
             /** @description Tokens of all attempts. */
             total_tokens: components["schemas"]["TokenUsage"];
-            /**
-             * Trace Id
-             * @description The trace's id.
-             */
+            /** @description The trace's id. */
             trace_id: string;
         };
         /**
@@ -1190,53 +1132,29 @@ export interface components {
          * @description A configured agent as GET /v1/agents shows it, without its prompt.
          */
         AgentView: {
-            /**
-             * Description
-             * @description What it does, as the models read it that may call it.
-             */
+            /** @description What it does, as the models read it that may call it. */
             description: string;
-            /**
-             * Idempotent
-             * @description True if no tool that it reaches is unsafe to call twice.
-             */
+            /** @description True if no tool that it reaches is unsafe to call twice. */
             idempotent: boolean;
-            /**
-             * Limits
-             * @description Its limits, which a request can only lower.
-             */
+            /** @description Its limits, which a request can only lower. */
             limits: {
                 [key: string]: number;
             };
             /** @description The mode of its executions. */
             mode: components["schemas"]["Mode"];
-            /**
-             * Model
-             * @description Its route or engine; null: the request's or its session's.
-             */
+            /** @description Its route or engine; null: the request's or its session's. */
             model: string | null;
-            /**
-             * Name
-             * @description The agent's name; `agent` in a request.
-             */
+            /** @description The agent's name; `agent` in a request. */
             name: string;
-            /**
-             * Output Schema
-             * @description JSON Schema of its answers.
-             */
+            /** @description JSON Schema of its answers. */
             output_schema: {
                 [key: string]: components["schemas"]["JsonValue"];
             } | null;
             /** @description The worst effect of the tools that it reaches. */
             side_effects: components["schemas"]["SideEffects"];
-            /**
-             * Skills
-             * @description Its skills.
-             */
+            /** @description Its skills. */
             skills: string[];
-            /**
-             * Tools
-             * @description Its tools; `agent:NAME` is another agent.
-             */
+            /** @description Its tools; `agent:NAME` is another agent. */
             tools: string[];
         };
         /**
@@ -1245,7 +1163,6 @@ export interface components {
          */
         Alive: {
             /**
-             * Alive
              * @description Always true.
              * @constant
              */
@@ -1262,18 +1179,11 @@ export interface components {
          * @description Attempts at an engine that ended within one minute.
          */
         AttemptBucket: {
-            /**
-             * Attempts
-             * @description Attempts that ended within it.
-             */
+            /** @description Attempts that ended within it. */
             attempts: number;
-            /**
-             * Failures
-             * @description Those that failed.
-             */
+            /** @description Those that failed. */
             failures: number;
             /**
-             * Start
              * Format: date-time
              * @description Begin of the minute, in UTC.
              */
@@ -1290,21 +1200,14 @@ export interface components {
          * @description The executions that were created within one bucket.
          */
         BucketView: {
-            /**
-             * Durations
-             * @description Number of those that have ended by seconds from their start to their end: a count for each of `duration_bounds`, and a last one above all of them.
-             */
+            /** @description Number of those that have ended by seconds from their start to their end: a count for each of `duration_bounds`, and a last one above all of them. */
             durations: number[];
             /**
-             * Start
              * Format: date-time
              * @description Begin of the bucket, in UTC.
              */
             start: string;
-            /**
-             * States
-             * @description Number of executions by the state that they have now.
-             */
+            /** @description Number of executions by the state that they have now. */
             states: {
                 [key: string]: number;
             };
@@ -1314,30 +1217,15 @@ export interface components {
          * @description One limit of a caller, as far as this replica knows.
          */
         CallerLimit: {
-            /**
-             * Limit
-             * @description Units that may be taken at once; of a cost, millionths of the currency.
-             */
+            /** @description Units that may be taken at once; of a cost, millionths of the currency. */
             limit: number;
-            /**
-             * Policy
-             * @description Name of the limit; those of the tenant begin with `tenant-`.
-             */
+            /** @description Name of the limit; those of the tenant begin with `tenant-`. */
             policy: string;
-            /**
-             * Remaining
-             * @description Units that are left of it.
-             */
+            /** @description Units that are left of it. */
             remaining: number;
-            /**
-             * Reset Seconds
-             * @description Seconds after which all of it is back; null of `concurrency`.
-             */
+            /** @description Seconds after which all of it is back; null of `concurrency`. */
             reset_seconds: number | null;
-            /**
-             * Window Seconds
-             * @description Seconds in which so many units come back; null of `concurrency`.
-             */
+            /** @description Seconds in which so many units come back; null of `concurrency`. */
             window_seconds: number | null;
         };
         /**
@@ -1345,40 +1233,19 @@ export interface components {
          * @description Rights of a caller besides those on tools, models and agents.
          */
         CallerRights: {
-            /**
-             * Approve
-             * @description Decide on calls of tools that wait for a person.
-             */
+            /** @description Decide on calls of tools that wait for a person. */
             approve: boolean;
-            /**
-             * Manage Keys
-             * @description List, make and revoke keys. Without authentication there are none.
-             */
+            /** @description List, make and revoke keys. Without authentication there are none. */
             manage_keys: boolean;
-            /**
-             * Read Metrics
-             * @description Read the metrics on a public listener, and the health of engines.
-             */
+            /** @description Read the metrics on a public listener, and the health of engines. */
             read_metrics: boolean;
-            /**
-             * Send Messages
-             * @description Execute, fork, quote and resume.
-             */
+            /** @description Execute, fork, quote and resume. */
             send_messages: boolean;
-            /**
-             * Share Memory
-             * @description Share documents within the tenant.
-             */
+            /** @description Share documents within the tenant. */
             share_memory: boolean;
-            /**
-             * View Full History
-             * @description Read earlier contents without redaction.
-             */
+            /** @description Read earlier contents without redaction. */
             view_full_history: boolean;
-            /**
-             * View Tenant
-             * @description Read the data of other users of the tenant.
-             */
+            /** @description Read the data of other users of the tenant. */
             view_tenant: boolean;
         };
         /**
@@ -1387,58 +1254,32 @@ export interface components {
          */
         CallerView: {
             /**
-             * Auth
              * @description How callers are authenticated: `auth.mode` of the configuration.
              * @enum {string}
              */
             auth: "none" | "keys" | "jwt";
             /** @description What these permissions allow. */
             can: components["schemas"]["CallerRights"];
-            /**
-             * Key
-             * @description Public id of the caller's key; null with a token, and without a key.
-             */
+            /** @description Public id of the caller's key; null with a token, and without a key. */
             key: string | null;
-            /**
-             * Limits
-             * @description Limits of the key and of the tenant; none if nothing limits it.
-             */
+            /** @description Limits of the key and of the tenant; none if nothing limits it. */
             limits: components["schemas"]["CallerLimit"][];
             /**
-             * Now
              * Format: date-time
              * @description Time of the replica's clock.
              */
             now: string;
-            /**
-             * Permissions
-             * @description Names of the permissions; a trailing `*` stands for all that follows.
-             */
+            /** @description Names of the permissions; a trailing `*` stands for all that follows. */
             permissions: string[];
-            /**
-             * Replica
-             * @description Name of the replica that answers.
-             */
+            /** @description Name of the replica that answers. */
             replica: string;
-            /**
-             * Replicas
-             * @description Number of replicas that are alive, this one included.
-             */
+            /** @description Number of replicas that are alive, this one included. */
             replicas: number;
-            /**
-             * Tenant
-             * @description Tenant whose data the caller may access.
-             */
+            /** @description Tenant whose data the caller may access. */
             tenant: string;
-            /**
-             * User
-             * @description User that the caller acts for.
-             */
+            /** @description User that the caller acts for. */
             user: string;
-            /**
-             * Version
-             * @description Version of the service.
-             */
+            /** @description Version of the service. */
             version: string;
         };
         /**
@@ -1452,21 +1293,11 @@ export interface components {
          * @description Tool that the client runs.
          */
         ClientTool: {
-            /**
-             * Description
-             * @description What the tool does, for the model.
-             * @default
-             */
-            description: string;
-            /**
-             * Name
-             * @description Name of the tool; none that the request may be offered by the service.
-             */
+            /** @description What the tool does, for the model. */
+            description?: string;
+            /** @description Name of the tool; none that the request may be offered by the service. */
             name: string;
-            /**
-             * Parameters
-             * @description JSON Schema of the arguments, which are an object, within the limits of `output.schema`.
-             */
+            /** @description JSON Schema of the arguments, which are an object, within the limits of `output.schema`. */
             parameters?: {
                 [key: string]: components["schemas"]["JsonValue"];
             };
@@ -1477,86 +1308,6 @@ export interface components {
          * @enum {string}
          */
         Code: "INFERENCE_ENGINE_ERROR" | "INFERENCE_MODEL_UNAVAILABLE" | "INFERENCE_CONTEXT_EXCEEDED" | "INFERENCE_MALFORMED_RESPONSE" | "INFERENCE_CONTENT_FILTERED" | "TOOL_NOT_FOUND" | "TOOL_EXECUTION_FAILED" | "TOOL_TIMEOUT" | "TOOL_UNAVAILABLE" | "TOOL_OUTCOME_UNKNOWN" | "CONSTRAINT_GRAMMAR_REJECTED" | "CONSTRAINT_SCHEMA_INVALID" | "CONSTRAINT_JSON_INVALID" | "CONSTRAINT_ENUM_UNRECOGNIZED" | "VALIDATION_RULE_FAILED" | "VALIDATION_SEMANTIC_FAILED" | "VALIDATION_INPUT_REFUSED" | "ORCHESTRATION_STEP_MISMATCH" | "ORCHESTRATION_ITERATION_LIMIT" | "ORCHESTRATION_NO_CONSENSUS" | "ORCHESTRATION_PLAN_REFUSED" | "ORCHESTRATION_DEADLOCK" | "ORCHESTRATION_NODE_FAILED" | "ORCHESTRATION_BUDGET_EXCEEDED" | "ORCHESTRATION_INVALID_TRANSITION" | "ORCHESTRATION_REPLAY_DIVERGED" | "CONFIG_SCHEMA_REQUIRED" | "CONFIG_GRAMMAR_NOT_FOUND" | "CONFIG_GRAMMAR_INVALID" | "CONFIG_SCHEMA_INVALID" | "CONFIG_FLOW_INVALID" | "CONFIG_NO_ENGINE" | "CONFIG_INVALID" | "CANCELLED_TIMEOUT" | "CANCELLED_SIGNAL" | "REQUEST_INVALID" | "REQUEST_TOO_LARGE" | "REQUEST_UNSUPPORTED_MEDIA" | "REQUEST_NOT_FOUND" | "REQUEST_ID_CONFLICT" | "REQUEST_RESUME_REQUIRED" | "REQUEST_RESUME_UNEXPECTED" | "REQUEST_RESUME_MISMATCH" | "REQUEST_HAS_FORKS" | "REQUEST_SESSION_BUSY" | "REQUEST_IN_PROGRESS" | "REQUEST_IDEMPOTENCY_MISMATCH" | "REQUEST_RATE_LIMITED" | "REQUEST_OVERLOADED" | "REQUEST_SHUTTING_DOWN" | "ACCESS_UNAUTHENTICATED" | "ACCESS_DENIED" | "ACCESS_UNAVAILABLE" | "STORAGE_UNAVAILABLE" | "STORAGE_FULL" | "STORAGE_SNAPSHOT_INVALID";
-        /** Collection[AgentView] */
-        Collection_AgentView_: {
-            /**
-             * Data
-             * @description Items.
-             */
-            data: components["schemas"]["AgentView"][];
-        };
-        /** Collection[EngineView] */
-        Collection_EngineView_: {
-            /**
-             * Data
-             * @description Items.
-             */
-            data: components["schemas"]["EngineView"][];
-        };
-        /** Collection[FailureView] */
-        Collection_FailureView_: {
-            /**
-             * Data
-             * @description Items.
-             */
-            data: components["schemas"]["FailureView"][];
-        };
-        /** Collection[FlowView] */
-        Collection_FlowView_: {
-            /**
-             * Data
-             * @description Items.
-             */
-            data: components["schemas"]["FlowView"][];
-        };
-        /** Collection[MachineView] */
-        Collection_MachineView_: {
-            /**
-             * Data
-             * @description Items.
-             */
-            data: components["schemas"]["MachineView"][];
-        };
-        /** Collection[PromptView] */
-        Collection_PromptView_: {
-            /**
-             * Data
-             * @description Items.
-             */
-            data: components["schemas"]["PromptView"][];
-        };
-        /** Collection[SkillView] */
-        Collection_SkillView_: {
-            /**
-             * Data
-             * @description Items.
-             */
-            data: components["schemas"]["SkillView"][];
-        };
-        /** Collection[StepTypeView] */
-        Collection_StepTypeView_: {
-            /**
-             * Data
-             * @description Items.
-             */
-            data: components["schemas"]["StepTypeView"][];
-        };
-        /** Collection[ToolView] */
-        Collection_ToolView_: {
-            /**
-             * Data
-             * @description Items.
-             */
-            data: components["schemas"]["ToolView"][];
-        };
-        /** Collection[UsageView] */
-        Collection_UsageView_: {
-            /**
-             * Data
-             * @description Items.
-             */
-            data: components["schemas"]["UsageView"][];
-        };
         /**
          * Compare
          * @description Rule: a value compares with another one: numbers with numbers, texts with texts, other values only for
@@ -1564,39 +1315,26 @@ export interface components {
          */
         Compare: {
             /**
-             * Operator
              * @description Comparison of the value at `path` with the other one.
              * @enum {string}
              */
             operator: "eq" | "ne" | "lt" | "le" | "gt" | "ge";
-            /**
-             * Other
-             * @description Path of the value to compare with, instead of `value`.
-             * @default null
-             */
-            other: string | null;
-            /**
-             * Path
-             * @description Path in the structured output.
-             */
+            /** @description Path of the value to compare with, instead of `value`. */
+            other?: string | null;
+            /** @description Path in the structured output. */
             path: string;
             /**
-             * Severity
-             * @description Severity of a violation.
-             * @default error
+             * @description Severity of a violation. Default: `error`.
              * @enum {string}
              */
-            severity: "error" | "warning";
+            severity?: "error" | "warning";
             /**
              * @description Type of the rule. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "compare";
-            /**
-             * @description Value to compare with.
-             * @default null
-             */
-            value: components["schemas"]["JsonValue"];
+            /** @description Value to compare with. */
+            value?: components["schemas"]["JsonValue"];
         };
         /**
          * ConfidenceSource
@@ -1611,17 +1349,11 @@ export interface components {
          *     `replica` is None outside redundant mode.
          */
         ConstraintRepaired: {
-            /** Attempt */
             attempt: number;
             caused_by: string | null;
             parent_span_id: string | null;
-            /** Repairs */
             repairs: unknown[];
-            /**
-             * Replica
-             * @default null
-             */
-            replica: number | null;
+            replica?: number | null;
             request_id: string;
             sequence_number: number;
             session_id: string | null;
@@ -1644,20 +1376,16 @@ export interface components {
          */
         ContextAssembled: {
             caused_by: string | null;
-            /** Chunks */
             chunks: components["schemas"]["ContextChunk"][];
             cut: components["schemas"]["HistoryCut"];
-            /** Excluded */
             excluded: components["schemas"]["ExcludedSkill"][];
             parent_span_id: string | null;
-            /** Redacted */
             redacted: {
                 [key: string]: number;
             };
             request_id: string;
             sequence_number: number;
             session_id: string | null;
-            /** Skills */
             skills: components["schemas"]["UsedSkill"][];
             span_id: string;
             /** @description Step of a plan in which the event happened. */
@@ -1677,49 +1405,26 @@ export interface components {
          * @description A chunk of a document that was found; one that is not `used` did not fit or was refused.
          */
         ContextChunk: {
-            /** Chunk */
             chunk: number;
-            /** Document Id */
             document_id: string;
-            /** Score */
             score: number;
-            /** Tokens */
             tokens: number;
-            /**
-             * Used
-             * @default true
-             */
-            used: boolean;
+            /** @description Default: true. */
+            used?: boolean;
         };
         /**
          * ContextOptions
          * @description Additional context next to the messages.
          */
         ContextOptions: {
-            /**
-             * Max Chunks
-             * @description Maximum number of chunks to retrieve; 5 if absent.
-             * @default null
-             */
-            max_chunks: number | null;
-            /**
-             * Min Score
-             * @description Minimum score of a chunk; 0 if absent.
-             * @default null
-             */
-            min_score: number | null;
-            /**
-             * Retrieve
-             * @description True to search the memory with the text of the last user message. What is found stands before that message, for this execution only.
-             * @default false
-             */
-            retrieve: boolean;
-            /**
-             * Skills
-             * @description Skills by name, or `auto` for those that the last user message triggers; absent: those of the agent; []: none.
-             * @default null
-             */
-            skills: string[] | "auto" | null;
+            /** @description Maximum number of chunks to retrieve; 5 if absent. */
+            max_chunks?: number | null;
+            /** @description Minimum score of a chunk; 0 if absent. */
+            min_score?: number | null;
+            /** @description True to search the memory with the text of the last user message. What is found stands before that message, for this execution only. Default: false. */
+            retrieve?: boolean;
+            /** @description Skills by name, or `auto` for those that the last user message triggers; absent: those of the agent; []: none. */
+            skills?: string[] | "auto" | null;
         };
         /**
          * ContextTerms
@@ -1729,28 +1434,15 @@ export interface components {
          *     retrieved context and `message` the last message.
          */
         ContextTerms: {
-            /** History */
             history: number;
-            /**
-             * Limit
-             * @default 0
-             */
-            limit: number;
-            /**
-             * Memory
-             * @default 0
-             */
-            memory: number;
-            /** Message */
+            /** @description Default: 0. */
+            limit?: number;
+            /** @description Default: 0. */
+            memory?: number;
             message: number;
-            /**
-             * Skills
-             * @default 0
-             */
-            skills: number;
-            /** System */
+            /** @description Default: 0. */
+            skills?: number;
             system: number;
-            /** Tools */
             tools: number;
         };
         /**
@@ -1758,15 +1450,9 @@ export interface components {
          * @description Cost of the tokens by the configured prices.
          */
         Cost: {
-            /**
-             * Amount
-             * @description Amount.
-             */
+            /** @description Amount. */
             amount: number;
-            /**
-             * Currency
-             * @description ISO 4217.
-             */
+            /** @description ISO 4217. */
             currency: string;
         };
         /**
@@ -1774,31 +1460,19 @@ export interface components {
          * @description Rule written in Python and registered under a name.
          */
         Custom: {
-            /**
-             * Name
-             * @description Registered name of the rule.
-             */
+            /** @description Registered name of the rule. */
             name: string;
-            /**
-             * Options
-             * @description Options of the rule.
-             */
+            /** @description Options of the rule. */
             options?: {
                 [key: string]: components["schemas"]["JsonValue"];
             };
+            /** @description Path in the structured output; absent: the answer's text. */
+            path?: string | null;
             /**
-             * Path
-             * @description Path in the structured output; absent: the answer's text.
-             * @default null
-             */
-            path: string | null;
-            /**
-             * Severity
-             * @description Severity of a violation.
-             * @default error
+             * @description Severity of a violation. Default: `error`.
              * @enum {string}
              */
-            severity: "error" | "warning";
+            severity?: "error" | "warning";
             /**
              * @description Type of the rule. (enum property replaced by openapi-typescript)
              * @enum {string}
@@ -1810,23 +1484,13 @@ export interface components {
          * @description A document to be stored.
          */
         DocumentContent: {
-            /**
-             * Metadata
-             * @description Client metadata, returned with the document.
-             */
+            /** @description Client metadata, returned with the document. */
             metadata?: {
                 [key: string]: string;
             };
-            /**
-             * Shared
-             * @description True to let all users of the tenant read it, which needs `can_share_memory`.
-             * @default false
-             */
-            shared: boolean;
-            /**
-             * Text
-             * @description Text, at most 1 MiB in UTF-8. It has to contain a word.
-             */
+            /** @description True to let all users of the tenant read it, which needs `can_share_memory`. Default: false. */
+            shared?: boolean;
+            /** @description Text, at most 1 MiB in UTF-8. It has to contain a word. */
             text: string;
         };
         /**
@@ -1834,107 +1498,70 @@ export interface components {
          * @description A stored document without its text.
          */
         DocumentSummary: {
-            /**
-             * Bytes
-             * @description Size that counts towards the limit of the tenant.
-             */
+            /** @description Size that counts towards the limit of the tenant. */
             bytes: number;
-            /**
-             * Chunks
-             * @description Number of chunks that it is searched by.
-             */
+            /** @description Number of chunks that it is searched by. */
             chunks: number;
             /**
-             * Created At
              * Format: date-time
              * @description The time at which it was first stored.
              */
             created_at: string;
-            /**
-             * Document Id
-             * @description The document's id.
-             */
+            /** @description The document's id. */
             document_id: string;
-            /**
-             * Embedded
-             * @description True if it is searched by vectors, too; false until it is embedded by the configured model.
-             */
+            /** @description True if it is searched by vectors, too; false until it is embedded by the configured model. */
             embedded: boolean;
-            /**
-             * Shared
-             * @description True if all users of the tenant may read it.
-             */
+            /** @description True if all users of the tenant may read it. */
             shared: boolean;
             /**
-             * Updated At
              * Format: date-time
              * @description The time at which it was last changed.
              */
             updated_at: string;
-            /**
-             * User
-             * @description The user that has stored it.
-             */
+            /** @description The user that has stored it. */
             user: string;
+        };
+        /** DocumentSummaryPage */
+        DocumentSummaryPage: {
+            /** @description Items of this page. */
+            data: components["schemas"]["DocumentSummary"][];
+            /** @description True if there are more pages. */
+            has_more: boolean;
+            /** @description Value of `after` for the next page; null on the last one. */
+            next: string | null;
         };
         /**
          * DocumentView
          * @description A stored document.
          */
         DocumentView: {
-            /**
-             * Bytes
-             * @description Size that counts towards the limit of the tenant.
-             */
+            /** @description Size that counts towards the limit of the tenant. */
             bytes: number;
-            /**
-             * Chunks
-             * @description Number of chunks that it is searched by.
-             */
+            /** @description Number of chunks that it is searched by. */
             chunks: number;
             /**
-             * Created At
              * Format: date-time
              * @description The time at which it was first stored.
              */
             created_at: string;
-            /**
-             * Document Id
-             * @description The document's id.
-             */
+            /** @description The document's id. */
             document_id: string;
-            /**
-             * Embedded
-             * @description True if it is searched by vectors, too; false until it is embedded by the configured model.
-             */
+            /** @description True if it is searched by vectors, too; false until it is embedded by the configured model. */
             embedded: boolean;
-            /**
-             * Metadata
-             * @description Client metadata.
-             */
+            /** @description Client metadata. */
             metadata: {
                 [key: string]: string;
             };
-            /**
-             * Shared
-             * @description True if all users of the tenant may read it.
-             */
+            /** @description True if all users of the tenant may read it. */
             shared: boolean;
-            /**
-             * Text
-             * @description Text.
-             */
+            /** @description Text. */
             text: string;
             /**
-             * Updated At
              * Format: date-time
              * @description The time at which it was last changed.
              */
             updated_at: string;
-            /**
-             * User
-             * @description The user that has stored it.
-             */
+            /** @description The user that has stored it. */
             user: string;
         };
         /**
@@ -1942,18 +1569,11 @@ export interface components {
          * @description The vectors of all texts.
          */
         EmbeddingAnswer: {
-            /**
-             * Data
-             * @description The vectors in the order of the texts.
-             */
+            /** @description The vectors in the order of the texts. */
             data: components["schemas"]["EmbeddingVector"][];
-            /**
-             * Model
-             * @description The `model` of the request.
-             */
+            /** @description The `model` of the request. */
             model: string;
             /**
-             * Object
              * @description Always `list`.
              * @constant
              */
@@ -1966,27 +1586,13 @@ export interface components {
          * @description Request for the vectors of texts. Fields that are not named here are ignored.
          */
         EmbeddingRequest: {
-            /**
-             * Dimensions
-             * @description Size of the vectors; it can only repeat the configured one.
-             * @default null
-             */
-            dimensions: number | null;
-            /**
-             * Encoding Format
-             * @description `float` for lists of numbers, `base64` for 32-bit floats, the least byte first.
-             * @default null
-             */
-            encoding_format: ("float" | "base64") | null;
-            /**
-             * Input
-             * @description A text, or a list of texts. Lists of tokens are refused.
-             */
+            /** @description Size of the vectors; it can only repeat the configured one. */
+            dimensions?: number | null;
+            /** @description `float` for lists of numbers, `base64` for 32-bit floats, the least byte first. */
+            encoding_format?: ("float" | "base64") | null;
+            /** @description A text, or a list of texts. Lists of tokens are refused. */
             input: string | string[];
-            /**
-             * Model
-             * @description The engine that embeds, or an alias of it.
-             */
+            /** @description The engine that embeds, or an alias of it. */
             model: string;
         } & {
             [key: string]: unknown;
@@ -1996,15 +1602,9 @@ export interface components {
          * @description Tokens of a request.
          */
         EmbeddingUsage: {
-            /**
-             * Prompt Tokens
-             * @description Tokens of the texts.
-             */
+            /** @description Tokens of the texts. */
             prompt_tokens: number;
-            /**
-             * Total Tokens
-             * @description The same.
-             */
+            /** @description The same. */
             total_tokens: number;
         };
         /**
@@ -2012,18 +1612,11 @@ export interface components {
          * @description The vector of one text.
          */
         EmbeddingVector: {
-            /**
-             * Embedding
-             * @description The vector.
-             */
+            /** @description The vector. */
             embedding: number[] | string;
-            /**
-             * Index
-             * @description Number of the text, from 0.
-             */
+            /** @description Number of the text, from 0. */
             index: number;
             /**
-             * Object
              * @description Always `embedding`.
              * @constant
              */
@@ -2036,79 +1629,47 @@ export interface components {
          *     An attempt for which the engine was not asked, because of a breaker, a limit or a budget, does not count.
          */
         EngineHealth: {
-            /**
-             * Attempts
-             * @description Attempts that ended.
-             */
+            /** @description Attempts that ended. */
             attempts: number;
-            /**
-             * Breaker Since
-             * @description Time at which the breaker last opened; null while closed.
-             */
+            /** @description Time at which the breaker last opened; null while closed. */
             breaker_since: string | null;
-            /**
-             * Buckets
-             * @description The minutes with attempts, the oldest first.
-             */
+            /** @description The minutes with attempts, the oldest first. */
             buckets: components["schemas"]["AttemptBucket"][];
-            /**
-             * Codes
-             * @description The failures by error code.
-             */
+            /** @description The failures by error code. */
             codes: {
                 [key: string]: number;
             };
-            /**
-             * Failures
-             * @description Those that failed; a cancelled one did not.
-             */
+            /** @description Those that failed; a cancelled one did not. */
             failures: number;
-            /**
-             * P50 Ms
-             * @description Milliseconds within which half of the answered attempts ended, to 5 %; null without any.
-             */
+            /** @description Milliseconds within which half of the answered attempts ended, to 5 %; null without any. */
             p50_ms: number | null;
-            /**
-             * P95 Ms
-             * @description The same for 95 % of them.
-             */
+            /** @description The same for 95 % of them. */
             p95_ms: number | null;
-            /**
-             * Replica
-             * @description The replica that answers; others have seen other attempts.
-             */
+            /** @description The replica that answers; others have seen other attempts. */
             replica: string;
             /**
-             * Since
              * Format: date-time
              * @description Begin of what is counted: 60 minutes ago, or the start of the process.
              */
             since: string;
+        };
+        /** EngineList */
+        EngineList: {
+            /** @description Items. */
+            data: components["schemas"]["EngineView"][];
         };
         /**
          * EnginePrice
          * @description Prices of a million tokens.
          */
         EnginePrice: {
-            /**
-             * Cache Write
-             * @description Price of input tokens that were written to a cache.
-             */
+            /** @description Price of input tokens that were written to a cache. */
             cache_write: number;
-            /**
-             * Cached
-             * @description Price of input tokens that were read from a cache.
-             */
+            /** @description Price of input tokens that were read from a cache. */
             cached: number;
-            /**
-             * Input
-             * @description Price of input tokens.
-             */
+            /** @description Price of input tokens. */
             input: number;
-            /**
-             * Output
-             * @description Price of output tokens.
-             */
+            /** @description Price of output tokens. */
             output: number;
         };
         /**
@@ -2118,56 +1679,29 @@ export interface components {
         EngineView: {
             /** @description State of its circuit breaker; an open one is not tried. */
             breaker: components["schemas"]["BreakerState"];
-            /**
-             * Capabilities
-             * @description Native capabilities; the service emulates the others.
-             */
+            /** @description Native capabilities; the service emulates the others. */
             capabilities: {
                 [key: string]: boolean;
             };
-            /**
-             * Context Window
-             * @description Tokens that fit its context window.
-             */
+            /** @description Tokens that fit its context window. */
             context_window: number;
             /** @description The last hour; only with `view=health`. */
             health?: components["schemas"]["EngineHealth"] | null;
-            /**
-             * Known
-             * @description Facts that the configuration leaves out and that the service knows of the model.
-             */
+            /** @description Facts that the configuration leaves out and that the service knows of the model. */
             known: string[];
-            /**
-             * Model
-             * @description The model's name at the provider.
-             */
+            /** @description The model's name at the provider. */
             model: string;
-            /**
-             * Name
-             * @description The configured name; `provider` in responses, and a value for `model`.
-             */
+            /** @description The configured name; `provider` in responses, and a value for `model`. */
             name: string;
-            /**
-             * Options
-             * @description The keys of `hints.options` that are passed on to the engine.
-             */
+            /** @description The keys of `hints.options` that are passed on to the engine. */
             options: string[];
             /** @description Prices of a million tokens, in the configured currency. */
             price: components["schemas"]["EnginePrice"] | null;
-            /**
-             * Response Reserve
-             * @description Tokens of the window that are reserved for the answer.
-             */
+            /** @description Tokens of the window that are reserved for the answer. */
             response_reserve: number;
-            /**
-             * Routes
-             * @description Routes that contain the engine; a route's name is a value for `model` too.
-             */
+            /** @description Routes that contain the engine; a route's name is a value for `model` too. */
             routes: string[];
-            /**
-             * Scheme
-             * @description The protocol that the engine speaks.
-             */
+            /** @description The protocol that the engine speaks. */
             scheme: string;
         };
         /**
@@ -2175,9 +1709,7 @@ export interface components {
          * @description A candidate that is not in the context, and why.
          */
         ExcludedSkill: {
-            /** Name */
             name: string;
-            /** Reason */
             reason: string;
         };
         /**
@@ -2226,7 +1758,10 @@ export interface components {
              */
             type: "execution.completed";
         };
-        /** @description One event, as the `data` of a server-sent event. */
+        /**
+         * ExecutionEvent
+         * @description One event, as the `data` of a server-sent event.
+         */
         ExecutionEvent: components["schemas"]["LifecycleTransition"] | components["schemas"]["FallbackTransition"] | components["schemas"]["StageEnd"] | components["schemas"]["ContextAssembled"] | components["schemas"]["GuardEnd"] | components["schemas"]["InferenceStart"] | components["schemas"]["InferenceDelta"] | components["schemas"]["InferenceRetracted"] | components["schemas"]["InferenceEnd"] | components["schemas"]["ToolStart"] | components["schemas"]["ToolContent"] | components["schemas"]["ToolEnd"] | components["schemas"]["ConstraintRepaired"] | components["schemas"]["ValidationEnd"] | components["schemas"]["PlanCreated"] | components["schemas"]["VoteCast"] | components["schemas"]["VoteDecided"] | components["schemas"]["StepStart"] | components["schemas"]["StepEnd"] | components["schemas"]["PassEnd"] | components["schemas"]["NodeStart"] | components["schemas"]["FlowStep"] | components["schemas"]["RetrievalStart"] | components["schemas"]["RetrievalEnd"] | components["schemas"]["ExecutionSuspended"] | components["schemas"]["ExecutionResumed"] | components["schemas"]["ExecutionCompleted"] | components["schemas"]["ExecutionFailed"] | components["schemas"]["ExecutionCancelled"];
         /**
          * ExecutionFailed
@@ -2256,75 +1791,35 @@ export interface components {
          * @description Tuning of inferences. A missing hint leaves the engine's default; `temperature: 0` is greedy.
          */
         ExecutionHints: {
-            /**
-             * Max Tokens
-             * @description Maximum number of tokens of one answer.
-             * @default null
-             */
-            max_tokens: number | null;
-            /**
-             * Options
-             * @description Engine options; only keys on the engine's allow-list are passed on.
-             */
+            /** @description Maximum number of tokens of one answer. */
+            max_tokens?: number | null;
+            /** @description Engine options; only keys on the engine's allow-list are passed on. */
             options?: {
                 [key: string]: components["schemas"]["JsonValue"];
             };
-            /**
-             * Seed
-             * @description Seed for engines with reproducible sampling.
-             * @default null
-             */
-            seed: number | null;
-            /**
-             * Stop
-             * @description Text or texts that end the answer.
-             * @default null
-             */
-            stop: string | string[] | null;
-            /**
-             * Temperature
-             * @description Sampling temperature.
-             * @default null
-             */
-            temperature: number | null;
-            /**
-             * Timeout
-             * @description Time limit of the whole execution, in seconds of running time.
-             * @default null
-             */
-            timeout: number | null;
-            /**
-             * Tool Choice
-             * @description `auto`: tools may be called; `none`: they must not; `required`: one must be; or a tool by name.
-             * @default null
-             */
-            tool_choice: ("auto" | "none" | "required") | components["schemas"]["NamedTool"] | null;
-            /**
-             * Top P
-             * @description Nucleus sampling.
-             * @default null
-             */
-            top_p: number | null;
+            /** @description Seed for engines with reproducible sampling. */
+            seed?: number | null;
+            /** @description Text or texts that end the answer. */
+            stop?: string | string[] | null;
+            /** @description Sampling temperature. */
+            temperature?: number | null;
+            /** @description Time limit of the whole execution, in seconds of running time. */
+            timeout?: number | null;
+            /** @description `auto`: tools may be called; `none`: they must not; `required`: one must be; or a tool by name. */
+            tool_choice?: ("auto" | "none" | "required") | components["schemas"]["NamedTool"] | null;
+            /** @description Nucleus sampling. */
+            top_p?: number | null;
         };
         /**
-         * ExecutionListPage
+         * ExecutionPage
          * @description One page of executions, whole or in brief.
          */
-        ExecutionListPage: {
-            /**
-             * Data
-             * @description Items of this page.
-             */
+        ExecutionPage: {
+            /** @description Items of this page. */
             data: (components["schemas"]["ExecutionView"] | components["schemas"]["ExecutionSummary"])[];
-            /**
-             * Has More
-             * @description True if there are more pages.
-             */
+            /** @description True if there are more pages. */
             has_more: boolean;
-            /**
-             * Next
-             * @description Value of `after` for the next page; null on the last one.
-             */
+            /** @description Value of `after` for the next page; null on the last one. */
             next: string | null;
         };
         /**
@@ -2336,18 +1831,15 @@ export interface components {
             kind: components["schemas"]["SuspensionKind"];
             parent_span_id: string | null;
             request_id: string;
-            /** Resumed By */
             resumed_by: string;
             sequence_number: number;
             session_id: string | null;
             span_id: string;
             /** @description Step of a plan in which the event happened. */
             step_name?: string;
-            /** Suspension Id */
             suspension_id: string;
             /** Format: date-time */
             timestamp: string;
-            /** Tool Id */
             tool_id: string;
             trace_id: string;
             /**
@@ -2361,107 +1853,57 @@ export interface components {
          * @description An execution and its status in brief, with figures instead of its response.
          */
         ExecutionSummary: {
-            /**
-             * Agent
-             * @description The agent that the request names.
-             */
+            /** @description The agent that the request names. */
             agent: string | null;
-            /**
-             * Attempt
-             * @description Attempts at a valid answer, the current one included.
-             */
+            /** @description Attempts at a valid answer, the current one included. */
             attempt: number;
             /** @description Cost of the tokens, if prices are configured. */
             cost: components["schemas"]["Cost"] | null;
             /**
-             * Created At
              * Format: date-time
              * @description The time at which it was accepted.
              */
             created_at: string;
-            /**
-             * Duration
-             * @description Seconds from its start to its end; null until it has ended.
-             */
+            /** @description Seconds from its start to its end; null until it has ended. */
             duration: number | null;
             /**
-             * Entered At
              * Format: date-time
              * @description The time at which it entered its state.
              */
             entered_at: string;
-            /**
-             * Events
-             * @description Number of its last event. It only grows, also when events are deleted: of two views the one with the higher number is newer.
-             */
+            /** @description Number of its last event. It only grows, also when events are deleted: of two views the one with the higher number is newer. */
             events: number;
-            /**
-             * Fork Points
-             * @description Highest `from_step` of a fork besides `end`; null if it is not known any more.
-             */
+            /** @description Highest `from_step` of a fork besides `end`; null if it is not known any more. */
             fork_points: number | null;
             /** @description The most recent error; it may have been recovered from. */
             last_error: components["schemas"]["SystemError"] | null;
-            /**
-             * Last Step
-             * @description Name of the plan step, or key of the flow's node, that ended last, or else `round N`.
-             */
+            /** @description Name of the plan step, or key of the flow's node, that ended last, or else `round N`. */
             last_step: string | null;
             /** @description The mode, which selects the pattern. */
             mode: components["schemas"]["Mode"];
-            /**
-             * Model
-             * @description The model that was asked last, as it is configured.
-             */
+            /** @description The model that was asked last, as it is configured. */
             model: string | null;
             /** @description What it is a fork or a continuation of. */
             origin: components["schemas"]["ForkOrigin"] | null;
-            /**
-             * Provider
-             * @description The engine that was asked last; null before the first inference.
-             */
+            /** @description The engine that was asked last; null before the first inference. */
             provider: string | null;
-            /**
-             * Request Id
-             * @description The request's id.
-             */
+            /** @description The request's id. */
             request_id: string;
-            /**
-             * Session Id
-             * @description The session's id.
-             */
+            /** @description The session's id. */
             session_id: string | null;
-            /**
-             * Started At
-             * @description The time at which it began to run; null before.
-             */
+            /** @description The time at which it began to run; null before. */
             started_at: string | null;
             /** @description The state of its lifecycle. */
             state: components["schemas"]["LifecycleState"];
-            /**
-             * Suspensions
-             * @description Open suspensions.
-             */
+            /** @description Open suspensions. */
             suspensions: components["schemas"]["Suspension"][];
-            /**
-             * Title
-             * @description The first 80 characters of the last user message, with white space collapsed, always redacted; null without text.
-             */
+            /** @description The first 80 characters of the last user message, with white space collapsed, always redacted; null without text. */
             title: string | null;
-            /**
-             * Tokens
-             * @description Input and output tokens together; null until there is a response.
-             */
+            /** @description Input and output tokens together; null until there is a response. */
             tokens: number | null;
-            /**
-             * Total Steps
-             * @description Plan steps that have ended, waves of a flow in which a node has, or else rounds: inferences at the top level.
-             */
+            /** @description Plan steps that have ended, waves of a flow in which a node has, or else rounds: inferences at the top level. */
             total_steps: number;
-            /**
-             * User
-             * @description User who asked for the execution.
-             */
+            /** @description User who asked for the execution. */
             user: string;
         };
         /**
@@ -2478,7 +1920,6 @@ export interface components {
             span_id: string;
             /** @description Step of a plan in which the event happened. */
             step_name?: string;
-            /** Suspensions */
             suspensions: components["schemas"]["Suspension"][];
             /** Format: date-time */
             timestamp: string;
@@ -2494,97 +1935,53 @@ export interface components {
          * @description An execution and its status.
          */
         ExecutionView: {
-            /**
-             * Agent
-             * @description The agent that the request names.
-             */
+            /** @description The agent that the request names. */
             agent: string | null;
-            /**
-             * Attempt
-             * @description Attempts at a valid answer, the current one included.
-             */
+            /** @description Attempts at a valid answer, the current one included. */
             attempt: number;
             /**
-             * Created At
              * Format: date-time
              * @description The time at which it was accepted.
              */
             created_at: string;
             /**
-             * Entered At
              * Format: date-time
              * @description The time at which it entered its state.
              */
             entered_at: string;
-            /**
-             * Events
-             * @description Number of its last event. It only grows, also when events are deleted: of two views the one with the higher number is newer.
-             */
+            /** @description Number of its last event. It only grows, also when events are deleted: of two views the one with the higher number is newer. */
             events: number;
-            /**
-             * Fork Points
-             * @description Highest `from_step` of a fork besides `end`; null if it is not known any more.
-             */
+            /** @description Highest `from_step` of a fork besides `end`; null if it is not known any more. */
             fork_points: number | null;
             /** @description The most recent error; it may have been recovered from. */
             last_error: components["schemas"]["SystemError"] | null;
-            /**
-             * Last Step
-             * @description Name of the plan step, or key of the flow's node, that ended last, or else `round N`.
-             */
+            /** @description Name of the plan step, or key of the flow's node, that ended last, or else `round N`. */
             last_step: string | null;
             /** @description The mode, which selects the pattern. */
             mode: components["schemas"]["Mode"];
-            /**
-             * Model
-             * @description The model that was asked last, as it is configured.
-             */
+            /** @description The model that was asked last, as it is configured. */
             model: string | null;
             /** @description What it is a fork or a continuation of. */
             origin: components["schemas"]["ForkOrigin"] | null;
-            /**
-             * Provider
-             * @description The engine that was asked last; null before the first inference.
-             */
+            /** @description The engine that was asked last; null before the first inference. */
             provider: string | null;
-            /**
-             * Request Id
-             * @description The request's id.
-             */
+            /** @description The request's id. */
             request_id: string;
             /** @description The response; null until there is one. */
             response: components["schemas"]["SystemResponse"] | null;
-            /**
-             * Session Id
-             * @description The session's id.
-             */
+            /** @description The session's id. */
             session_id: string | null;
-            /**
-             * Started At
-             * @description The time at which it began to run; null before.
-             */
+            /** @description The time at which it began to run; null before. */
             started_at: string | null;
             /** @description The state of its lifecycle. */
             state: components["schemas"]["LifecycleState"];
-            /**
-             * Suspensions
-             * @description Open suspensions.
-             */
+            /** @description Open suspensions. */
             suspensions: components["schemas"]["Suspension"][];
-            /**
-             * Title
-             * @description The first 80 characters of the last user message, with white space collapsed, always redacted; null without text.
-             */
+            /** @description The first 80 characters of the last user message, with white space collapsed, always redacted; null without text. */
             title: string | null;
-            /**
-             * Total Steps
-             * @description Plan steps that have ended, waves of a flow in which a node has, or else rounds: inferences at the top level.
-             */
+            /** @description Plan steps that have ended, waves of a flow in which a node has, or else rounds: inferences at the top level. */
             total_steps: number;
-            /**
-             * User
-             * @description User who asked for the execution.
-             */
+            /** @description User who asked for the execution. */
             user: string;
         };
         /**
@@ -2592,128 +1989,66 @@ export interface components {
          * @description The member `portico` of a request. All but the last two fields are those of a `SystemRequest`.
          */
         Extension: {
-            /**
-             * @description Retrieval and skills.
-             * @default null
-             */
-            context: components["schemas"]["ContextOptions"] | null;
-            /**
-             * Deltas
-             * @description When text is sent: as it is made, or once it cannot be taken back.
-             * @default null
-             */
-            deltas: ("live" | "settled") | null;
-            /**
-             * @description Options of flow mode.
-             * @default null
-             */
-            flow: components["schemas"]["FlowOptions"] | null;
-            /**
-             * If Session Busy
-             * @description Effect of a busy session.
-             * @default null
-             */
-            if_session_busy: ("reject" | "enqueue") | null;
-            /**
-             * @description Requirements of the input.
-             * @default null
-             */
-            input: components["schemas"]["InputContract"] | null;
-            /**
-             * @description Limits of this execution.
-             * @default null
-             */
-            limits: components["schemas"]["Limits"] | null;
-            /**
-             * @description Pattern to run.
-             * @default null
-             */
-            mode: components["schemas"]["Mode"] | null;
-            /**
-             * On Disconnect
-             * @description Effect of a closed connection.
-             * @default null
-             */
-            on_disconnect: ("cancel" | "continue") | null;
-            /**
-             * On Limit
-             * @description Effect of a reached limit.
-             * @default null
-             */
-            on_limit: ("fail" | "salvage") | null;
-            /**
-             * @description Required format of the answer.
-             * @default null
-             */
-            output: components["schemas"]["OutputContract"] | null;
-            /**
-             * @description Options of plan mode.
-             * @default null
-             */
-            plan: components["schemas"]["PlanOptions"] | null;
-            /**
-             * Quote
-             * @description True to run nothing and to answer with the upper bounds only.
-             * @default false
-             */
-            quote: boolean;
-            /**
-             * @description Options of redundant mode.
-             * @default null
-             */
-            redundancy: components["schemas"]["RedundancyOptions"] | null;
-            /**
-             * Session Id
-             * @description Id of a session.
-             * @default null
-             */
-            session_id: string | null;
-            /**
-             * Tools
-             * @description Tools of the service to offer beside those of the client.
-             * @default null
-             */
-            tools: string[] | null;
+            /** @description Retrieval and skills. */
+            context?: components["schemas"]["ContextOptions"] | null;
+            /** @description When text is sent: as it is made, or once it cannot be taken back. */
+            deltas?: ("live" | "settled") | null;
+            /** @description Options of flow mode. */
+            flow?: components["schemas"]["FlowOptions"] | null;
+            /** @description Effect of a busy session. */
+            if_session_busy?: ("reject" | "enqueue") | null;
+            /** @description Requirements of the input. */
+            input?: components["schemas"]["InputContract"] | null;
+            /** @description Limits of this execution. */
+            limits?: components["schemas"]["Limits"] | null;
+            /** @description Pattern to run. */
+            mode?: components["schemas"]["Mode"] | null;
+            /** @description Effect of a closed connection. */
+            on_disconnect?: ("cancel" | "continue") | null;
+            /** @description Effect of a reached limit. */
+            on_limit?: ("fail" | "salvage") | null;
+            /** @description Required format of the answer. */
+            output?: components["schemas"]["OutputContract"] | null;
+            /** @description Options of plan mode. */
+            plan?: components["schemas"]["PlanOptions"] | null;
+            /** @description True to run nothing and to answer with the upper bounds only. Default: false. */
+            quote?: boolean;
+            /** @description Options of redundant mode. */
+            redundancy?: components["schemas"]["RedundancyOptions"] | null;
+            /** @description Id of a session. */
+            session_id?: string | null;
+            /** @description Tools of the service to offer beside those of the client. */
+            tools?: string[] | null;
+        };
+        /** FailureList */
+        FailureList: {
+            /** @description Items. */
+            data: components["schemas"]["FailureView"][];
         };
         /**
          * FailureView
          * @description One row of the failure taxonomy.
          */
         FailureView: {
-            /**
-             * Category
-             * @description Category of the failure.
-             */
+            /** @description Category of the failure. */
             category: string;
-            /**
-             * Code
-             * @description Stable error code.
-             */
+            /** @description Stable error code. */
             code: string;
-            /**
-             * Meaning
-             * @description Meaning of the code.
-             */
+            /** @description Meaning of the code. */
             meaning: string;
-            /**
-             * Recovery
-             * @description Recommended reaction.
-             */
+            /** @description Recommended reaction. */
             recovery: string;
-            /**
-             * Variants
-             * @description Variants of the code.
-             */
+            /** @description Variants of the code. */
             variants: components["schemas"]["VariantView"][];
         };
         /**
-         * Event
+         * FallbackEvent
          * @description Event of the fallback machine.
          * @enum {string}
          */
         FallbackEvent: "START" | "PROVIDER_SUCCESS" | "RETRYABLE_ERROR" | "FATAL_ERROR" | "USER_ABORT" | "TIMEOUT";
         /**
-         * State
+         * FallbackState
          * @description State of the fallback of one inference.
          * @enum {string}
          */
@@ -2726,17 +2061,12 @@ export interface components {
             caused_by: string | null;
             from_state: components["schemas"]["FallbackState"];
             fsm_event: components["schemas"]["FallbackEvent"];
-            /** Model */
             model: string | null;
             parent_span_id: string | null;
-            /** Provider */
             provider: string | null;
-            /** Reason */
             reason: string;
             request_id: string;
-            /** Retry Count */
             retry_count: number;
-            /** Segment */
             segment: string | null;
             sequence_number: number;
             session_id: string | null;
@@ -2760,42 +2090,25 @@ export interface components {
          *     `metadata.degraded` is always present. If it is true, `metadata.reason` says why.
          */
         FinalAnswer: {
-            /**
-             * Answer Text
-             * @description Text of the answer; if it is degraded, it says why.
-             */
+            /** @description Text of the answer; if it is degraded, it says why. */
             answer_text: string;
-            /**
-             * Confidence
-             * @description Confidence in the answer.
-             * @default null
-             */
+            /** @description Confidence in the answer. */
             confidence: number | null;
-            /**
-             * Metadata
-             * @description `degraded`; if true, `reason` (`incomplete_state`, `ttl_expiration`, `zero_passes`, `non_convergent`, `synthesis_failed`, `limit_reached`), `missing_fields`, `limit` (the code of a limit that was reached), and what the execution found, by name.
-             */
-            metadata?: {
+            /** @description `degraded`; if true, `reason` (`incomplete_state`, `ttl_expiration`, `zero_passes`, `non_convergent`, `synthesis_failed`, `limit_reached`), `missing_fields`, `limit` (the code of a limit that was reached), and what the execution found, by name. */
+            metadata: {
                 [key: string]: components["schemas"]["JsonValue"];
             };
-            /**
-             * Notes
-             * @description Remarks on the answer.
-             * @default null
-             */
+            /** @description Remarks on the answer. */
             notes: string | null;
-            /**
-             * Ttl Exhausted
-             * @description True if no pass was left; absent otherwise.
-             * @default null
-             */
+            /** @description True if no pass was left; absent otherwise. */
             ttl_exhausted: boolean | null;
-            /**
-             * Used Step Ids
-             * @description Names of the steps whose results the answer uses.
-             * @default null
-             */
+            /** @description Names of the steps whose results the answer uses. */
             used_step_ids: string[] | null;
+        };
+        /** FlowList */
+        FlowList: {
+            /** @description Items. */
+            data: components["schemas"]["FlowView"][];
         };
         /**
          * FlowOptions
@@ -2804,10 +2117,7 @@ export interface components {
         FlowOptions: {
             /** @description Entry value of the flow. */
             input: components["schemas"]["JsonValue"];
-            /**
-             * Name
-             * @description Registered name of the flow.
-             */
+            /** @description Registered name of the flow. */
             name: string;
         };
         /**
@@ -2815,69 +2125,31 @@ export interface components {
          * @description A flow between two steps. `state` holds keys and values in the order in which nodes fire.
          */
         FlowSnapshot: {
-            /**
-             * Agents
-             * @description Agents that have worked, by node.
-             * @default {}
-             */
+            /** @description Agents that have worked, by node. */
             agents: {
                 [key: string]: components["schemas"]["AgentRecord"];
             };
-            /**
-             * Fingerprint
-             * @description Fingerprint of its graph.
-             */
+            /** @description Fingerprint of its graph. */
             fingerprint: string;
-            /**
-             * Flow
-             * @description Name of the flow.
-             */
+            /** @description Name of the flow. */
             flow: string;
             /**
-             * Format
-             * @description Version of this format.
-             * @default 1
+             * @description Version of this format. Default: 1.
              * @constant
              */
             format: 1;
-            /**
-             * Is Announced
-             * @description True once a step has reported the open suspensions.
-             * @default false
-             */
+            /** @description True once a step has reported the open suspensions. Default: false. */
             is_announced: boolean;
-            /**
-             * State
-             * @description The state, from its head.
-             */
+            /** @description The state, from its head. */
             state: [
                 string,
                 components["schemas"]["JsonValue"]
             ][];
-            /**
-             * Steps
-             * @description Steps that were taken.
-             * @default 0
-             */
+            /** @description Steps that were taken. Default: 0. */
             steps: number;
-            /**
-             * Suspensions
-             * @description Questions of nodes that are no agents.
-             * @default []
-             */
+            /** @description Questions of nodes that are no agents. */
             suspensions: components["schemas"]["FlowSuspension"][];
-            /**
-             * @description Tokens of all agents.
-             * @default {
-             *       "cache_write_tokens": 0,
-             *       "cached_tokens": 0,
-             *       "estimated": false,
-             *       "input_tokens": 0,
-             *       "output_tokens": 0,
-             *       "reasoning_tokens": 0,
-             *       "total_tokens": 0
-             *     }
-             */
+            /** @description Tokens of all agents. */
             usage: components["schemas"]["TokenUsage"];
         };
         /**
@@ -2886,12 +2158,8 @@ export interface components {
          */
         FlowStep: {
             caused_by: string | null;
-            /** Node */
             node: string;
-            /**
-             * Outcome
-             * @enum {string}
-             */
+            /** @enum {string} */
             outcome: "continue" | "suspend" | "done";
             parent_span_id: string | null;
             request_id: string;
@@ -2916,20 +2184,11 @@ export interface components {
         FlowSuspension: {
             /** @description Kind of the suspension. */
             kind: components["schemas"]["SuspensionKind"];
-            /**
-             * Node
-             * @description Key of the node that waits.
-             */
+            /** @description Key of the node that waits. */
             node: string;
-            /**
-             * Suspension Id
-             * @description Id of the suspension, unique in the flow.
-             */
+            /** @description Id of the suspension, unique in the flow. */
             suspension_id: string;
-            /**
-             * Tool Id
-             * @description Name that a resume uses: the node, or node::tool.
-             */
+            /** @description Name that a resume uses: the node, or node::tool. */
             tool_id: string;
             /** @description Question. */
             value: components["schemas"]["JsonValue"];
@@ -2939,39 +2198,21 @@ export interface components {
          * @description A registered flow as GET /v1/flows shows it.
          */
         FlowView: {
-            /**
-             * Fingerprint
-             * @description Digest of the graph; a suspended execution needs the same one to go on.
-             */
+            /** @description Digest of the graph; a suspended execution needs the same one to go on. */
             fingerprint: string;
-            /**
-             * Graph
-             * @description Entry, output, and nodes with their kinds and edges.
-             */
+            /** @description Entry, output, and nodes with their kinds and edges. */
             graph: {
                 [key: string]: components["schemas"]["JsonValue"];
             };
-            /**
-             * Input Schema
-             * @description JSON Schema of `flow.input`.
-             */
+            /** @description JSON Schema of `flow.input`. */
             input_schema: {
                 [key: string]: components["schemas"]["JsonValue"];
             };
-            /**
-             * Mermaid
-             * @description The graph as a Mermaid flowchart.
-             */
+            /** @description The graph as a Mermaid flowchart. */
             mermaid: string;
-            /**
-             * Name
-             * @description The flow's name; `flow.name` in a request.
-             */
+            /** @description The flow's name; `flow.name` in a request. */
             name: string;
-            /**
-             * Output Schema
-             * @description JSON Schema of the result.
-             */
+            /** @description JSON Schema of the result. */
             output_schema: {
                 [key: string]: components["schemas"]["JsonValue"];
             };
@@ -2981,15 +2222,9 @@ export interface components {
          * @description The execution from which a fork or a continuation comes.
          */
         ForkOrigin: {
-            /**
-             * From Step
-             * @description Number of top-level steps that were inherited; `end`: it goes on after the last message.
-             */
+            /** @description Number of top-level steps that were inherited; `end`: it goes on after the last message. */
             from_step: number | "end";
-            /**
-             * Request Id
-             * @description The request's id.
-             */
+            /** @description The request's id. */
             request_id: string;
         };
         /**
@@ -2997,52 +2232,31 @@ export interface components {
          * @description The step at which an execution is forked, and the changes from there on.
          */
         ForkRequest: {
-            /**
-             * From Step
-             * @description Number of top-level steps to inherit as recorded; `end`: continue after the last message instead.
-             */
+            /** @description Number of top-level steps to inherit as recorded; `end`: continue after the last message instead. */
             from_step: number | "end";
-            /**
-             * @description Changes from the next step on.
-             * @default {
-             *       "hints": null,
-             *       "messages": [],
-             *       "model": null,
-             *       "tools": null
-             *     }
-             */
-            overrides: components["schemas"]["Overrides"];
-            /**
-             * Session Id
-             * @description The session that the fork adds to; none if absent.
-             * @default null
-             */
-            session_id: string | null;
+            /** @description Changes from the next step on. */
+            overrides?: components["schemas"]["Overrides"];
+            /** @description The session that the fork adds to; none if absent. */
+            session_id?: string | null;
         };
+        /**
+         * FormatEnforcement
+         * @description Way in which the format of an answer was enforced: by the engine itself, by a `submit` tool, or by the prompt.
+         * @enum {string}
+         */
+        FormatEnforcement: "schema" | "grammar" | "submit" | "contract";
         /**
          * FoundChunkView
          * @description A part of a document that fits the query.
          */
         FoundChunkView: {
-            /**
-             * Document Id
-             * @description Id of the document.
-             */
+            /** @description Id of the document. */
             document_id: string;
-            /**
-             * Score
-             * @description Fused rank, between 0 and 1.
-             */
+            /** @description Fused rank, between 0 and 1. */
             score: number;
-            /**
-             * Source
-             * @description Id of the chunk: that of the document, and the number of the chunk in it.
-             */
+            /** @description Id of the chunk: that of the document, and the number of the chunk in it. */
             source: string;
-            /**
-             * Text
-             * @description Text of the chunk.
-             */
+            /** @description Text of the chunk. */
             text: string;
         };
         /**
@@ -3052,37 +2266,21 @@ export interface components {
         GivenAnswer: {
             /** @description The answer. */
             payload: components["schemas"]["JsonValue"];
-            /**
-             * Suspension Id
-             * @description The suspension.
-             * @default null
-             */
-            suspension_id: string | null;
-            /**
-             * Tool Call Id
-             * @description The tool call that is suspended.
-             * @default null
-             */
-            tool_call_id: string | null;
-            /**
-             * Tool Id
-             * @description The tool that waits for the answer.
-             * @default null
-             */
-            tool_id: string | null;
+            /** @description The suspension. */
+            suspension_id?: string | null;
+            /** @description The tool call that is suspended. */
+            tool_call_id?: string | null;
+            /** @description The tool that waits for the answer. */
+            tool_id?: string | null;
         };
         /**
          * GuardEnd
          * @description End of a guard: the action that it takes if it trips, and if it did.
          */
         GuardEnd: {
-            /**
-             * Action
-             * @enum {string}
-             */
+            /** @enum {string} */
             action: "refuse" | "flag";
             caused_by: string | null;
-            /** Guard */
             guard: string;
             parent_span_id: string | null;
             request_id: string;
@@ -3094,18 +2292,12 @@ export interface components {
             /** Format: date-time */
             timestamp: string;
             trace_id: string;
-            /** Tripped */
             tripped: boolean;
             /**
              * @description discriminator enum property added by openapi-typescript
              * @enum {string}
              */
             type: "guard.end";
-        };
-        /** HTTPValidationError */
-        HTTPValidationError: {
-            /** Detail */
-            detail?: components["schemas"]["ValidationError"][];
         };
         /**
          * HistoryCut
@@ -3114,36 +2306,21 @@ export interface components {
          *     `repaired` counts tool results that were dropped without a call or added for a call that had none.
          */
         HistoryCut: {
-            /**
-             * Messages
-             * @default 0
-             */
-            messages: number;
-            /**
-             * Repaired
-             * @default 0
-             */
-            repaired: number;
-            /**
-             * Summarised
-             * @default 0
-             */
-            summarised: number;
+            /** @description Default: 0. */
+            messages?: number;
+            /** @description Default: 0. */
+            repaired?: number;
+            /** @description Default: 0. */
+            summarised?: number;
         };
         /**
          * ImagePart
          * @description Image, embedded in the message.
          */
         ImagePart: {
-            /**
-             * Data
-             * @description The image's bytes in base64.
-             */
+            /** @description The image's bytes in base64. */
             data: string;
-            /**
-             * Media Type
-             * @description The image's media type.
-             */
+            /** @description The image's media type. */
             media_type: string;
             /**
              * @description Type of the part. (enum property replaced by openapi-typescript)
@@ -3159,26 +2336,16 @@ export interface components {
          */
         InferenceDelta: {
             caused_by: string | null;
-            /** Offset */
             offset: number;
             parent_span_id: string | null;
-            /**
-             * Reasoning
-             * @default null
-             */
-            reasoning: string | null;
+            reasoning?: string | null;
             request_id: string;
-            /** Segment */
             segment: string;
             session_id: string | null;
             span_id: string;
             /** @description Step of a plan in which the event happened. */
             step_name?: string;
-            /**
-             * Text
-             * @default null
-             */
-            text: string | null;
+            text?: string | null;
             /** Format: date-time */
             timestamp: string;
             trace_id: string;
@@ -3187,11 +2354,7 @@ export interface components {
              * @enum {string}
              */
             type: "inference.delta";
-            /**
-             * Value
-             * @default null
-             */
-            value: unknown;
+            value?: unknown;
         };
         /**
          * InferenceEnd
@@ -3199,21 +2362,12 @@ export interface components {
          */
         InferenceEnd: {
             caused_by: string | null;
-            /**
-             * Cost
-             * @default null
-             */
-            cost: number | null;
-            /** Duration Ms */
+            cost?: number | null;
             duration_ms: number;
-            /**
-             * Finish Reason
-             * @enum {string}
-             */
+            /** @enum {string} */
             finish_reason: "stop" | "tool" | "length" | "content_filter" | "cancelled" | "error";
             parent_span_id: string | null;
             request_id: string;
-            /** Segment */
             segment: string;
             sequence_number: number;
             session_id: string | null;
@@ -3222,32 +2376,16 @@ export interface components {
             step_name?: string;
             /** Format: date-time */
             timestamp: string;
-            /**
-             * Tokens Cache Written
-             * @default 0
-             */
-            tokens_cache_written: number;
-            /**
-             * Tokens Cached
-             * @default 0
-             */
-            tokens_cached: number;
-            /** Tokens In */
+            /** @description Default: 0. */
+            tokens_cache_written?: number;
+            /** @description Default: 0. */
+            tokens_cached?: number;
             tokens_in: number;
-            /** Tokens Out */
             tokens_out: number;
-            /**
-             * Tokens Reasoning
-             * @default 0
-             */
-            tokens_reasoning: number;
-            /** Tool Call Count */
+            /** @description Default: 0. */
+            tokens_reasoning?: number;
             tool_call_count: number;
-            /**
-             * Tool Call Ids
-             * @default []
-             */
-            tool_call_ids: string[];
+            tool_call_ids?: string[];
             trace_id: string;
             /**
              * @description discriminator enum property added by openapi-typescript
@@ -3263,7 +2401,6 @@ export interface components {
             caused_by: string | null;
             parent_span_id: string | null;
             request_id: string;
-            /** Segment */
             segment: string;
             sequence_number: number;
             session_id: string | null;
@@ -3285,35 +2422,23 @@ export interface components {
          */
         InferenceStart: {
             caused_by: string | null;
-            /** Grammar Present */
             grammar_present: boolean;
-            /** Message Count */
             message_count: number;
-            /** Model */
             model: string;
             parent_span_id: string | null;
-            /** Provider */
             provider: string;
-            /**
-             * Replica
-             * @default null
-             */
-            replica: number | null;
+            replica?: number | null;
             request_id: string;
-            /** Schema Present */
             schema_present: boolean;
-            /** Segment */
             segment: string;
             sequence_number: number;
             session_id: string | null;
             span_id: string;
             /** @description Step of a plan in which the event happened. */
             step_name?: string;
-            /** Temperature */
             temperature: number | null;
             /** Format: date-time */
             timestamp: string;
-            /** Tool Defs Count */
             tool_defs_count: number;
             trace_id: string;
             /**
@@ -3327,85 +2452,52 @@ export interface components {
          * @description Requirements of the input.
          */
         InputContract: {
-            /**
-             * Rules
-             * @description Rules for the text of the last user message, by name or inline, checked before anything is sent; a path reads the text as JSON.
-             * @default []
-             */
-            rules: (string | (components["schemas"]["NotEmpty"] | components["schemas"]["Length"] | components["schemas"]["Regex"] | components["schemas"]["Compare"] | components["schemas"]["OneOf"] | components["schemas"]["Custom"]))[];
+            /** @description Rules for the text of the last user message, by name or inline, checked before anything is sent; a path reads the text as JSON. */
+            rules?: (string | (components["schemas"]["NotEmpty"] | components["schemas"]["Length"] | components["schemas"]["Regex"] | components["schemas"]["Compare"] | components["schemas"]["OneOf"] | components["schemas"]["Custom"]))[];
         };
+        /** JsonValue */
         JsonValue: unknown;
         /**
          * KeyLimits
          * @description Limits of a key; null is no limit.
          */
         KeyLimits: {
-            /**
-             * Concurrency
-             * @description Its executions that may run at the same time.
-             */
+            /** @description Its executions that may run at the same time. */
             concurrency: number | null;
-            /**
-             * Cost
-             * @description Cost of all its inferences, as `5/86400`.
-             */
+            /** @description Cost of all its inferences, as `5/86400`. */
             cost: string | null;
-            /**
-             * Requests
-             * @description Executions and forks that may begin, as `600/60`.
-             */
+            /** @description Executions and forks that may begin, as `600/60`. */
             requests: string | null;
-            /**
-             * Tokens
-             * @description Tokens of all its inferences, as `200000/60`.
-             */
+            /** @description Tokens of all its inferences, as `200000/60`. */
             tokens: string | null;
+        };
+        /** KeyPage */
+        KeyPage: {
+            /** @description Items of this page. */
+            data: components["schemas"]["KeyView"][];
+            /** @description True if there are more pages. */
+            has_more: boolean;
+            /** @description Value of `after` for the next page; null on the last one. */
+            next: string | null;
         };
         /**
          * KeyRequest
          * @description A key to make. Without limits of its own those of its tenant hold all the same.
          */
         KeyRequest: {
-            /**
-             * Concurrency
-             * @description Its executions that may run at the same time.
-             * @default null
-             */
-            concurrency: number | null;
-            /**
-             * Cost
-             * @description Cost of all its inferences, as `5.00/86400`.
-             * @default null
-             */
-            cost: string | null;
-            /**
-             * Expires Days
-             * @description Days until it is refused. It ends no later than the key that makes it; with a token at most 90 are needed.
-             * @default null
-             */
-            expires_days: number | null;
-            /**
-             * Permissions
-             * @description Names of its permissions, each of which the caller has. Absent: those of a key of the command line that names none, as far as the caller has them.
-             * @default null
-             */
-            permissions: string[] | null;
-            /**
-             * Requests
-             * @description Executions and forks that may begin, as `600/60`.
-             * @default null
-             */
-            requests: string | null;
-            /**
-             * Tokens
-             * @description Tokens of all its inferences, as `200000/60`.
-             * @default null
-             */
-            tokens: string | null;
-            /**
-             * User
-             * @description User that the key acts for; another than one's own with `can_view_tenant`.
-             */
+            /** @description Its executions that may run at the same time. */
+            concurrency?: number | null;
+            /** @description Cost of all its inferences, as `5.00/86400`. */
+            cost?: string | null;
+            /** @description Days until it is refused. It ends no later than the key that makes it; with a token at most 90 are needed. */
+            expires_days?: number | null;
+            /** @description Names of its permissions, each of which the caller has. Absent: those of a key of the command line that names none, as far as the caller has them. */
+            permissions?: string[] | null;
+            /** @description Executions and forks that may begin, as `600/60`. */
+            requests?: string | null;
+            /** @description Tokens of all its inferences, as `200000/60`. */
+            tokens?: string | null;
+            /** @description User that the key acts for; another than one's own with `can_view_tenant`. */
             user: string;
         };
         /**
@@ -3414,52 +2506,27 @@ export interface components {
          */
         KeyView: {
             /**
-             * Created At
              * Format: date-time
              * @description Time at which it was made.
              */
             created_at: string;
-            /**
-             * Created By
-             * @description Public id of the key that made it, `jwt` for a token; null for the command line.
-             */
+            /** @description Public id of the key that made it, `jwt` for a token; null for the command line. */
             created_by: string | null;
-            /**
-             * Expires At
-             * @description Time from which it is refused; null if it has no end.
-             */
+            /** @description Time from which it is refused; null if it has no end. */
             expires_at: string | null;
-            /**
-             * Last Used At
-             * @description Time of its last use, to the minute; null before the first.
-             */
+            /** @description Time of its last use, to the minute; null before the first. */
             last_used_at: string | null;
             /** @description Its own limits, which hold beside those of its tenant. */
             limits: components["schemas"]["KeyLimits"];
-            /**
-             * Permissions
-             * @description Names of its permissions.
-             */
+            /** @description Names of its permissions. */
             permissions: string[];
-            /**
-             * Public Id
-             * @description The 8 characters behind `ptk_`, which may be shown.
-             */
+            /** @description The 8 characters behind `ptk_`, which may be shown. */
             public_id: string;
-            /**
-             * Revoked At
-             * @description Time at which it was revoked; null if it was not.
-             */
+            /** @description Time at which it was revoked; null if it was not. */
             revoked_at: string | null;
-            /**
-             * Tenant
-             * @description Tenant whose data the key gives access to.
-             */
+            /** @description Tenant whose data the key gives access to. */
             tenant: string;
-            /**
-             * User
-             * @description User that the key acts for.
-             */
+            /** @description User that the key acts for. */
             user: string;
         };
         /**
@@ -3475,31 +2542,17 @@ export interface components {
          * @description Rule: a text has that many characters, a list that many elements, an object that many members.
          */
         Length: {
+            /** @description Maximum. */
+            max?: number | null;
+            /** @description Minimum. */
+            min?: number | null;
+            /** @description Path in the structured output; absent: the answer's text. */
+            path?: string | null;
             /**
-             * Max
-             * @description Maximum.
-             * @default null
-             */
-            max: number | null;
-            /**
-             * Min
-             * @description Minimum.
-             * @default null
-             */
-            min: number | null;
-            /**
-             * Path
-             * @description Path in the structured output; absent: the answer's text.
-             * @default null
-             */
-            path: string | null;
-            /**
-             * Severity
-             * @description Severity of a violation.
-             * @default error
+             * @description Severity of a violation. Default: `error`.
              * @enum {string}
              */
-            severity: "error" | "warning";
+            severity?: "error" | "warning";
             /**
              * @description Type of the rule. (enum property replaced by openapi-typescript)
              * @enum {string}
@@ -3507,7 +2560,7 @@ export interface components {
             type: "length";
         };
         /**
-         * State
+         * LifecycleState
          * @description State of an execution.
          * @enum {string}
          */
@@ -3517,12 +2570,10 @@ export interface components {
          * @description Change of the execution's state. The first one has no `from_state`.
          */
         LifecycleTransition: {
-            /** Attempt */
             attempt: number;
             caused_by: string | null;
             from_state: components["schemas"]["LifecycleState"] | null;
             parent_span_id: string | null;
-            /** Reason */
             reason: string;
             request_id: string;
             sequence_number: number;
@@ -3545,102 +2596,54 @@ export interface components {
          * @description Limits of this execution; they can only narrow the configured ones.
          */
         Limits: {
-            /**
-             * Attempts
-             * @description Maximum number of attempts at a valid answer.
-             * @default null
-             */
-            attempts: number | null;
-            /**
-             * Calls Per Reply
-             * @description Maximum number of tool calls that run per reply.
-             * @default null
-             */
-            calls_per_reply: number | null;
-            /**
-             * Cost
-             * @description Maximum cost, in the configured currency.
-             * @default null
-             */
-            cost: number | null;
-            /**
-             * Flow Steps
-             * @description Maximum number of steps of a flow.
-             * @default null
-             */
-            flow_steps: number | null;
-            /**
-             * Tokens
-             * @description Maximum number of tokens of all inferences together.
-             * @default null
-             */
-            tokens: number | null;
-            /**
-             * Tool Calls
-             * @description Maximum number of tool calls, with those of the agents that it calls.
-             * @default null
-             */
-            tool_calls: number | null;
-            /**
-             * Tool Rounds
-             * @description Maximum number of tool rounds.
-             * @default null
-             */
-            tool_rounds: number | null;
+            /** @description Maximum number of attempts at a valid answer. */
+            attempts?: number | null;
+            /** @description Maximum number of tool calls that run per reply. */
+            calls_per_reply?: number | null;
+            /** @description Maximum cost, in the configured currency. */
+            cost?: number | null;
+            /** @description Maximum number of steps of a flow. */
+            flow_steps?: number | null;
+            /** @description Maximum number of tokens of all inferences together. */
+            tokens?: number | null;
+            /** @description Maximum number of tool calls, with those of the agents that it calls. */
+            tool_calls?: number | null;
+            /** @description Maximum number of tool rounds. */
+            tool_rounds?: number | null;
         };
         /**
          * ListReady
          * @description The end of the beginning of a live list.
          */
         ListReady: {
-            /**
-             * Truncated
-             * @description True if more is unfinished than the list began with.
-             */
+            /** @description True if more is unfinished than the list began with. */
             truncated: boolean;
+        };
+        /** MachineList */
+        MachineList: {
+            /** @description Items. */
+            data: components["schemas"]["MachineView"][];
         };
         /**
          * MachineView
          * @description A state machine of the service.
          */
         MachineView: {
-            /**
-             * Events
-             * @description Events, if the edges have them.
-             * @default []
-             */
-            events: string[];
-            /**
-             * Initial
-             * @description Initial state.
-             */
+            /** @description Events, if the edges have them. */
+            events?: string[];
+            /** @description Initial state. */
             initial: string;
-            /**
-             * Mermaid
-             * @description The machine as a Mermaid state diagram.
-             */
+            /** @description The machine as a Mermaid state diagram. */
             mermaid: string;
-            /**
-             * Name
-             * @description `lifecycle.<mode>` or `fallback`.
-             */
+            /** @description `lifecycle.<mode>` or `fallback`. */
             name: string;
-            /**
-             * States
-             * @description States.
-             */
+            /** @description States. */
             states: string[];
-            /**
-             * Table
-             * @description Successors by state, or by state and event if the edges have events.
-             */
+            /** @description Successors by state, or by state and event if the edges have events. */
             table: {
                 [key: string]: unknown;
             };
-            /**
-             * Terminal
-             * @description Terminal states.
-             */
+            /** @description Terminal states. */
             terminal: string[];
         };
         /**
@@ -3648,22 +2651,11 @@ export interface components {
          * @description A search of the documents that the caller may read.
          */
         MemoryQuery: {
-            /**
-             * Max Chunks
-             * @description Maximum number of chunks.
-             * @default 5
-             */
-            max_chunks: number;
-            /**
-             * Min Score
-             * @description Least score of a chunk.
-             * @default 0
-             */
-            min_score: number;
-            /**
-             * Query
-             * @description Text to search for.
-             */
+            /** @description Maximum number of chunks. Default: 5. */
+            max_chunks?: number;
+            /** @description Least score of a chunk. Default: 0.0. */
+            min_score?: number;
+            /** @description Text to search for. */
             query: string;
         };
         /**
@@ -3671,10 +2663,7 @@ export interface components {
          * @description The chunks that fit the query, best first, and how the two legs of the search did.
          */
         MemorySearchView: {
-            /**
-             * Data
-             * @description Chunks.
-             */
+            /** @description Chunks. */
             data: components["schemas"]["FoundChunkView"][];
             /** @description State of the search by words. */
             lexical: components["schemas"]["LegState"];
@@ -3686,35 +2675,28 @@ export interface components {
          * @description Message of a conversation, independent of any provider's dialect.
          */
         Message: {
-            /**
-             * Content
-             * @description Text, or a list of text and image parts.
-             */
+            /** @description Text, or a list of text and image parts. */
             content: string | (components["schemas"]["TextPart"] | components["schemas"]["ImagePart"])[];
+            /** @description Name of the author or tool. */
+            name?: string | null;
             /**
-             * Name
-             * @description Name of the author or tool.
-             * @default null
-             */
-            name: string | null;
-            /**
-             * Role
              * @description Author's role.
              * @enum {string}
              */
             role: "system" | "user" | "assistant" | "tool";
-            /**
-             * Tool Call Id
-             * @description Call that a tool message answers.
-             * @default null
-             */
-            tool_call_id: string | null;
-            /**
-             * Tool Calls
-             * @description Tool calls of an assistant message.
-             * @default null
-             */
-            tool_calls: components["schemas"]["ToolCall"][] | null;
+            /** @description Call that a tool message answers. */
+            tool_call_id?: string | null;
+            /** @description Tool calls of an assistant message. */
+            tool_calls?: components["schemas"]["ToolCall"][] | null;
+        };
+        /** MessagePage */
+        MessagePage: {
+            /** @description Items of this page. */
+            data: components["schemas"]["Message"][];
+            /** @description True if there are more pages. */
+            has_more: boolean;
+            /** @description Value of `after` for the next page; null on the last one. */
+            next: number | null;
         };
         /**
          * Mode
@@ -3729,45 +2711,26 @@ export interface components {
          *     `kept` holds blocks in the provider's own format, in their original order. They are omitted for any other provider.
          */
         ModelMessage: {
-            /**
-             * Content
-             * @description Text, or a list of text and image parts.
-             */
+            /** @description Text, or a list of text and image parts. */
             content: string | (components["schemas"]["TextPart"] | components["schemas"]["ImagePart"])[];
-            /**
-             * Kept
-             * @description Blocks that the provider needs back unchanged.
-             */
+            /** @description Blocks that the provider needs back unchanged. */
             kept: {
                 [key: string]: unknown;
             }[];
-            /**
-             * Name
-             * @description Name of the author or tool.
-             */
+            /** @description Name of the author or tool. */
             name?: string | null;
             /** @description Origin of the text, where a session stores it. */
             origin?: components["schemas"]["Origin"] | null;
-            /**
-             * Provider
-             * @description Configured name of the engine that answered.
-             */
+            /** @description Configured name of the engine that answered. */
             provider: string;
             /**
-             * Role
              * @description Author's role.
              * @enum {string}
              */
             role: "system" | "user" | "assistant" | "tool";
-            /**
-             * Tool Call Id
-             * @description Call that a tool message answers.
-             */
+            /** @description Call that a tool message answers. */
             tool_call_id?: string | null;
-            /**
-             * Tool Calls
-             * @description Tool calls of an assistant message.
-             */
+            /** @description Tool calls of an assistant message. */
             tool_calls?: components["schemas"]["ToolCall"][] | null;
         };
         /**
@@ -3775,10 +2738,7 @@ export interface components {
          * @description Tool that the model must call.
          */
         NamedTool: {
-            /**
-             * Name
-             * @description Name of the tool.
-             */
+            /** @description Name of the tool. */
             name: string;
         };
         /**
@@ -3787,57 +2747,29 @@ export interface components {
          */
         NewKeyView: {
             /**
-             * Created At
              * Format: date-time
              * @description Time at which it was made.
              */
             created_at: string;
-            /**
-             * Created By
-             * @description Public id of the key that made it, `jwt` for a token; null for the command line.
-             */
+            /** @description Public id of the key that made it, `jwt` for a token; null for the command line. */
             created_by: string | null;
-            /**
-             * Expires At
-             * @description Time from which it is refused; null if it has no end.
-             */
+            /** @description Time from which it is refused; null if it has no end. */
             expires_at: string | null;
-            /**
-             * Last Used At
-             * @description Time of its last use, to the minute; null before the first.
-             */
+            /** @description Time of its last use, to the minute; null before the first. */
             last_used_at: string | null;
             /** @description Its own limits, which hold beside those of its tenant. */
             limits: components["schemas"]["KeyLimits"];
-            /**
-             * Permissions
-             * @description Names of its permissions.
-             */
+            /** @description Names of its permissions. */
             permissions: string[];
-            /**
-             * Public Id
-             * @description The 8 characters behind `ptk_`, which may be shown.
-             */
+            /** @description The 8 characters behind `ptk_`, which may be shown. */
             public_id: string;
-            /**
-             * Revoked At
-             * @description Time at which it was revoked; null if it was not.
-             */
+            /** @description Time at which it was revoked; null if it was not. */
             revoked_at: string | null;
-            /**
-             * Secret
-             * @description The whole key, which cannot be shown again.
-             */
+            /** @description The whole key, which cannot be shown again. */
             secret: string;
-            /**
-             * Tenant
-             * @description Tenant whose data the key gives access to.
-             */
+            /** @description Tenant whose data the key gives access to. */
             tenant: string;
-            /**
-             * User
-             * @description User that the key acts for.
-             */
+            /** @description User that the key acts for. */
             user: string;
         };
         /**
@@ -3846,7 +2778,6 @@ export interface components {
          */
         NodeStart: {
             caused_by: string | null;
-            /** Node */
             node: string;
             parent_span_id: string | null;
             request_id: string;
@@ -3869,19 +2800,13 @@ export interface components {
          * @description Rule: the value is not blank, not an empty list or object, and not null.
          */
         NotEmpty: {
+            /** @description Path in the structured output; absent: the answer's text. */
+            path?: string | null;
             /**
-             * Path
-             * @description Path in the structured output; absent: the answer's text.
-             * @default null
-             */
-            path: string | null;
-            /**
-             * Severity
-             * @description Severity of a violation.
-             * @default error
+             * @description Severity of a violation. Default: `error`.
              * @enum {string}
              */
-            severity: "error" | "warning";
+            severity?: "error" | "warning";
             /**
              * @description Type of the rule. (enum property replaced by openapi-typescript)
              * @enum {string}
@@ -3893,29 +2818,57 @@ export interface components {
          * @description Rule: a value is one of a list; whitespace around a text is ignored.
          */
         OneOf: {
+            /** @description Path in the structured output; absent: the answer's text. */
+            path?: string | null;
             /**
-             * Path
-             * @description Path in the structured output; absent: the answer's text.
-             * @default null
-             */
-            path: string | null;
-            /**
-             * Severity
-             * @description Severity of a violation.
-             * @default error
+             * @description Severity of a violation. Default: `error`.
              * @enum {string}
              */
-            severity: "error" | "warning";
+            severity?: "error" | "warning";
             /**
              * @description Type of the rule. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "one_of";
-            /**
-             * Values
-             * @description Allowed values.
-             */
+            /** @description Allowed values. */
             values: components["schemas"]["JsonValue"][];
+        };
+        /**
+         * OpenSuspension
+         * @description An open suspension and the execution that it belongs to.
+         */
+        OpenSuspension: {
+            /** @description Configured agent that acts there; null without one. */
+            agent?: string | null;
+            /** @description Digest of the arguments that an approval applies to. */
+            arguments_digest?: string | null;
+            /** @description Time of the suspension. */
+            asked_at?: string | null;
+            /** @description Why an approval is asked for, the first that holds: `rule` (of `policy.approve`), `repeated` (an unsafe call again), `untrusted_text` (a rule of `policy.pre_authorise` would else cover it), `tool` (declared to act outside). Null of other kinds. */
+            asked_because?: components["schemas"]["ApprovalReason"] | null;
+            /**
+             * Format: date-time
+             * @description Time of expiry.
+             */
+            expires_at: string;
+            /** @description Kind of the suspension. */
+            kind: components["schemas"]["SuspensionKind"];
+            /** @description The request's id. */
+            request_id: string;
+            /** @description The session's id. */
+            session_id: string | null;
+            /** @description Plan step or node of a flow that is suspended. */
+            step_name?: string | null;
+            /** @description Id of the suspension. */
+            suspension_id: string;
+            /** @description Tool call that is suspended. */
+            tool_call_id?: string | null;
+            /** @description Name that a resume uses. */
+            tool_id: string;
+            /** @description User who asked for the execution. */
+            user: string;
+            /** @description Question. */
+            value: components["schemas"]["JsonValue"];
         };
         /**
          * Origin
@@ -3932,162 +2885,34 @@ export interface components {
          * @description Required format of the answer, and rules it must satisfy.
          */
         OutputContract: {
-            /**
-             * Grammar
-             * @description GBNF if it contains `::=`, otherwise a registered name.
-             * @default null
-             */
-            grammar: string | null;
-            /**
-             * Repair Allowed
-             * @description True if invalid JSON may be repaired.
-             * @default true
-             */
-            repair_allowed: boolean;
-            /**
-             * Rules
-             * @description Rules, by name or inline.
-             * @default []
-             */
-            rules: (string | (components["schemas"]["NotEmpty"] | components["schemas"]["Length"] | components["schemas"]["Regex"] | components["schemas"]["Compare"] | components["schemas"]["OneOf"] | components["schemas"]["Custom"]))[];
-            /**
-             * Schema
-             * @description JSON Schema 2020-12.
-             * @default null
-             */
-            schema: {
+            /** @description GBNF if it contains `::=`, otherwise a registered name. */
+            grammar?: string | null;
+            /** @description True if invalid JSON may be repaired. Default: true. */
+            repair_allowed?: boolean;
+            /** @description Rules, by name or inline. */
+            rules?: (string | (components["schemas"]["NotEmpty"] | components["schemas"]["Length"] | components["schemas"]["Regex"] | components["schemas"]["Compare"] | components["schemas"]["OneOf"] | components["schemas"]["Custom"]))[];
+            /** @description JSON Schema 2020-12. */
+            schema?: {
                 [key: string]: components["schemas"]["JsonValue"];
             } | null;
-            /**
-             * Semantic
-             * @description True for validation by a judge model, or the intent to judge by.
-             * @default false
-             */
-            semantic: boolean | string;
-            /**
-             * Strict Validation
-             * @description True if an answer that breaks a rule or is rejected by the judge fails after the last attempt and is not shown; false if it completes with `valid: false` and confidence 0. A broken format always fails.
-             * @default true
-             */
-            strict_validation: boolean;
+            /** @description True for validation by a judge model, or the intent to judge by. Default: false. */
+            semantic?: boolean | string;
+            /** @description True if an answer that breaks a rule or is rejected by the judge fails after the last attempt and is not shown; false if it completes with `valid: false` and confidence 0. A broken format always fails. Default: true. */
+            strict_validation?: boolean;
         };
         /**
-         * ForkOverrides
+         * Overrides
          * @description Changes from the first step that is not inherited; an absent field keeps its value.
          */
         Overrides: {
-            /**
-             * @description Hints to change; absent hints keep their values.
-             * @default null
-             */
-            hints: components["schemas"]["ExecutionHints"] | null;
-            /**
-             * Messages
-             * @description Messages to add before the next inference.
-             */
+            /** @description Hints to change; absent hints keep their values. */
+            hints?: components["schemas"]["ExecutionHints"] | null;
+            /** @description Messages to add before the next inference. */
             messages?: components["schemas"]["Message"][];
-            /**
-             * Model
-             * @description A route or engine name from GET /v1/engines.
-             * @default null
-             */
-            model: string | null;
-            /**
-             * Tools
-             * @description Tools to offer; [] offers none.
-             * @default null
-             */
-            tools: string[] | null;
-        };
-        /** Page[DocumentSummary, str] */
-        Page_DocumentSummary_str_: {
-            /**
-             * Data
-             * @description Items of this page.
-             */
-            data: components["schemas"]["DocumentSummary"][];
-            /**
-             * Has More
-             * @description True if there are more pages.
-             */
-            has_more: boolean;
-            /**
-             * Next
-             * @description Value of `after` for the next page; null on the last one.
-             */
-            next: string | null;
-        };
-        /** Page[KeyView, str] */
-        Page_KeyView_str_: {
-            /**
-             * Data
-             * @description Items of this page.
-             */
-            data: components["schemas"]["KeyView"][];
-            /**
-             * Has More
-             * @description True if there are more pages.
-             */
-            has_more: boolean;
-            /**
-             * Next
-             * @description Value of `after` for the next page; null on the last one.
-             */
-            next: string | null;
-        };
-        /** Page[Message, int] */
-        Page_Message_int_: {
-            /**
-             * Data
-             * @description Items of this page.
-             */
-            data: components["schemas"]["Message"][];
-            /**
-             * Has More
-             * @description True if there are more pages.
-             */
-            has_more: boolean;
-            /**
-             * Next
-             * @description Value of `after` for the next page; null on the last one.
-             */
-            next: number | null;
-        };
-        /** Page[SessionView, str] */
-        Page_SessionView_str_: {
-            /**
-             * Data
-             * @description Items of this page.
-             */
-            data: components["schemas"]["SessionView"][];
-            /**
-             * Has More
-             * @description True if there are more pages.
-             */
-            has_more: boolean;
-            /**
-             * Next
-             * @description Value of `after` for the next page; null on the last one.
-             */
-            next: string | null;
-        };
-        /** Page[SuspensionView, str] */
-        Page_SuspensionView_str_: {
-            /**
-             * Data
-             * @description Items of this page.
-             */
-            data: components["schemas"]["PendingView"][];
-            /**
-             * Has More
-             * @description True if there are more pages.
-             */
-            has_more: boolean;
-            /**
-             * Next
-             * @description Value of `after` for the next page; null on the last one.
-             */
-            next: string | null;
+            /** @description A route or engine name from GET /v1/engines. */
+            model?: string | null;
+            /** @description Tools to offer; [] offers none. */
+            tools?: string[] | null;
         };
         /**
          * PassEnd
@@ -4098,18 +2923,12 @@ export interface components {
          */
         PassEnd: {
             caused_by: string | null;
-            /** Coherence */
             coherence: number | null;
-            /** Completeness */
             completeness: number | null;
-            /** Consistent */
             consistent: boolean;
-            /** Converged */
             converged: boolean;
             parent_span_id: string | null;
-            /** Pass Number */
             pass: number;
-            /** Reasons */
             reasons: string[];
             request_id: string;
             sequence_number: number;
@@ -4120,7 +2939,6 @@ export interface components {
             /** Format: date-time */
             timestamp: string;
             trace_id: string;
-            /** Ttl Remaining */
             ttl_remaining: number;
             /**
              * @description discriminator enum property added by openapi-typescript
@@ -4135,95 +2953,12 @@ export interface components {
         PendingCall: {
             /** @description The call. */
             call: components["schemas"]["ToolCall"];
-            /**
-             * Is Approved
-             * @description True if a person has approved the call.
-             * @default false
-             */
-            is_approved: boolean;
-            /**
-             * Result
-             * @description Text that the model will see; null until the call has ended.
-             */
+            /** @description True if a person has approved the call. Default: false. */
+            is_approved?: boolean;
+            /** @description Text that the model will see; null until the call has ended. */
             result?: string | null;
             /** @description Question that the call waits for. */
             suspension?: components["schemas"]["FlowSuspension"] | null;
-        };
-        /**
-         * SuspensionView
-         * @description An open suspension and the execution that it belongs to.
-         */
-        PendingView: {
-            /**
-             * Agent
-             * @description Configured agent that acts there; null without one.
-             * @default null
-             */
-            agent: string | null;
-            /**
-             * Arguments Digest
-             * @description Digest of the arguments that an approval applies to.
-             * @default null
-             */
-            arguments_digest: string | null;
-            /**
-             * Asked At
-             * @description Time of the suspension.
-             * @default null
-             */
-            asked_at: string | null;
-            /**
-             * @description Why an approval is asked for, the first that holds: `rule` (of `policy.approve`), `repeated` (an unsafe call again), `untrusted_text` (a rule of `policy.pre_authorise` would else cover it), `tool` (declared to act outside). Null of other kinds.
-             * @default null
-             */
-            asked_because: components["schemas"]["ApprovalReason"] | null;
-            /**
-             * Expires At
-             * Format: date-time
-             * @description Time of expiry.
-             */
-            expires_at: string;
-            /** @description Kind of the suspension. */
-            kind: components["schemas"]["SuspensionKind"];
-            /**
-             * Request Id
-             * @description The request's id.
-             */
-            request_id: string;
-            /**
-             * Session Id
-             * @description The session's id.
-             */
-            session_id: string | null;
-            /**
-             * Step Name
-             * @description Plan step or node of a flow that is suspended.
-             * @default null
-             */
-            step_name: string | null;
-            /**
-             * Suspension Id
-             * @description Id of the suspension.
-             */
-            suspension_id: string;
-            /**
-             * Tool Call Id
-             * @description Tool call that is suspended.
-             * @default null
-             */
-            tool_call_id: string | null;
-            /**
-             * Tool Id
-             * @description Name that a resume uses.
-             */
-            tool_id: string;
-            /**
-             * User
-             * @description User who asked for the execution.
-             */
-            user: string;
-            /** @description Question. */
-            value: components["schemas"]["JsonValue"];
         };
         /**
          * PlanCreated
@@ -4234,7 +2969,6 @@ export interface components {
         PlanCreated: {
             caused_by: string | null;
             parent_span_id: string | null;
-            /** Planner Id */
             planner_id: string;
             request_id: string;
             sequence_number: number;
@@ -4242,7 +2976,6 @@ export interface components {
             span_id: string;
             /** @description Step of a plan in which the event happened. */
             step_name?: string;
-            /** Steps */
             steps: {
                 [key: string]: unknown;
             }[];
@@ -4260,63 +2993,33 @@ export interface components {
          * @description Options of plan mode.
          */
         PlanOptions: {
-            /**
-             * Passes
-             * @description Maximum number of passes; 1 means no multi-pass reasoning.
-             * @default 1
-             */
-            passes: number;
-            /**
-             * @description Restrictions on the plan.
-             * @default null
-             */
-            policy: components["schemas"]["PlanPolicy"] | null;
-            /**
-             * Steps
-             * @description Authored plan; the planner is skipped.
-             * @default null
-             */
-            steps: components["schemas"]["PlanStep"][] | null;
+            /** @description Maximum number of passes; 1 means no multi-pass reasoning. Default: 1. */
+            passes?: number;
+            /** @description Restrictions on the plan. */
+            policy?: components["schemas"]["PlanPolicy"] | null;
+            /** @description Authored plan; the planner is skipped. */
+            steps?: components["schemas"]["PlanStep"][] | null;
         };
         /**
          * PlanPolicy
          * @description Restrictions on a plan.
          */
         PlanPolicy: {
-            /**
-             * Allowed Step Types
-             * @description Allowed step types.
-             * @default null
-             */
-            allowed_step_types: string[] | null;
-            /**
-             * Max Steps
-             * @description Maximum number of steps.
-             * @default null
-             */
-            max_steps: number | null;
-            /**
-             * Require Linear
-             * @description True to reject branches.
-             * @default false
-             */
-            require_linear: boolean;
-            /**
-             * Timeout Per Step
-             * @description Time limit of one step, in seconds.
-             * @default null
-             */
-            timeout_per_step: number | null;
+            /** @description Allowed step types. */
+            allowed_step_types?: string[] | null;
+            /** @description Maximum number of steps. */
+            max_steps?: number | null;
+            /** @description True to reject branches. Default: false. */
+            require_linear?: boolean;
+            /** @description Time limit of one step, in seconds. */
+            timeout_per_step?: number | null;
         };
         /**
          * PlanReport
          * @description Plan that ran.
          */
         PlanReport: {
-            /**
-             * Steps
-             * @description Steps in plan order.
-             */
+            /** @description Steps in plan order. */
             steps: components["schemas"]["StepReport"][];
             /** @description Origin of the plan. */
             trace: components["schemas"]["PlanTrace"];
@@ -4326,26 +3029,13 @@ export interface components {
          * @description One step of an authored plan; further keys belong to its type.
          */
         PlanStep: {
-            /**
-             * Depends On
-             * @description Steps that must have ended before.
-             * @default null
-             */
-            depends_on: string[] | null;
-            /**
-             * @description The step's input; absent means the output before it.
-             * @default null
-             */
-            input: components["schemas"]["JsonValue"];
-            /**
-             * Name
-             * @description The step's name, unique in its plan.
-             */
+            /** @description Steps that must have ended before. */
+            depends_on?: string[] | null;
+            /** @description The step's input; absent means the output before it. */
+            input?: components["schemas"]["JsonValue"];
+            /** @description The step's name, unique in its plan. */
             name: string;
-            /**
-             * Type
-             * @description Type of the step.
-             */
+            /** @description Type of the step. */
             type: string;
         } & {
             [key: string]: unknown;
@@ -4356,25 +3046,15 @@ export interface components {
          */
         PlanTrace: {
             /**
-             * Created At
              * Format: date-time
              * @description Time of creation.
              */
             created_at: string;
-            /**
-             * Planner Id
-             * @description Id of the planner.
-             */
+            /** @description Id of the planner. */
             planner_id: string;
-            /**
-             * Rationale
-             * @description Reason for these steps.
-             */
+            /** @description Reason for these steps. */
             rationale: string;
-            /**
-             * Step Count
-             * @description Number of steps.
-             */
+            /** @description Number of steps. */
             step_count: number;
         };
         /**
@@ -4384,67 +3064,32 @@ export interface components {
         Problem: {
             /** @description Category of the failure taxonomy. */
             category: components["schemas"]["Category"];
-            /**
-             * Caused By
-             * @description Code or type of the cause.
-             * @default null
-             */
-            caused_by: string | null;
+            /** @description Code or type of the cause. */
+            caused_by?: string | null;
             /** @description Stable error code. */
             code: components["schemas"]["Code"];
-            /**
-             * Detail
-             * @description Explanation for people; never echoes input.
-             */
+            /** @description Explanation for people; never echoes input. */
             detail: string;
-            /**
-             * Details
-             * @description Facts for programs.
-             */
+            /** @description Facts for programs. */
             details?: {
                 [key: string]: unknown;
             };
-            /**
-             * Instance
-             * @description Reference that names this occurrence.
-             */
+            /** @description Reference that names this occurrence. */
             instance: string;
-            /**
-             * Message
-             * @description Description for people; never echoes input.
-             */
+            /** @description Description for people; never echoes input. */
             message: string;
-            /**
-             * Request Id
-             * @description Id of the request.
-             */
+            /** @description Id of the request. */
             request_id: string;
-            /**
-             * Retryable
-             * @description True if sending the request again may help.
-             */
+            /** @description True if sending the request again may help. */
             retryable: boolean;
-            /**
-             * Status
-             * @description HTTP status.
-             */
+            /** @description HTTP status. */
             status: number;
-            /**
-             * Title
-             * @description Kind of problem, for people.
-             */
+            /** @description Kind of problem, for people. */
             title: string;
-            /**
-             * Type
-             * @description Reference that names the kind of problem.
-             */
+            /** @description Reference that names the kind of problem. */
             type: string;
-            /**
-             * Violated-Policies
-             * @description Limits that are used up, by their names in `RateLimit-Policy`.
-             * @default null
-             */
-            "violated-policies": string[] | null;
+            /** @description Limits that are used up, by their names in `RateLimit-Policy`. */
+            "violated-policies"?: string[] | null;
         };
         /**
          * PromptId
@@ -4452,6 +3097,11 @@ export interface components {
          * @enum {string}
          */
         PromptId: "PLAN_GENERATION_SYSTEM" | "PLAN_GENERATION_USER" | "REASONING_STEP_SYSTEM" | "REASONING_STEP_USER" | "VALIDATION_SEMANTIC_SYSTEM" | "VALIDATION_SEMANTIC_USER" | "CONVERGENCE_ASSESSMENT_SYSTEM" | "CONVERGENCE_ASSESSMENT_USER" | "TASKPROFILE_INFERENCE_SYSTEM" | "TASKPROFILE_INFERENCE_USER" | "TASKPROFILE_UPDATE_SYSTEM" | "TASKPROFILE_UPDATE_USER" | "RECURSIVE_PLAN_GENERATION_USER" | "RECURSIVE_SUBPLAN_GENERATION_USER" | "RECURSIVE_REFINEMENT_SYSTEM" | "RECURSIVE_REFINEMENT_USER" | "SUPERVISOR_REPAIR_SYSTEM" | "SUPERVISOR_REPAIR_JSON_USER" | "SUPERVISOR_REPAIR_TOOLCALL_USER" | "SUPERVISOR_REPAIR_PLAN_USER" | "SUPERVISOR_REPAIR_MISSINGTOOL_USER" | "ANSWER_SYNTHESIS_SYSTEM" | "ANSWER_SYNTHESIS_USER" | "ANSWER_JUDGEMENT_SYSTEM" | "ANSWER_JUDGEMENT_USER" | "INPUT_JUDGEMENT_SYSTEM" | "INPUT_JUDGEMENT_USER" | "STRUCTURED_CONTRACT_SYSTEM" | "GRAMMAR_CONTRACT_SYSTEM" | "STRUCTURED_ANSWER_USER" | "STRUCTURED_VIOLATIONS_USER" | "SUBMIT_TOOL_DESCRIPTION" | "RETRIEVED_CONTEXT_USER" | "SESSION_SUMMARY_USER" | "EARLIER_TURNS_USER";
+        /** PromptList */
+        PromptList: {
+            /** @description Items. */
+            data: components["schemas"]["PromptView"][];
+        };
         /**
          * PromptView
          * @description A prompt of the service itself as GET /v1/prompts shows it, without its text.
@@ -4459,29 +3109,17 @@ export interface components {
         PromptView: {
             /** @description The prompt's id. */
             id: components["schemas"]["PromptId"];
-            /**
-             * Input Schema
-             * @description JSON Schema of its input.
-             */
+            /** @description JSON Schema of its input. */
             input_schema: {
                 [key: string]: components["schemas"]["JsonValue"];
             };
-            /**
-             * Is Changed
-             * @description True if its text is not the shipped one.
-             */
+            /** @description True if its text is not the shipped one. */
             is_changed: boolean;
-            /**
-             * Output Schema
-             * @description JSON Schema of the answer; null if it is a text.
-             */
+            /** @description JSON Schema of the answer; null if it is a text. */
             output_schema: {
                 [key: string]: components["schemas"]["JsonValue"];
             } | null;
-            /**
-             * Places
-             * @description Places that its text may have, each written `{name}`.
-             */
+            /** @description Places that its text may have, each written `{name}`. */
             places: string[];
             /** @description The system prompt that goes with it. */
             system_prompt: components["schemas"]["PromptId"] | null;
@@ -4492,31 +3130,16 @@ export interface components {
          */
         Quote: {
             /** @description Cost; null if an engine that may be used has no price. */
-            cost?: components["schemas"]["Cost"] | null;
-            /**
-             * Inferences
-             * @description Attempts on providers.
-             */
+            cost: components["schemas"]["Cost"] | null;
+            /** @description Attempts on providers. */
             inferences: number;
-            /**
-             * Seconds
-             * @description Seconds of running time.
-             */
+            /** @description Seconds of running time. */
             seconds: number;
-            /**
-             * Tokens
-             * @description Tokens over all attempts, by the engines' context windows.
-             */
+            /** @description Tokens over all attempts, by the engines' context windows. */
             tokens: number;
-            /**
-             * Tool Calls
-             * @description Attempts at tool calls.
-             */
+            /** @description Attempts at tool calls. */
             tool_calls: number;
-            /**
-             * Transitions
-             * @description State changes of its lifecycle and of the fallback machines.
-             */
+            /** @description State changes of its lifecycle and of the fallback machines. */
             transitions: number;
         };
         /**
@@ -4524,59 +3147,31 @@ export interface components {
          * @description Readiness of this replica for new work.
          */
         Readiness: {
-            /**
-             * Ready
-             * @description True if new work is accepted.
-             */
+            /** @description True if new work is accepted. */
             ready: boolean;
-            /**
-             * Reason
-             * @description Reason why it is not.
-             */
-            reason?: string | null;
+            /** @description Reason why it is not. */
+            reason: string | null;
         };
         /**
          * RedundancyOptions
          * @description Options of redundant mode.
          */
         RedundancyOptions: {
+            /** @description True to cancel replicas that cannot change the result. Default: true. */
+            early_stop?: boolean;
+            /** @description Minimum confidence. */
+            min_confidence?: number | null;
+            /** @description Models, one per replica. */
+            models?: string[] | null;
+            /** @description Number of replicas. Default: 3. */
+            n?: number;
+            /** @description Minimum number of votes for the winner. */
+            quorum?: number | null;
             /**
-             * Early Stop
-             * @description True to cancel replicas that cannot change the result.
-             * @default true
-             */
-            early_stop: boolean;
-            /**
-             * Min Confidence
-             * @description Minimum confidence.
-             * @default null
-             */
-            min_confidence: number | null;
-            /**
-             * Models
-             * @description Models, one per replica.
-             * @default null
-             */
-            models: string[] | null;
-            /**
-             * N
-             * @description Number of replicas.
-             * @default 3
-             */
-            n: number;
-            /**
-             * Quorum
-             * @description Minimum number of votes for the winner.
-             * @default null
-             */
-            quorum: number | null;
-            /**
-             * Voting
-             * @description Voting method.
-             * @default majority
+             * @description Voting method. Default: `majority`.
              * @enum {string}
              */
-            voting: "majority" | "unanimity" | "field_majority";
+            voting?: "majority" | "unanimity" | "field_majority";
         };
         /**
          * Regex
@@ -4585,30 +3180,17 @@ export interface components {
          *     It is searched for in linear time: no look-around, no back references.
          */
         Regex: {
-            /**
-             * Negate
-             * @description True if the text must not match.
-             * @default false
-             */
-            negate: boolean;
-            /**
-             * Path
-             * @description Path in the structured output; absent: the answer's text.
-             * @default null
-             */
-            path: string | null;
-            /**
-             * Pattern
-             * @description Pattern; ^ and $ anchor it to the ends.
-             */
+            /** @description True if the text must not match. Default: false. */
+            negate?: boolean;
+            /** @description Path in the structured output; absent: the answer's text. */
+            path?: string | null;
+            /** @description Pattern; ^ and $ anchor it to the ends. */
             pattern: string;
             /**
-             * Severity
-             * @description Severity of a violation.
-             * @default error
+             * @description Severity of a violation. Default: `error`.
              * @enum {string}
              */
-            severity: "error" | "warning";
+            severity?: "error" | "warning";
             /**
              * @description Type of the rule. (enum property replaced by openapi-typescript)
              * @enum {string}
@@ -4620,46 +3202,25 @@ export interface components {
          * @description An execution that was deleted.
          */
         RemovedExecution: {
-            /**
-             * Request Id
-             * @description The request's id.
-             */
+            /** @description The request's id. */
             request_id: string;
         };
         /**
          * ReplayReport
          * @description Result of an offline replay.
          */
-        Replayed: {
-            /**
-             * Field
-             * @description Path of the first value that differs, such as `$.outcome`; `$` if one side has nothing.
-             */
+        ReplayReport: {
+            /** @description Path of the first value that differs, such as `$.outcome`; `$` if one side has nothing. */
             field?: string | null;
-            /**
-             * Identical
-             * @description True if the replay equals the record, step by step.
-             */
+            /** @description True if the replay equals the record, step by step. */
             identical: boolean;
-            /**
-             * Recorded
-             * @description The value in the record as JSON, cut to 200 characters.
-             */
+            /** @description The value in the record as JSON, cut to 200 characters. */
             recorded?: string | null;
-            /**
-             * Replayed
-             * @description The value in the replay as JSON, cut to 200 characters.
-             */
+            /** @description The value in the replay as JSON, cut to 200 characters. */
             replayed?: string | null;
-            /**
-             * Step
-             * @description The first step that differs.
-             */
+            /** @description The first step that differs. */
             step?: string | null;
-            /**
-             * Steps
-             * @description The number of steps.
-             */
+            /** @description The number of steps. */
             steps?: number | null;
         };
         /**
@@ -4667,75 +3228,34 @@ export interface components {
          * @description Details of how the answer was produced.
          */
         ResponseMetadata: {
-            /**
-             * Client
-             * @description Metadata of the request.
-             */
+            /** @description Metadata of the request. */
             client?: {
                 [key: string]: string;
             };
             /**
-             * Durability
-             * @description Durability of the execution.
-             * @default memory
+             * @description Durability of the execution. Default: `memory`.
              * @enum {string}
              */
             durability: "memory" | "journaled";
-            /**
-             * Fallback Attempts
-             * @description Number of attempts after the first of each inference.
-             * @default 0
-             */
+            /** @description Number of attempts after the first of each inference. Default: 0. */
             fallback_attempts: number;
-            /**
-             * Finish Reason
-             * @description Reason why the last answer ended.
-             * @default null
-             */
+            /** @description Reason why the last answer ended. */
             finish_reason: string | null;
-            /**
-             * Flags
-             * @description Warnings: `usage_implausible` if a provider reported token counts that cannot be true, which an estimate replaced; the names of guards that tripped and only flag, `input_rules` for warnings of the rules of the request; `guardrail_failed` if a judge of the input gave no judgement; `redacted` if `structured_output` is shown redacted and may no longer fit its schema.
-             */
-            flags?: string[];
-            /**
-             * @description Enforcement of the required format.
-             * @default null
-             */
-            kept_by: components["schemas"]["Way"] | null;
-            /**
-             * Left Out
-             * @description Parts of the request that a provider could not be given.
-             */
+            /** @description Warnings: `usage_implausible` if a provider reported token counts that cannot be true, which an estimate replaced; the names of guards that tripped and only flag, `input_rules` for warnings of the rules of the request; `guardrail_failed` if a judge of the input gave no judgement; `redacted` if `structured_output` is shown redacted and may no longer fit its schema. */
+            flags: string[];
+            /** @description Enforcement of the required format. */
+            kept_by?: components["schemas"]["FormatEnforcement"] | null;
+            /** @description Parts of the request that a provider could not be given. */
             left_out?: string[];
-            /**
-             * Model
-             * @description Model as the provider names it.
-             * @default null
-             */
+            /** @description Model as the provider names it. */
             model: string | null;
-            /**
-             * Provider
-             * @description Configured engine that answered last.
-             * @default null
-             */
+            /** @description Configured engine that answered last. */
             provider: string | null;
-            /**
-             * Sources
-             * @description Parts of documents that were retrieved and read, best first; absent if there are none.
-             */
+            /** @description Parts of documents that were retrieved and read, best first; absent if there are none. */
             sources?: components["schemas"]["Source"][];
-            /**
-             * Tool Rounds
-             * @description Number of tool rounds.
-             * @default 0
-             */
+            /** @description Number of tool rounds. Default: 0. */
             tool_rounds: number;
-            /**
-             * Truncated History
-             * @description True if the history was truncated.
-             * @default false
-             */
+            /** @description True if the history was truncated. Default: false. */
             truncated_history: boolean;
         };
         /**
@@ -4743,29 +3263,14 @@ export interface components {
          * @description An answer to one open suspension, or several, which are accepted together.
          */
         ResumeRequest: {
-            /**
-             * Answers
-             * @description Answers to several open suspensions, instead of all else; either all are accepted or none.
-             * @default null
-             */
-            answers: components["schemas"]["GivenAnswer"][] | null;
-            /**
-             * @description The answer; needed without `answers`.
-             * @default null
-             */
-            payload: components["schemas"]["JsonValue"];
-            /**
-             * Suspension Id
-             * @description The suspension; needed if the tool has more than one.
-             * @default null
-             */
-            suspension_id: string | null;
-            /**
-             * Tool Id
-             * @description The tool that waits for the answer; needed without `answers`.
-             * @default null
-             */
-            tool_id: string | null;
+            /** @description Answers to several open suspensions, instead of all else; either all are accepted or none. */
+            answers?: components["schemas"]["GivenAnswer"][] | null;
+            /** @description The answer; needed without `answers`. */
+            payload?: components["schemas"]["JsonValue"];
+            /** @description The suspension; needed if the tool has more than one. */
+            suspension_id?: string | null;
+            /** @description The tool that waits for the answer; needed without `answers`. */
+            tool_id?: string | null;
         };
         /**
          * RetrievalEnd
@@ -4775,9 +3280,7 @@ export interface components {
          */
         RetrievalEnd: {
             caused_by: string | null;
-            /** Duration Ms */
             duration_ms: number;
-            /** Found */
             found: number;
             lexical: components["schemas"]["LegState"];
             parent_span_id: string | null;
@@ -4789,7 +3292,6 @@ export interface components {
             step_name?: string;
             /** Format: date-time */
             timestamp: string;
-            /** Top K */
             top_k: number;
             trace_id: string;
             /**
@@ -4814,7 +3316,6 @@ export interface components {
             step_name?: string;
             /** Format: date-time */
             timestamp: string;
-            /** Top K */
             top_k: number;
             trace_id: string;
             /**
@@ -4828,60 +3329,45 @@ export interface components {
          * @description Changes to a session; null removes a value.
          */
         SessionChanges: {
-            /**
-             * Model
-             * @description A route or engine name from GET /v1/engines.
-             * @default null
-             */
-            model: string | null;
-            /**
-             * @description A value that the client stores with the session. Of an object, `hints` are used by requests that have none of their own, and `instructions`, a text of at most 2,000 characters, follow the system prompt.
-             * @default null
-             */
-            preferences: components["schemas"]["JsonValue"];
-            /**
-             * @description Another value that the client stores with the session.
-             * @default null
-             */
-            state: components["schemas"]["JsonValue"];
+            /** @description A route or engine name from GET /v1/engines. */
+            model?: string | null;
+            /** @description A value that the client stores with the session. Of an object, `hints` are used by requests that have none of their own, and `instructions`, a text of at most 2,000 characters, follow the system prompt. */
+            preferences?: components["schemas"]["JsonValue"];
+            /** @description Another value that the client stores with the session. */
+            state?: components["schemas"]["JsonValue"];
+        };
+        /** SessionPage */
+        SessionPage: {
+            /** @description Items of this page. */
+            data: components["schemas"]["SessionView"][];
+            /** @description True if there are more pages. */
+            has_more: boolean;
+            /** @description Value of `after` for the next page; null on the last one. */
+            next: string | null;
         };
         /**
          * SessionView
          * @description A conversation.
          */
         SessionView: {
-            /**
-             * Busy
-             * @description True while a turn runs or is suspended.
-             */
+            /** @description True while a turn runs or is suspended. */
             busy: boolean;
             /**
-             * Created At
              * Format: date-time
              * @description The time at which its first turn began.
              */
             created_at: string;
-            /**
-             * Messages
-             * @description Number of messages.
-             */
+            /** @description Number of messages. */
             messages: number;
-            /**
-             * Model
-             * @description The model of requests that name none.
-             */
-            model?: string | null;
+            /** @description The model of requests that name none. */
+            model: string | null;
             /** @description A value that the client stores with the session. */
-            preferences?: components["schemas"]["JsonValue"];
-            /**
-             * Session Id
-             * @description The session's id.
-             */
+            preferences: components["schemas"]["JsonValue"];
+            /** @description The session's id. */
             session_id: string;
             /** @description Another value that the client stores with the session. */
-            state?: components["schemas"]["JsonValue"];
+            state: components["schemas"]["JsonValue"];
             /**
-             * Updated At
              * Format: date-time
              * @description The time at which a turn last began or ended.
              */
@@ -4893,50 +3379,31 @@ export interface components {
          * @enum {string}
          */
         SideEffects: "none" | "read" | "write" | "external";
+        /** SkillList */
+        SkillList: {
+            /** @description Items. */
+            data: components["schemas"]["SkillView"][];
+        };
         /**
          * SkillView
          * @description A skill as GET /v1/skills shows it, without its text.
          */
         SkillView: {
-            /**
-             * Always
-             * @description True if it is a candidate for every message.
-             */
+            /** @description True if it is a candidate for every message. */
             always: boolean;
-            /**
-             * Description
-             * @description What it is for.
-             */
+            /** @description What it is for. */
             description: string;
-            /**
-             * Name
-             * @description The skill's name; a value for `context.skills`.
-             */
+            /** @description The skill's name; a value for `context.skills`. */
             name: string;
-            /**
-             * Requires
-             * @description Skills that it is read with.
-             */
+            /** @description Skills that it is read with. */
             requires: string[];
-            /**
-             * Tokens
-             * @description Tokens that it takes in a context, without those that it requires.
-             */
+            /** @description Tokens that it takes in a context, without those that it requires. */
             tokens: number;
-            /**
-             * Tools
-             * @description Tools that it needs; `agent:NAME` is an agent.
-             */
+            /** @description Tools that it needs; `agent:NAME` is an agent. */
             tools: string[];
-            /**
-             * Triggers
-             * @description Words, and expressions between slashes, that call for it.
-             */
+            /** @description Words, and expressions between slashes, that call for it. */
             triggers: string[];
-            /**
-             * Value
-             * @description Its value; those of the most value that fit are read.
-             */
+            /** @description Its value; those of the most value that fit are read. */
             value: number;
         };
         /**
@@ -4944,20 +3411,11 @@ export interface components {
          * @description Part of a document that the answer was given to read.
          */
         Source: {
-            /**
-             * Document Id
-             * @description Id of the document.
-             */
+            /** @description Id of the document. */
             document_id: string;
-            /**
-             * Score
-             * @description How well it fits the query.
-             */
+            /** @description How well it fits the query. */
             score: number;
-            /**
-             * Source
-             * @description Id of the part: `DOCUMENT_ID#NUMBER`, as the model saw it.
-             */
+            /** @description Id of the part: `DOCUMENT_ID#NUMBER`, as the model saw it. */
             source: string;
         };
         /**
@@ -4966,16 +3424,13 @@ export interface components {
          */
         StageEnd: {
             caused_by: string | null;
-            /** Duration Ms */
             duration_ms: number;
-            /** Outcome */
             outcome: string;
             parent_span_id: string | null;
             request_id: string;
             sequence_number: number;
             session_id: string | null;
             span_id: string;
-            /** Stage */
             stage: string;
             /** @description Step of a plan in which the event happened. */
             step_name?: string;
@@ -4994,29 +3449,20 @@ export interface components {
          */
         StatisticsView: {
             /**
-             * Bucket
              * @description Width of a bucket.
              * @enum {string}
              */
             bucket: "minute" | "hour" | "day";
-            /**
-             * Buckets
-             * @description Buckets with executions, the oldest first.
-             */
+            /** @description Buckets with executions, the oldest first. */
             buckets: components["schemas"]["BucketView"][];
-            /**
-             * Duration Bounds
-             * @description Upper bounds of the classes of durations, in seconds.
-             */
+            /** @description Upper bounds of the classes of durations, in seconds. */
             duration_bounds: number[];
             /**
-             * Since
              * Format: date-time
              * @description Begin of the first bucket.
              */
             since: string;
             /**
-             * Until
              * Format: date-time
              * @description End of the last bucket.
              */
@@ -5027,18 +3473,12 @@ export interface components {
          * @description End of an attempt at a plan step, or its cut-off by the end of the execution. Another may follow a failed one.
          */
         StepEnd: {
-            /** Attempt */
             attempt: number;
             caused_by: string | null;
-            /** Duration Ms */
             duration_ms: number;
             error_code: components["schemas"]["Code"] | null;
             parent_span_id: string | null;
-            /**
-             * Pass Number
-             * @default null
-             */
-            pass: number | null;
+            pass?: number | null;
             request_id: string;
             sequence_number: number;
             session_id: string | null;
@@ -5046,7 +3486,6 @@ export interface components {
             status: components["schemas"]["StepStatus"];
             /** @description Step of a plan in which the event happened. */
             step_name?: string;
-            /** Step Type */
             step_type: string;
             /** Format: date-time */
             timestamp: string;
@@ -5058,24 +3497,15 @@ export interface components {
             type: "step.end";
         };
         /**
-         * StepListPage
+         * StepPage
          * @description Steps of an execution, whole or in brief; all of them without a limit.
          */
-        StepListPage: {
-            /**
-             * Data
-             * @description Items of this page.
-             */
+        StepPage: {
+            /** @description Items of this page. */
             data: (components["schemas"]["StepView"] | components["schemas"]["StepSummary"])[];
-            /**
-             * Has More
-             * @description True if there are more pages.
-             */
+            /** @description True if there are more pages. */
             has_more: boolean;
-            /**
-             * Next
-             * @description Value of `after` for the next page; null on the last one.
-             */
+            /** @description Value of `after` for the next page; null on the last one. */
             next: number | null;
         };
         /**
@@ -5083,28 +3513,15 @@ export interface components {
          * @description Plan step with its result.
          */
         StepReport: {
-            /**
-             * @description Failure of the step.
-             * @default null
-             */
+            /** @description Failure of the step. */
             error: components["schemas"]["SystemError"] | null;
-            /**
-             * Name
-             * @description Name of the step.
-             */
+            /** @description Name of the step. */
             name: string;
-            /**
-             * Output
-             * @description Output of the step.
-             * @default null
-             */
+            /** @description Output of the step. */
             output: unknown;
             /** @description Status of the step. */
             status: components["schemas"]["StepStatus"];
-            /**
-             * Type
-             * @description Type of the step.
-             */
+            /** @description Type of the step. */
             type: string;
         };
         /**
@@ -5112,22 +3529,16 @@ export interface components {
          * @description Start of an attempt at a plan step; attempts are counted from 1. Several passes over a plan are, too.
          */
         StepStart: {
-            /** Attempt */
             attempt: number;
             caused_by: string | null;
             parent_span_id: string | null;
-            /**
-             * Pass Number
-             * @default null
-             */
-            pass: number | null;
+            pass?: number | null;
             request_id: string;
             sequence_number: number;
             session_id: string | null;
             span_id: string;
             /** @description Step of a plan in which the event happened. */
             step_name?: string;
-            /** Step Type */
             step_type: string;
             /** Format: date-time */
             timestamp: string;
@@ -5154,122 +3565,69 @@ export interface components {
         StepSummary: {
             /** @description Cost of the attempt, if the engine has prices. */
             cost: components["schemas"]["Cost"] | null;
-            /**
-             * Digest
-             * @description Digest of what was answered, without what was measured; null without `can_view_full_history`.
-             */
+            /** @description Digest of what was answered, without what was measured; null without `can_view_full_history`. */
             digest: string | null;
-            /**
-             * Duration Ms
-             * @description Duration in milliseconds; null if it takes no time.
-             */
+            /** @description Duration in milliseconds; null if it takes no time. */
             duration_ms: number | null;
-            /**
-             * Fingerprint
-             * @description Digest of what was asked, equal in two executions that asked the same at this step. Null without `can_view_full_history`, and where it is not known any more.
-             */
+            /** @description Digest of what was asked, equal in two executions that asked the same at this step. Null without `can_view_full_history`, and where it is not known any more. */
             fingerprint: string | null;
-            /**
-             * From Step
-             * @description The `from_step` of a fork that runs it again; null before the first.
-             */
+            /** @description The `from_step` of a fork that runs it again; null before the first. */
             from_step: number | null;
-            /**
-             * Key
-             * @description The step's key in the journal.
-             */
+            /** @description The step's key in the journal. */
             key: string;
-            /**
-             * Kind
-             * @description `retrieval` (a search of the memory), `prepare`, `compaction` (of a session), `planning`, `plan`, `inference` (tools and candidates), `attempt` (at an inference), `tool_call`, `node` and `agent` (of a flow: its function; its system prompt and model), `validation` (of an answer, by a worker), `wait`, `answer` (to a suspension), `decision`, `refusal`, or `stop`.
-             */
+            /** @description `retrieval` (a search of the memory), `prepare`, `compaction` (of a session), `planning`, `plan`, `inference` (tools and candidates), `attempt` (at an inference), `tool_call`, `node` and `agent` (of a flow: its function; its system prompt and model), `validation` (of an answer, by a worker), `wait`, `answer` (to a suspension), `decision`, `refusal`, or `stop`. */
             kind: string;
-            /**
-             * Provider
-             * @description The engine that was asked.
-             */
+            /** @description The engine that was asked. */
             provider: string | null;
             /**
-             * Started At
              * Format: date-time
              * @description Start time.
              */
             started_at: string;
-            /**
-             * Step Name
-             * @description The plan step, or the node of a flow, that it belongs to.
-             */
+            /** @description The plan step, or the node of a flow, that it belongs to. */
             step_name: string | null;
             /** @description Tokens of the attempt. */
             usage: components["schemas"]["TokenUsage"] | null;
+        };
+        /** StepTypeList */
+        StepTypeList: {
+            /** @description Items. */
+            data: components["schemas"]["StepTypeView"][];
         };
         /**
          * StepTypeView
          * @description A step type of plans as GET /v1/step-types shows it.
          */
         StepTypeView: {
-            /**
-             * Approval
-             * @description True if a step of itself may wait for a person.
-             */
+            /** @description True if a step of itself may wait for a person. */
             approval: boolean;
-            /**
-             * At Most Once
-             * @description True if a step never runs twice unless a person says so.
-             */
+            /** @description True if a step never runs twice unless a person says so. */
             at_most_once: boolean;
-            /**
-             * Available
-             * @description True if a step of the type can run now.
-             */
+            /** @description True if a step of the type can run now. */
             available: boolean;
-            /**
-             * Description
-             * @description The description that a planner reads.
-             */
+            /** @description The description that a planner reads. */
             description: string;
-            /**
-             * Idempotent
-             * @description True if a second run has no further effect; null for built-in types.
-             */
+            /** @description True if a second run has no further effect; null for built-in types. */
             idempotent: boolean | null;
-            /**
-             * Input Schema
-             * @description JSON Schema of a step's `input`.
-             */
+            /** @description JSON Schema of a step's `input`. */
             input_schema: {
                 [key: string]: components["schemas"]["JsonValue"];
             };
-            /**
-             * Name
-             * @description The type's name; `type` of a step.
-             */
+            /** @description The type's name; `type` of a step. */
             name: string;
-            /**
-             * Options Schema
-             * @description JSON Schema of the object of its further members.
-             */
+            /** @description JSON Schema of the object of its further members. */
             options_schema: {
                 [key: string]: components["schemas"]["JsonValue"];
             };
-            /**
-             * Output Schema
-             * @description JSON Schema of its output; null for built-in types.
-             */
+            /** @description JSON Schema of its output; null for built-in types. */
             output_schema: {
                 [key: string]: components["schemas"]["JsonValue"];
             } | null;
-            /**
-             * Reason
-             * @description The reason if it cannot.
-             */
+            /** @description The reason if it cannot. */
             reason: string;
             /** @description The effect of a step on the outside world; null for built-in types, which act through tools. */
             side_effects: components["schemas"]["SideEffects"] | null;
-            /**
-             * Source
-             * @description The source: `built-in` or `modules`.
-             */
+            /** @description The source: `built-in` or `modules`. */
             source: string;
         };
         /**
@@ -5279,61 +3637,30 @@ export interface components {
         StepView: {
             /** @description Cost of the attempt, if the engine has prices. */
             cost: components["schemas"]["Cost"] | null;
-            /**
-             * Digest
-             * @description Digest of what was answered, without what was measured; null without `can_view_full_history`.
-             */
+            /** @description Digest of what was answered, without what was measured; null without `can_view_full_history`. */
             digest: string | null;
-            /**
-             * Duration Ms
-             * @description Duration in milliseconds; null if it takes no time.
-             */
+            /** @description Duration in milliseconds; null if it takes no time. */
             duration_ms: number | null;
-            /**
-             * Fingerprint
-             * @description Digest of what was asked, equal in two executions that asked the same at this step. Null without `can_view_full_history`, and where it is not known any more.
-             */
+            /** @description Digest of what was asked, equal in two executions that asked the same at this step. Null without `can_view_full_history`, and where it is not known any more. */
             fingerprint: string | null;
-            /**
-             * From Step
-             * @description The `from_step` of a fork that runs it again; null before the first.
-             */
+            /** @description The `from_step` of a fork that runs it again; null before the first. */
             from_step: number | null;
-            /**
-             * Key
-             * @description The step's key in the journal.
-             */
+            /** @description The step's key in the journal. */
             key: string;
-            /**
-             * Kind
-             * @description `retrieval` (a search of the memory), `prepare`, `compaction` (of a session), `planning`, `plan`, `inference` (tools and candidates), `attempt` (at an inference), `tool_call`, `node` and `agent` (of a flow: its function; its system prompt and model), `validation` (of an answer, by a worker), `wait`, `answer` (to a suspension), `decision`, `refusal`, or `stop`.
-             */
+            /** @description `retrieval` (a search of the memory), `prepare`, `compaction` (of a session), `planning`, `plan`, `inference` (tools and candidates), `attempt` (at an inference), `tool_call`, `node` and `agent` (of a flow: its function; its system prompt and model), `validation` (of an answer, by a worker), `wait`, `answer` (to a suspension), `decision`, `refusal`, or `stop`. */
             kind: string;
-            /**
-             * Outcome
-             * @description What was answered.
-             */
+            /** @description What was answered. */
             outcome: unknown;
-            /**
-             * Provider
-             * @description The engine that was asked.
-             */
+            /** @description The engine that was asked. */
             provider: string | null;
-            /**
-             * Request
-             * @description What was asked; null if nothing is, or if it is not known any more.
-             */
+            /** @description What was asked; null if nothing is, or if it is not known any more. */
             request: unknown;
             /**
-             * Started At
              * Format: date-time
              * @description Start time.
              */
             started_at: string;
-            /**
-             * Step Name
-             * @description The plan step, or the node of a flow, that it belongs to.
-             */
+            /** @description The plan step, or the node of a flow, that it belongs to. */
             step_name: string | null;
             /** @description Tokens of the attempt. */
             usage: components["schemas"]["TokenUsage"] | null;
@@ -5343,58 +3670,28 @@ export interface components {
          * @description Open suspension of an execution.
          */
         Suspension: {
+            /** @description Configured agent that acts there; null without one. */
+            agent?: string | null;
+            /** @description Digest of the arguments that an approval applies to. */
+            arguments_digest?: string | null;
+            /** @description Time of the suspension. */
+            asked_at?: string | null;
+            /** @description Why an approval is asked for, the first that holds: `rule` (of `policy.approve`), `repeated` (an unsafe call again), `untrusted_text` (a rule of `policy.pre_authorise` would else cover it), `tool` (declared to act outside). Null of other kinds. */
+            asked_because?: components["schemas"]["ApprovalReason"] | null;
             /**
-             * Agent
-             * @description Configured agent that acts there; null without one.
-             * @default null
-             */
-            agent: string | null;
-            /**
-             * Arguments Digest
-             * @description Digest of the arguments that an approval applies to.
-             * @default null
-             */
-            arguments_digest: string | null;
-            /**
-             * Asked At
-             * @description Time of the suspension.
-             * @default null
-             */
-            asked_at: string | null;
-            /**
-             * @description Why an approval is asked for, the first that holds: `rule` (of `policy.approve`), `repeated` (an unsafe call again), `untrusted_text` (a rule of `policy.pre_authorise` would else cover it), `tool` (declared to act outside). Null of other kinds.
-             * @default null
-             */
-            asked_because: components["schemas"]["ApprovalReason"] | null;
-            /**
-             * Expires At
              * Format: date-time
              * @description Time of expiry.
              */
             expires_at: string;
             /** @description Kind of the suspension. */
             kind: components["schemas"]["SuspensionKind"];
-            /**
-             * Step Name
-             * @description Plan step or node of a flow that is suspended.
-             * @default null
-             */
-            step_name: string | null;
-            /**
-             * Suspension Id
-             * @description Id of the suspension.
-             */
+            /** @description Plan step or node of a flow that is suspended. */
+            step_name?: string | null;
+            /** @description Id of the suspension. */
             suspension_id: string;
-            /**
-             * Tool Call Id
-             * @description Tool call that is suspended.
-             * @default null
-             */
-            tool_call_id: string | null;
-            /**
-             * Tool Id
-             * @description Name that a resume uses.
-             */
+            /** @description Tool call that is suspended. */
+            tool_call_id?: string | null;
+            /** @description Name that a resume uses. */
             tool_id: string;
             /** @description Question. */
             value: components["schemas"]["JsonValue"];
@@ -5404,13 +3701,10 @@ export interface components {
          * @description A suspension that was opened, or is not open any more.
          */
         SuspensionChange: {
-            /**
-             * Open
-             * @description True while it can be answered.
-             */
+            /** @description True while it can be answered. */
             open: boolean;
             /** @description The suspension. */
-            suspension: components["schemas"]["PendingView"];
+            suspension: components["schemas"]["OpenSuspension"];
         };
         /**
          * SuspensionKind
@@ -5418,6 +3712,15 @@ export interface components {
          * @enum {string}
          */
         SuspensionKind: "question" | "flow" | "approval" | "unknown_outcome" | "client_tool";
+        /** SuspensionPage */
+        SuspensionPage: {
+            /** @description Items of this page. */
+            data: components["schemas"]["OpenSuspension"][];
+            /** @description True if there are more pages. */
+            has_more: boolean;
+            /** @description Value of `after` for the next page; null on the last one. */
+            next: string | null;
+        };
         /**
          * SystemError
          * @description Failure as clients see it; `code` is for programs, `message` for people.
@@ -5425,30 +3728,17 @@ export interface components {
         SystemError: {
             /** @description Category of the failure taxonomy. */
             category: components["schemas"]["Category"];
-            /**
-             * Caused By
-             * @description Code or type of the cause.
-             * @default null
-             */
+            /** @description Code or type of the cause. */
             caused_by: string | null;
             /** @description Stable error code. */
             code: components["schemas"]["Code"];
-            /**
-             * Details
-             * @description Facts for programs.
-             */
-            details?: {
+            /** @description Facts for programs. */
+            details: {
                 [key: string]: unknown;
             };
-            /**
-             * Message
-             * @description Description for people; never echoes input.
-             */
+            /** @description Description for people; never echoes input. */
             message: string;
-            /**
-             * Retryable
-             * @description True if sending the request again may help.
-             */
+            /** @description True if sending the request again may help. */
             retryable: boolean;
         };
         /**
@@ -5456,239 +3746,114 @@ export interface components {
          * @description Request to the system.
          */
         SystemRequest: {
-            /**
-             * After
-             * @description Id of a completed execution; the conversation begins with its whole transcript.
-             * @default null
-             */
-            after: string | null;
-            /**
-             * Agent
-             * @description An agent from GET /v1/agents: prompt, model, mode, tools, limits, output and hints in one name. `model` and `mode` can only repeat its own, but an agent of mode chat may answer in the request's format; `tools` and limits can only narrow them.
-             * @default null
-             */
-            agent: string | null;
-            /**
-             * Background
-             * @description True to answer 202 at once and run in the background.
-             * @default false
-             */
-            background: boolean;
-            /**
-             * Client Tools
-             * @description Tools to offer that the client runs, in the modes chat and structured.
-             */
+            /** @description Id of a completed execution; the conversation begins with its whole transcript. */
+            after?: string | null;
+            /** @description An agent from GET /v1/agents: prompt, model, mode, tools, limits, output and hints in one name. `model` and `mode` can only repeat its own, but an agent of mode chat may answer in the request's format; `tools` and limits can only narrow them. */
+            agent?: string | null;
+            /** @description True to answer 202 at once and run in the background. Default: false. */
+            background?: boolean;
+            /** @description Tools to offer that the client runs, in the modes chat and structured. */
             client_tools?: components["schemas"]["ClientTool"][];
             /** @description Retrieval and skills. */
             context?: components["schemas"]["ContextOptions"];
-            /**
-             * @description Options of flow mode.
-             * @default null
-             */
-            flow: components["schemas"]["FlowOptions"] | null;
+            /** @description Options of flow mode. */
+            flow?: components["schemas"]["FlowOptions"] | null;
             /** @description Tuning. */
             hints?: components["schemas"]["ExecutionHints"];
             /**
-             * If Session Busy
-             * @description Effect of a busy session.
-             * @default reject
+             * @description Effect of a busy session. Default: `reject`.
              * @enum {string}
              */
-            if_session_busy: "reject" | "enqueue";
-            /**
-             * @description Requirements of the input.
-             * @default null
-             */
-            input: components["schemas"]["InputContract"] | null;
+            if_session_busy?: "reject" | "enqueue";
+            /** @description Requirements of the input. */
+            input?: components["schemas"]["InputContract"] | null;
             /** @description Limits of this execution. */
             limits?: components["schemas"]["Limits"];
-            /**
-             * Messages
-             * @description Conversation, the oldest message first; optional in mode flow only. In a session and with `after` it may begin with the results of calls that the last turn left to the client.
-             */
+            /** @description Conversation, the oldest message first; optional in mode flow only. In a session and with `after` it may begin with the results of calls that the last turn left to the client. */
             messages?: components["schemas"]["Message"][];
-            /**
-             * Metadata
-             * @description Client metadata, returned under `metadata.client`.
-             */
+            /** @description Client metadata, returned under `metadata.client`. */
             metadata?: {
                 [key: string]: string;
             };
+            /** @description Pattern to run. Default: `chat`. */
+            mode?: components["schemas"]["Mode"];
+            /** @description Route or engine name from GET /v1/engines, never a URL. */
+            model?: string | null;
             /**
-             * @description Pattern to run.
-             * @default chat
-             */
-            mode: components["schemas"]["Mode"];
-            /**
-             * Model
-             * @description Route or engine name from GET /v1/engines, never a URL.
-             * @default null
-             */
-            model: string | null;
-            /**
-             * On Client Call
-             * @description Effect of a call of a client tool, after the other calls of the reply: `suspend` until each is answered, or `end` the execution with `client_calls`.
-             * @default suspend
+             * @description Effect of a call of a client tool, after the other calls of the reply: `suspend` until each is answered, or `end` the execution with `client_calls`. Default: `suspend`.
              * @enum {string}
              */
-            on_client_call: "suspend" | "end";
+            on_client_call?: "suspend" | "end";
+            /** @description Effect of a closed connection; absent: `cancel` for a plain request. */
+            on_disconnect?: ("cancel" | "continue") | null;
             /**
-             * On Disconnect
-             * @description Effect of a closed connection; absent: `cancel` for a plain request.
-             * @default null
-             */
-            on_disconnect: ("cancel" | "continue") | null;
-            /**
-             * On Limit
-             * @description Effect of a reached limit.
-             * @default fail
+             * @description Effect of a reached limit. Default: `fail`.
              * @enum {string}
              */
-            on_limit: "fail" | "salvage";
+            on_limit?: "fail" | "salvage";
             /** @description Required format of the answer. */
             output?: components["schemas"]["OutputContract"];
-            /**
-             * @description Options of plan mode.
-             * @default null
-             */
-            plan: components["schemas"]["PlanOptions"] | null;
-            /**
-             * @description Options of redundant mode.
-             * @default null
-             */
-            redundancy: components["schemas"]["RedundancyOptions"] | null;
-            /**
-             * Request Id
-             * @description Id of the execution, unique per tenant; generated if absent.
-             * @default null
-             */
-            request_id: string | null;
-            /**
-             * Session Id
-             * @description Id of a session, which makes the conversation persistent.
-             * @default null
-             */
-            session_id: string | null;
-            /**
-             * Store
-             * @description False: nothing is stored beyond the end of the execution, which can then not be read again.
-             * @default true
-             */
-            store: boolean;
-            /**
-             * Tools
-             * @description Tools to offer; absent: all that are permitted, or those of the agent; []: none. `agent:NAME` is an agent as a tool, offered only if it is named.
-             * @default null
-             */
-            tools: string[] | null;
-            /**
-             * Trace Id
-             * @description 32 hex digits; if absent, taken from `traceparent` or generated.
-             * @default null
-             */
-            trace_id: string | null;
+            /** @description Options of plan mode. */
+            plan?: components["schemas"]["PlanOptions"] | null;
+            /** @description Options of redundant mode. */
+            redundancy?: components["schemas"]["RedundancyOptions"] | null;
+            /** @description Id of the execution, unique per tenant; generated if absent. */
+            request_id?: string | null;
+            /** @description Id of a session, which makes the conversation persistent. */
+            session_id?: string | null;
+            /** @description False: nothing is stored beyond the end of the execution, which can then not be read again. Default: true. */
+            store?: boolean;
+            /** @description Tools to offer; absent: all that are permitted, or those of the agent; []: none. `agent:NAME` is an agent as a tool, offered only if it is named. */
+            tools?: string[] | null;
+            /** @description 32 hex digits; if absent, taken from `traceparent` or generated. */
+            trace_id?: string | null;
         };
         /**
          * SystemResponse
          * @description Response of the system, failures included.
          */
         SystemResponse: {
-            /**
-             * Client Calls
-             * @description Calls that the client is left with, in order; absent if there are none.
-             */
+            /** @description Calls that the client is left with, in order; absent if there are none. */
             client_calls?: components["schemas"]["ToolCall"][];
-            /**
-             * Confidence
-             * @description Confidence in the answer.
-             * @default null
-             */
+            /** @description Confidence in the answer. */
             confidence: number | null;
-            /**
-             * @description Source of the confidence.
-             * @default null
-             */
+            /** @description Source of the confidence. */
             confidence_source: components["schemas"]["ConfidenceSource"] | null;
-            /**
-             * Content
-             * @description Text of the answer; partial if there is an error.
-             * @default null
-             */
+            /** @description Text of the answer; partial if there is an error. */
             content: string | null;
-            /**
-             * @description Cost, if prices are configured.
-             * @default null
-             */
+            /** @description Cost, if prices are configured. */
             cost: components["schemas"]["Cost"] | null;
-            /**
-             * @description Failure that ended the execution.
-             * @default null
-             */
+            /** @description Failure that ended the execution. */
             error: components["schemas"]["SystemError"] | null;
-            /**
-             * @description Final answer of multi-pass reasoning or salvage.
-             * @default null
-             */
+            /** @description Final answer of multi-pass reasoning or salvage. */
             final_answer: components["schemas"]["FinalAnswer"] | null;
-            /**
-             * Messages
-             * @description Messages that this turn adds to a conversation: the model's turns with their calls, tool results.
-             */
-            messages?: components["schemas"]["Message"][];
+            /** @description Messages that this turn adds to a conversation: the model's turns with their calls, tool results. */
+            messages: components["schemas"]["Message"][];
             /** @description Details of the answer. */
-            metadata?: components["schemas"]["ResponseMetadata"];
+            metadata: components["schemas"]["ResponseMetadata"];
             /** @description Pattern that ran. */
             mode: components["schemas"]["Mode"];
-            /**
-             * @description Plan, in plan mode.
-             * @default null
-             */
+            /** @description Plan, in plan mode. */
             plan: components["schemas"]["PlanReport"] | null;
-            /**
-             * Request Id
-             * @description Id of the request.
-             */
+            /** @description Id of the request. */
             request_id: string;
-            /**
-             * Session Id
-             * @description Id of the session.
-             * @default null
-             */
+            /** @description Id of the session. */
             session_id: string | null;
             /** @description State of the execution. */
             state: components["schemas"]["LifecycleState"];
-            /**
-             * Structured Output
-             * @description Value of the answer if a format was required.
-             * @default null
-             */
+            /** @description Value of the answer if a format was required. */
             structured_output: unknown;
-            /**
-             * Suspensions
-             * @description Open suspensions.
-             */
-            suspensions?: components["schemas"]["Suspension"][];
+            /** @description Open suspensions. */
+            suspensions: components["schemas"]["Suspension"][];
             /** @description Tokens of all attempts. */
-            token_usage?: components["schemas"]["TokenUsage"];
-            /**
-             * Tool Calls Made
-             * @description All tool calls, in order.
-             */
-            tool_calls_made?: components["schemas"]["ToolCallMade"][];
-            /**
-             * Trace Id
-             * @description Id of the trace.
-             */
+            token_usage: components["schemas"]["TokenUsage"];
+            /** @description All tool calls, in order. */
+            tool_calls_made: components["schemas"]["ToolCallMade"][];
+            /** @description Id of the trace. */
             trace_id: string;
-            /**
-             * @description Result of the validation.
-             * @default null
-             */
+            /** @description Result of the validation. */
             validation_result: components["schemas"]["ValidationResult"] | null;
-            /**
-             * @description Vote, in redundant mode.
-             * @default null
-             */
+            /** @description Vote, in redundant mode. */
             vote: components["schemas"]["VoteReport"] | null;
         };
         /**
@@ -5696,10 +3861,7 @@ export interface components {
          * @description Text next to other parts.
          */
         TextPart: {
-            /**
-             * Text
-             * @description The text.
-             */
+            /** @description The text. */
             text: string;
             /**
              * @description Type of the part. (enum property replaced by openapi-typescript)
@@ -5712,47 +3874,19 @@ export interface components {
          * @description Tokens of all attempts. Output includes reasoning, input includes tokens read from and written to a cache.
          */
         TokenUsage: {
-            /**
-             * Cache Write Tokens
-             * @description Input tokens written to a cache.
-             * @default 0
-             */
+            /** @description Input tokens written to a cache. Default: 0. */
             cache_write_tokens: number;
-            /**
-             * Cached Tokens
-             * @description Input tokens read from a cache.
-             * @default 0
-             */
+            /** @description Input tokens read from a cache. Default: 0. */
             cached_tokens: number;
-            /**
-             * Estimated
-             * @description True if any part is an estimate.
-             * @default false
-             */
+            /** @description True if any part is an estimate. Default: false. */
             estimated: boolean;
-            /**
-             * Input Tokens
-             * @description Input tokens.
-             * @default 0
-             */
+            /** @description Input tokens. Default: 0. */
             input_tokens: number;
-            /**
-             * Output Tokens
-             * @description Output tokens.
-             * @default 0
-             */
+            /** @description Output tokens. Default: 0. */
             output_tokens: number;
-            /**
-             * Reasoning Tokens
-             * @description Output tokens used for reasoning.
-             * @default 0
-             */
+            /** @description Output tokens used for reasoning. Default: 0. */
             reasoning_tokens: number;
-            /**
-             * Total Tokens
-             * @description Input and output tokens together.
-             * @default 0
-             */
+            /** @description Input and output tokens together. Default: 0. */
             total_tokens: number;
         };
         /**
@@ -5760,22 +3894,13 @@ export interface components {
          * @description Tool call that a model asked for.
          */
         ToolCall: {
-            /**
-             * Arguments
-             * @description The arguments by name.
-             */
+            /** @description The arguments by name. */
             arguments: {
                 [key: string]: unknown;
             };
-            /**
-             * Id
-             * @description Id of the call, generated if the provider gave none.
-             */
+            /** @description Id of the call, generated if the provider gave none. */
             id: string;
-            /**
-             * Name
-             * @description Name of the tool as the model wrote it.
-             */
+            /** @description Name of the tool as the model wrote it. */
             name: string;
         };
         /**
@@ -5783,62 +3908,29 @@ export interface components {
          * @description Tool call that the model asked for, refused ones included.
          */
         ToolCallMade: {
-            /**
-             * Agent
-             * @description Configured agent that made the call; null without one.
-             * @default null
-             */
+            /** @description Configured agent that made the call; null without one. */
             agent: string | null;
-            /**
-             * Arguments
-             * @description Arguments by name.
-             */
+            /** @description Arguments by name. */
             arguments: {
                 [key: string]: unknown;
             };
-            /**
-             * Attempts
-             * @description Number of times the tool ran.
-             */
+            /** @description Number of times the tool ran. */
             attempts: number;
-            /**
-             * Client
-             * @description True if the client runs the tool; absent otherwise.
-             * @default false
-             */
-            client: boolean;
-            /**
-             * Duration Ms
-             * @description Duration of all attempts in milliseconds.
-             */
+            /** @description True if the client runs the tool; absent otherwise. Default: false. */
+            client?: boolean;
+            /** @description Duration of all attempts in milliseconds. */
             duration_ms: number;
-            /**
-             * Id
-             * @description Id of the call, generated if the provider gave none.
-             */
+            /** @description Id of the call, generated if the provider gave none. */
             id: string;
-            /**
-             * Is Error
-             * @description True if the result is an error text.
-             */
+            /** @description True if the result is an error text. */
             is_error: boolean;
-            /**
-             * Name
-             * @description Name of the tool as the model wrote it.
-             */
+            /** @description Name of the tool as the model wrote it. */
             name: string;
-            /**
-             * Result
-             * @description Text the model saw; null while the call waits.
-             */
+            /** @description Text the model saw; null while the call waits. */
             result: string | null;
             /** @description What has become of the call. */
             status: components["schemas"]["ToolCallStatus"];
-            /**
-             * Step Name
-             * @description Plan step the call belongs to.
-             * @default null
-             */
+            /** @description Plan step the call belongs to. */
             step_name: string | null;
         };
         /**
@@ -5856,31 +3948,19 @@ export interface components {
          * @description Arguments of a tool call as it starts, or its result as it ends. Live only: never stored, never logged.
          */
         ToolContent: {
-            /**
-             * Arguments
-             * @default null
-             */
-            arguments: unknown;
+            arguments?: unknown;
             caused_by: string | null;
-            /**
-             * Client
-             * @default false
-             */
-            client: boolean;
+            /** @description Default: false. */
+            client?: boolean;
             parent_span_id: string | null;
             request_id: string;
-            /**
-             * Result
-             * @default null
-             */
-            result: string | null;
+            result?: string | null;
             session_id: string | null;
             span_id: string;
             /** @description Step of a plan in which the event happened. */
             step_name?: string;
             /** Format: date-time */
             timestamp: string;
-            /** Tool Call Id */
             tool_call_id: string;
             trace_id: string;
             /**
@@ -5895,7 +3975,6 @@ export interface components {
          */
         ToolEnd: {
             caused_by: string | null;
-            /** Duration Ms */
             duration_ms: number;
             error_code: components["schemas"]["Code"] | null;
             parent_span_id: string | null;
@@ -5905,13 +3984,10 @@ export interface components {
             span_id: string;
             /** @description Step of a plan in which the event happened. */
             step_name?: string;
-            /** Success */
             success: boolean;
             /** Format: date-time */
             timestamp: string;
-            /** Tool Call Id */
             tool_call_id: string;
-            /** Tool Name */
             tool_name: string;
             trace_id: string;
             /**
@@ -5920,25 +3996,22 @@ export interface components {
              */
             type: "tool.end";
         };
+        /** ToolList */
+        ToolList: {
+            /** @description Items. */
+            data: components["schemas"]["ToolView"][];
+        };
         /**
          * ToolStart
          * @description Start of an attempt at a tool call.
          */
         ToolStart: {
-            /** Args Hash */
             args_hash: string;
             caused_by: string | null;
-            /**
-             * Client
-             * @default false
-             */
-            client: boolean;
+            /** @description Default: false. */
+            client?: boolean;
             parent_span_id: string | null;
-            /**
-             * Replica
-             * @default null
-             */
-            replica: number | null;
+            replica?: number | null;
             request_id: string;
             sequence_number: number;
             session_id: string | null;
@@ -5947,9 +4020,7 @@ export interface components {
             step_name?: string;
             /** Format: date-time */
             timestamp: string;
-            /** Tool Call Id */
             tool_call_id: string;
-            /** Tool Name */
             tool_name: string;
             trace_id: string;
             /**
@@ -5963,89 +4034,41 @@ export interface components {
          * @description A registered tool as GET /v1/tools shows it.
          */
         ToolView: {
-            /**
-             * Approval
-             * @description True if a call may wait for a person.
-             */
+            /** @description True if a call may wait for a person. */
             approval: boolean;
-            /**
-             * At Most Once
-             * @description True if a call acts and is not idempotent: it never runs twice unless a person says so.
-             */
+            /** @description True if a call acts and is not idempotent: it never runs twice unless a person says so. */
             at_most_once: boolean;
-            /**
-             * Available
-             * @description True if the tool can run now.
-             */
+            /** @description True if the tool can run now. */
             available: boolean;
-            /**
-             * Containment
-             * @description How a call is contained; empty for a tool that runs in the service itself.
-             */
+            /** @description How a call is contained; empty for a tool that runs in the service itself. */
             containment: string;
-            /**
-             * Description
-             * @description The description that the model reads.
-             */
+            /** @description The description that the model reads. */
             description: string;
-            /**
-             * Idempotent
-             * @description True if a second call has no further effect.
-             */
+            /** @description True if a second call has no further effect. */
             idempotent: boolean;
-            /**
-             * Isolation
-             * @description The level of isolation in force: `bubblewrap`, `landlock` or `limits`; empty without a program.
-             */
+            /** @description The level of isolation in force: `bubblewrap`, `landlock` or `limits`; empty without a program. */
             isolation: string;
-            /**
-             * Name
-             * @description The tool's name.
-             */
+            /** @description The tool's name. */
             name: string;
-            /**
-             * Network
-             * @description The hosts that its program reaches: `none`, or `open` for all that the service reaches; empty without a program.
-             */
+            /** @description The hosts that its program reaches: `none`, or `open` for all that the service reaches; empty without a program. */
             network: string;
-            /**
-             * Original Name
-             * @description The name at its MCP server; empty for a tool of another source.
-             */
+            /** @description The name at its MCP server; empty for a tool of another source. */
             original_name: string;
-            /**
-             * Parameters
-             * @description JSON Schema of its arguments.
-             */
+            /** @description JSON Schema of its arguments. */
             parameters: {
                 [key: string]: components["schemas"]["JsonValue"];
             };
-            /**
-             * Reason
-             * @description The reason if it cannot.
-             */
+            /** @description The reason if it cannot. */
             reason: string;
-            /**
-             * Requires
-             * @description Requirements of its environment; `person` waits for an answer.
-             */
+            /** @description Requirements of its environment; `person` waits for an answer. */
             requires: string[];
-            /**
-             * Retried
-             * @description True if a call that failed is tried once more.
-             */
+            /** @description True if a call that failed is tried once more. */
             retried: boolean;
             /** @description The effect of a call on the outside world. */
             side_effects: components["schemas"]["SideEffects"];
-            /**
-             * Source
-             * @description The source: `built-in`, `modules`, `flows`, `cli`, `http` or `mcp`.
-             */
+            /** @description The source: `built-in`, `modules`, `flows`, `cli`, `http` or `mcp`. */
             source: string;
-            /**
-             * Type
-             * @description The kind of tool.
-             */
+            /** @description The kind of tool. */
             type: string;
         };
         /**
@@ -6053,135 +4076,48 @@ export interface components {
          * @description One provider attempt; null values mean that it has not ended, or never did because its process died.
          */
         TracedAttempt: {
-            /**
-             * Duration Ms
-             * @description Duration in milliseconds.
-             */
+            /** @description Duration in milliseconds. */
             duration_ms: number | null;
-            /**
-             * Finish Reason
-             * @description The reason for which it ended.
-             */
+            /** @description The reason for which it ended. */
             finish_reason: ("stop" | "tool" | "length" | "content_filter" | "cancelled" | "error") | null;
-            /**
-             * Model
-             * @description The model's name at the provider.
-             */
+            /** @description The model's name at the provider. */
             model: string;
-            /**
-             * Provider
-             * @description The configured engine.
-             */
+            /** @description The configured engine. */
             provider: string;
-            /**
-             * Replica
-             * @description The replica that it belongs to.
-             */
+            /** @description The replica that it belongs to. */
             replica: number | null;
-            /**
-             * Segment
-             * @description The attempt's id in events.
-             */
+            /** @description The attempt's id in events. */
             segment: string;
             /**
-             * Started At
              * Format: date-time
              * @description Start time.
              */
             started_at: string;
-            /**
-             * Step Name
-             * @description The step of a plan that it belongs to.
-             */
+            /** @description The step of a plan that it belongs to. */
             step_name: string | null;
-            /**
-             * Tokens In
-             * @description Input tokens.
-             */
+            /** @description Input tokens. */
             tokens_in: number;
-            /**
-             * Tokens Out
-             * @description Output tokens.
-             */
+            /** @description Output tokens. */
             tokens_out: number;
-            /**
-             * Tool Call Count
-             * @description Number of tool calls in its reply.
-             */
+            /** @description Number of tool calls in its reply. */
             tool_call_count: number;
-        };
-        /**
-         * TracedToolCall
-         * @description One attempt at a tool call; null values mean that it has not ended.
-         */
-        TracedCall: {
-            /**
-             * Args Hash
-             * @description Keyed hash of the arguments.
-             */
-            args_hash: string;
-            /**
-             * Duration Ms
-             * @description Duration in milliseconds.
-             */
-            duration_ms: number | null;
-            /** @description The error code if it did not. */
-            error_code: components["schemas"]["Code"] | null;
-            /**
-             * Started At
-             * Format: date-time
-             * @description Start time.
-             */
-            started_at: string;
-            /**
-             * Step Name
-             * @description The step of a plan that it belongs to.
-             */
-            step_name: string | null;
-            /**
-             * Success
-             * @description True if the tool succeeded.
-             */
-            success: boolean | null;
-            /**
-             * Tool Call Id
-             * @description The call's id in events.
-             */
-            tool_call_id: string;
-            /**
-             * Tool Name
-             * @description The tool's name.
-             */
-            tool_name: string;
         };
         /**
          * TracedContext
          * @description Choices of PREPARE for the first inference: ids and counts.
          */
         TracedContext: {
-            /**
-             * Chunks
-             * @description The chunks that were retrieved; one that is not used did not fit.
-             */
+            /** @description The chunks that were retrieved; one that is not used did not fit. */
             chunks: components["schemas"]["ContextChunk"][];
             /** @description Earlier messages that are left out, summed up or repaired. */
             cut: components["schemas"]["HistoryCut"];
-            /**
-             * Excluded
-             * @description The skills that were not, and why.
-             */
+            /** @description The skills that were not, and why. */
             excluded: components["schemas"]["ExcludedSkill"][];
-            /**
-             * Redacted
-             * @description Number of values of the history that were redacted, by kind.
-             */
+            /** @description Number of values of the history that were redacted, by kind. */
             redacted: {
                 [key: string]: number;
             };
-            /**
-             * Skills
-             * @description The skills that were chosen, with their tokens.
-             */
+            /** @description The skills that were chosen, with their tokens. */
             skills: components["schemas"]["UsedSkill"][];
             /** @description The budget equation. */
             terms: components["schemas"]["TracedTerms"];
@@ -6191,25 +4127,13 @@ export interface components {
          * @description The context of one inference; its attempts have the segments `KEY/0`, `KEY/1`, ….
          */
         TracedInference: {
-            /**
-             * Fits
-             * @description False if the inference was refused because its context is too large.
-             */
+            /** @description False if the inference was refused because its context is too large. */
             fits: boolean;
-            /**
-             * Key
-             * @description Key of the inference.
-             */
+            /** @description Key of the inference. */
             key: string;
-            /**
-             * Results Cut
-             * @description Number of tool results that were cut to fit.
-             */
+            /** @description Number of tool results that were cut to fit. */
             results_cut: number;
-            /**
-             * Step Name
-             * @description The step of a plan that it belongs to.
-             */
+            /** @description The step of a plan that it belongs to. */
             step_name: string | null;
             /** @description The budget equation, behind the cut. */
             terms: components["schemas"]["TracedTerms"];
@@ -6219,23 +4143,13 @@ export interface components {
          * @description One stage of the pipeline.
          */
         TracedStage: {
-            /**
-             * Duration Ms
-             * @description Duration in milliseconds; of a summed stage, of all its parts together.
-             */
+            /** @description Duration in milliseconds; of a summed stage, of all its parts together. */
             duration_ms: number;
-            /**
-             * Outcome
-             * @description `ok` or `failed`.
-             */
+            /** @description `ok` or `failed`. */
             outcome: string;
-            /**
-             * Stage
-             * @description The stage's name.
-             */
+            /** @description The stage's name. */
             stage: string;
             /**
-             * Started At
              * Format: date-time
              * @description Start time; of a summed stage, the start of its first part.
              */
@@ -6246,98 +4160,77 @@ export interface components {
          * @description The budget equation of one context, in tokens.
          */
         TracedTerms: {
-            /**
-             * History
-             * @description Earlier messages and their summary.
-             */
+            /** @description Earlier messages and their summary. */
             history: number;
-            /**
-             * Limit
-             * @description Context window of the largest engine of the route, less its response reserve.
-             */
+            /** @description Context window of the largest engine of the route, less its response reserve. */
             limit: number;
-            /**
-             * Memory
-             * @description Retrieved context.
-             */
+            /** @description Retrieved context. */
             memory: number;
-            /**
-             * Message
-             * @description The last message.
-             */
+            /** @description The last message. */
             message: number;
-            /**
-             * Skills
-             * @description Skills.
-             */
+            /** @description Skills. */
             skills: number;
-            /**
-             * System
-             * @description The system prompt, without skills.
-             */
+            /** @description The system prompt, without skills. */
             system: number;
-            /**
-             * Tools
-             * @description Definitions of tools.
-             */
+            /** @description Definitions of tools. */
             tools: number;
-            /**
-             * Used
-             * @description The sum of the terms.
-             */
+            /** @description The sum of the terms. */
             used: number;
+        };
+        /**
+         * TracedToolCall
+         * @description One attempt at a tool call; null values mean that it has not ended.
+         */
+        TracedToolCall: {
+            /** @description Keyed hash of the arguments. */
+            args_hash: string;
+            /** @description Duration in milliseconds. */
+            duration_ms: number | null;
+            /** @description The error code if it did not. */
+            error_code: components["schemas"]["Code"] | null;
+            /**
+             * Format: date-time
+             * @description Start time.
+             */
+            started_at: string;
+            /** @description The step of a plan that it belongs to. */
+            step_name: string | null;
+            /** @description True if the tool succeeded. */
+            success: boolean | null;
+            /** @description The call's id in events. */
+            tool_call_id: string;
+            /** @description The tool's name. */
+            tool_name: string;
+        };
+        /** UsageList */
+        UsageList: {
+            /** @description Items. */
+            data: components["schemas"]["UsageView"][];
         };
         /**
          * UsageView
          * @description Sums of one group, whose name is under the field that they are grouped by.
          */
         UsageView: {
-            /**
-             * Agent
-             * @description Agent; null without one.
-             */
+            /** @description Agent; null without one. */
             agent?: string | null;
             /** @description Cost by the configured prices; models without a price are free. */
             cost: components["schemas"]["Cost"];
-            /**
-             * Day
-             * @description Day in UTC, as 2026-11-22.
-             */
+            /** @description Day in UTC, as 2026-11-22. */
             day?: string | null;
-            /**
-             * Executions
-             * @description Executions that began; of a model, those that asked it.
-             */
+            /** @description Executions that began; of a model, those that asked it. */
             executions: number;
-            /**
-             * Input Tokens
-             * @description Tokens that the models read.
-             */
+            /** @description Tokens that the models read. */
             input_tokens: number;
-            /**
-             * Key
-             * @description Public id of the key; null without one.
-             */
+            /** @description Public id of the key; null without one. */
             key?: string | null;
-            /**
-             * Model
-             * @description Model, as it is configured.
-             */
+            /** @description Model, as it is configured. */
             model?: string | null;
-            /**
-             * Output Tokens
-             * @description Tokens that they wrote.
-             */
+            /** @description Tokens that they wrote. */
             output_tokens: number;
-            /**
-             * Total Tokens
-             * @description Both together.
-             */
+            /** @description Both together. */
             total_tokens: number;
-            /**
-             * User
-             * @description User.
-             */
+            /** @description User. */
             user?: string | null;
         };
         /**
@@ -6345,9 +4238,7 @@ export interface components {
          * @description A skill in the context.
          */
         UsedSkill: {
-            /** Name */
             name: string;
-            /** Tokens */
             tokens: number;
         };
         /**
@@ -6357,17 +4248,11 @@ export interface components {
          *     Rules never quote the answer, but a judge may. `replica` is None outside redundant mode.
          */
         ValidationEnd: {
-            /** Attempt */
             attempt: number;
             caused_by: string | null;
-            /** Errors */
             errors: unknown[];
             parent_span_id: string | null;
-            /**
-             * Replica
-             * @default null
-             */
-            replica: number | null;
+            replica?: number | null;
             request_id: string;
             sequence_number: number;
             session_id: string | null;
@@ -6382,75 +4267,35 @@ export interface components {
              * @enum {string}
              */
             type: "validation.end";
-            /** Valid */
             valid: boolean;
-            /** Warnings */
             warnings: unknown[];
-        };
-        /** ValidationError */
-        ValidationError: {
-            /** Context */
-            ctx?: Record<string, never>;
-            /** Input */
-            input?: unknown;
-            /** Location */
-            loc: (string | number)[];
-            /** Message */
-            msg: string;
-            /** Error Type */
-            type: string;
         };
         /**
          * ValidationResult
          * @description Errors, warnings and repairs of the answer.
          */
         ValidationResult: {
-            /**
-             * Attempts
-             * @description Number of attempts.
-             * @default 1
-             */
+            /** @description Number of attempts. Default: 1. */
             attempts: number;
-            /**
-             * Errors
-             * @description Errors.
-             */
-            errors?: components["schemas"]["JsonValue"][];
-            /**
-             * Repairs
-             * @description Repairs.
-             */
-            repairs?: components["schemas"]["JsonValue"][];
-            /**
-             * Valid
-             * @description True if the answer is valid.
-             */
+            /** @description Errors. */
+            errors: components["schemas"]["JsonValue"][];
+            /** @description Repairs. */
+            repairs: components["schemas"]["JsonValue"][];
+            /** @description True if the answer is valid. */
             valid: boolean;
-            /**
-             * Warnings
-             * @description Warnings.
-             */
-            warnings?: components["schemas"]["JsonValue"][];
+            /** @description Warnings. */
+            warnings: components["schemas"]["JsonValue"][];
         };
         /**
          * VariantView
          * @description One variant of an error code.
          */
         VariantView: {
-            /**
-             * Condition
-             * @description Condition of this variant.
-             */
+            /** @description Condition of this variant. */
             condition: string;
-            /**
-             * Retryable
-             * @description True if sending the request again may help.
-             */
+            /** @description True if sending the request again may help. */
             retryable: boolean;
-            /**
-             * Status
-             * @description HTTP status.
-             */
+            /** @description HTTP status. */
             status: number;
         };
         /**
@@ -6461,16 +4306,12 @@ export interface components {
             caused_by: string | null;
             error_code: components["schemas"]["Code"] | null;
             parent_span_id: string | null;
-            /** Replica */
             replica: number;
             request_id: string;
             sequence_number: number;
             session_id: string | null;
             span_id: string;
-            /**
-             * Status
-             * @enum {string}
-             */
+            /** @enum {string} */
             status: "voted" | "failed";
             /** @description Step of a plan in which the event happened. */
             step_name?: string;
@@ -6491,15 +4332,11 @@ export interface components {
          */
         VoteDecided: {
             caused_by: string | null;
-            /** Confidence */
             confidence: number | null;
             error_code: components["schemas"]["Code"] | null;
-            /** Failed */
             failed: number;
             parent_span_id: string | null;
-            /** Replica */
             replica: number | null;
-            /** Replicas */
             replicas: number;
             request_id: string;
             sequence_number: number;
@@ -6507,7 +4344,6 @@ export interface components {
             span_id: string;
             /** @description Step of a plan in which the event happened. */
             step_name?: string;
-            /** Stopped Early */
             stopped_early: boolean;
             /** Format: date-time */
             timestamp: string;
@@ -6517,9 +4353,7 @@ export interface components {
              * @enum {string}
              */
             type: "vote.decided";
-            /** Voted */
             voted: number;
-            /** Votes */
             votes: number | null;
         };
         /**
@@ -6527,36 +4361,17 @@ export interface components {
          * @description Vote that was held.
          */
         VoteReport: {
-            /**
-             * Candidates
-             * @description The replicas' values.
-             */
+            /** @description The replicas' values. */
             candidates: unknown[];
-            /**
-             * Fields
-             * @description Votes by JSON path.
-             * @default null
-             */
+            /** @description Votes by JSON path. */
             fields: {
                 [key: string]: unknown;
             } | null;
-            /**
-             * Stopped Early
-             * @description True if replicas were cancelled early.
-             */
+            /** @description True if replicas were cancelled early. */
             stopped_early: boolean;
-            /**
-             * Tally
-             * @description Votes by value.
-             */
+            /** @description Votes by value. */
             tally: unknown[];
         };
-        /**
-         * FormatEnforcement
-         * @description Way in which the format of an answer was enforced: by the engine itself, by a `submit` tool, or by the prompt.
-         * @enum {string}
-         */
-        Way: "schema" | "grammar" | "submit" | "contract";
     };
     responses: never;
     parameters: never;
@@ -6593,7 +4408,7 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
-    livez: {
+    getLiveness: {
         parameters: {
             query?: never;
             header?: never;
@@ -6613,9 +4428,54 @@ export interface operations {
                     "application/json": components["schemas"]["Alive"];
                 };
             };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_OVERLOADED */
+            503: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
         };
     };
-    metrics: {
+    getMetrics: {
         parameters: {
             query?: never;
             header?: never;
@@ -6633,6 +4493,21 @@ export interface operations {
                 };
                 content: {
                     "text/plain": string;
+                };
+            };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description ACCESS_UNAUTHENTICATED */
@@ -6665,42 +4540,69 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-        };
-    };
-    readyz: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
+            /** @description REQUEST_NOT_FOUND */
+            404: {
                 headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
                     "X-Request-Id": components["headers"]["X-Request-Id"];
                     traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Readiness"];
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Not ready, with the reason */
+            /** @description REQUEST_NOT_FOUND */
+            405: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_OVERLOADED */
             503: {
                 headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
                     "X-Request-Id": components["headers"]["X-Request-Id"];
                     traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Readiness"];
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    agents: {
+    getReadiness: {
         parameters: {
             query?: never;
             header?: never;
@@ -6717,7 +4619,90 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Collection_AgentView_"];
+                    "application/json": components["schemas"]["Readiness"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not ready, with the reason, REQUEST_OVERLOADED */
+            503: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Readiness"];
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    listAgents: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentList"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description ACCESS_UNAUTHENTICATED */
@@ -6735,7 +4720,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -6752,7 +4752,7 @@ export interface operations {
             };
         };
     };
-    chatCompletions: {
+    createChatCompletion: {
         parameters: {
             query?: never;
             header?: {
@@ -6793,7 +4793,26 @@ export interface operations {
                 };
                 content: {
                     "application/json": Record<string, never>;
-                    "text/event-stream": unknown;
+                    "text/event-stream": string;
+                };
+            };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description ACCESS_UNAUTHENTICATED */
@@ -6808,10 +4827,206 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description ACCESS_UNAVAILABLE */
+            /** @description ACCESS_DENIED */
+            403: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            404: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            405: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description CANCELLED_SIGNAL, REQUEST_ID_CONFLICT, REQUEST_RESUME_REQUIRED, REQUEST_RESUME_UNEXPECTED, REQUEST_RESUME_MISMATCH, REQUEST_HAS_FORKS, REQUEST_SESSION_BUSY, REQUEST_IN_PROGRESS, STORAGE_SNAPSHOT_INVALID */
+            409: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description INFERENCE_CONTEXT_EXCEEDED, REQUEST_TOO_LARGE */
+            413: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_UNSUPPORTED_MEDIA */
+            415: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description INFERENCE_CONTENT_FILTERED, TOOL_NOT_FOUND, VALIDATION_INPUT_REFUSED, ORCHESTRATION_STEP_MISMATCH, ORCHESTRATION_ITERATION_LIMIT, ORCHESTRATION_NO_CONSENSUS, ORCHESTRATION_PLAN_REFUSED, ORCHESTRATION_DEADLOCK, ORCHESTRATION_NODE_FAILED, ORCHESTRATION_BUDGET_EXCEEDED, CONFIG_SCHEMA_REQUIRED, CONFIG_GRAMMAR_NOT_FOUND, CONFIG_GRAMMAR_INVALID, CONFIG_SCHEMA_INVALID, CONFIG_FLOW_INVALID, REQUEST_INVALID, REQUEST_IDEMPOTENCY_MISMATCH */
+            422: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_RATE_LIMITED */
+            429: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description INFERENCE_ENGINE_ERROR, TOOL_EXECUTION_FAILED, TOOL_TIMEOUT, TOOL_OUTCOME_UNKNOWN, ORCHESTRATION_INVALID_TRANSITION, ORCHESTRATION_REPLAY_DIVERGED, CONFIG_NO_ENGINE, CONFIG_INVALID */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description INFERENCE_ENGINE_ERROR, INFERENCE_MALFORMED_RESPONSE, TOOL_EXECUTION_FAILED, CONSTRAINT_GRAMMAR_REJECTED, CONSTRAINT_SCHEMA_INVALID, CONSTRAINT_JSON_INVALID, CONSTRAINT_ENUM_UNRECOGNIZED, VALIDATION_RULE_FAILED, VALIDATION_SEMANTIC_FAILED */
+            502: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description INFERENCE_MODEL_UNAVAILABLE, TOOL_UNAVAILABLE, REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN, ACCESS_UNAVAILABLE, STORAGE_UNAVAILABLE, STORAGE_FULL */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -6823,14 +5038,22 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request was refused */
-            "4XX": {
+            /** @description TOOL_TIMEOUT, CANCELLED_TIMEOUT */
+            504: {
                 headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
                     "X-Request-Id": components["headers"]["X-Request-Id"];
                     traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6838,25 +5061,12 @@ export interface operations {
                         /** @description The error as the clients of this API read it. */
                         error: Record<string, never>;
                     };
-                };
-            };
-            /** @description The execution failed */
-            "5XX": {
-                headers: {
-                    "X-Request-Id": components["headers"]["X-Request-Id"];
-                    traceparent: components["headers"]["traceparent"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"] & {
-                        /** @description The error as the clients of this API read it. */
-                        error: Record<string, never>;
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    embeddings: {
+    createEmbedding: {
         parameters: {
             query?: never;
             header?: {
@@ -7021,7 +5231,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description INFERENCE_ENGINE_ERROR */
+            /** @description INFERENCE_ENGINE_ERROR, ORCHESTRATION_INVALID_TRANSITION */
             500: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -7051,7 +5261,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, INFERENCE_MODEL_UNAVAILABLE, ACCESS_UNAVAILABLE */
+            /** @description STORAGE_UNAVAILABLE, INFERENCE_MODEL_UNAVAILABLE, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -7068,11 +5278,11 @@ export interface operations {
             };
         };
     };
-    engines: {
+    listEngines: {
         parameters: {
             query?: {
                 /** @description `health` adds the last hour of each engine; needs `can_read_metrics`. */
-                view?: "health" | null;
+                view?: "health";
             };
             header?: never;
             path?: never;
@@ -7088,7 +5298,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Collection_EngineView_"];
+                    "application/json": components["schemas"]["EngineList"];
                 };
             };
             /** @description REQUEST_INVALID */
@@ -7151,7 +5361,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -7168,7 +5393,7 @@ export interface operations {
             };
         };
     };
-    errors: {
+    listErrors: {
         parameters: {
             query?: never;
             header?: never;
@@ -7185,7 +5410,22 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Collection_FailureView_"];
+                    "application/json": components["schemas"]["FailureList"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description ACCESS_UNAUTHENTICATED */
@@ -7203,7 +5443,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -7220,14 +5475,14 @@ export interface operations {
             };
         };
     };
-    changes: {
+    streamChanges: {
         parameters: {
             query?: {
                 /**
                  * @description Only executions and suspensions of this session.
                  * @example games
                  */
-                session_id?: string | null;
+                session_id?: string;
             };
             header?: never;
             path?: never;
@@ -7243,7 +5498,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/event-stream": components["schemas"]["ExecutionSummary"] | components["schemas"]["SuspensionChange"] | components["schemas"]["RemovedExecution"] | components["schemas"]["ListReady"];
+                    "text/event-stream": string;
                 };
             };
             /** @description REQUEST_INVALID */
@@ -7338,7 +5593,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -7393,7 +5663,7 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SystemResponse"];
-                    "text/event-stream": components["schemas"]["ExecutionEvent"];
+                    "text/event-stream": string;
                 };
             };
             /** @description The execution is suspended; or the status and the location, for a client that does not wait, or whose execution another replica continues */
@@ -7641,38 +5911,38 @@ export interface operations {
             };
         };
     };
-    executions: {
+    listExecutions: {
         parameters: {
             query?: {
                 /**
                  * @description Only executions in one of these states, which are separated by commas.
                  * @example COMPLETE,ERROR
                  */
-                state?: string | null;
+                state?: string;
                 /**
                  * @description Only executions whose request id or session id begins with it.
                  * @example games
                  */
-                q?: string | null;
+                q?: string;
                 /** @description Only forks and continuations of the execution with this id. */
-                origin?: string | null;
+                origin?: string;
                 /**
                  * @description Only executions of this mode.
                  * @example chat
                  */
-                mode?: components["schemas"]["Mode"] | null;
+                mode?: components["schemas"]["Mode"];
                 /** @description Only executions of this session. */
-                session_id?: string | null;
+                session_id?: string;
                 /** @description Only executions of this agent. */
-                agent?: string | null;
+                agent?: string;
                 /** @description Only executions whose last inference asked this model or engine. */
-                model?: string | null;
+                model?: string;
                 /** @description Only executions whose last error has this code; with `state=ERROR` it has ended them. */
-                code?: components["schemas"]["Code"] | null;
+                code?: components["schemas"]["Code"];
                 /** @description Only executions that were created at this time or later. */
-                since?: string | null;
+                since?: string;
                 /** @description Only executions that were created before this time. */
-                until?: string | null;
+                until?: string;
                 metadata?: {
                     [key: string]: string;
                 };
@@ -7686,7 +5956,7 @@ export interface operations {
                  */
                 limit?: number;
                 /** @description The `next` of the previous page. */
-                after?: string | null;
+                after?: string;
                 /** @description Only executions whose metadata has this value under `KEY`. Several keys may be given. */
                 "metadata.KEY"?: string;
             };
@@ -7704,7 +5974,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ExecutionListPage"];
+                    "application/json": components["schemas"]["ExecutionPage"];
                 };
             };
             /** @description REQUEST_INVALID */
@@ -7782,7 +6052,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -7799,7 +6084,7 @@ export interface operations {
             };
         };
     };
-    execution: {
+    getExecution: {
         parameters: {
             query?: never;
             header?: never;
@@ -7900,7 +6185,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -7917,7 +6217,7 @@ export interface operations {
             };
         };
     };
-    delete_execution: {
+    deleteExecution: {
         parameters: {
             query?: {
                 /** @description `refuse` (409) if forks hold copies of the messages; `delete` deletes these forks, too. */
@@ -8045,7 +6345,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -8062,7 +6377,7 @@ export interface operations {
             };
         };
     };
-    cancel: {
+    cancelExecution: {
         parameters: {
             query?: never;
             header?: never;
@@ -8159,6 +6474,21 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description STORAGE_SNAPSHOT_INVALID */
+            409: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description REQUEST_INVALID */
             422: {
                 headers: {
@@ -8174,7 +6504,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -8191,19 +6536,19 @@ export interface operations {
             };
         };
     };
-    events: {
+    streamExecutionEvents: {
         parameters: {
             query?: {
                 /**
                  * @description Only events after this number, with `order=desc` those before it: the `next` of the previous page. `Last-Event-ID` takes precedence.
                  * @example 5
                  */
-                after?: number | null;
+                after?: number;
                 /**
                  * @description Only events of these types, at most 16, which are separated by commas.
                  * @example tool.start,tool.end
                  */
-                types?: string | null;
+                types?: string;
                 /** @description Order of a JSON page; `desc`: the last event first. */
                 order?: "asc" | "desc";
                 /** @description Maximum number of events of a JSON page. */
@@ -8211,7 +6556,7 @@ export interface operations {
             };
             header?: {
                 /** @description Number of the last event that the client has read. */
-                "Last-Event-ID"?: number | null;
+                "Last-Event-ID"?: number;
             };
             path: {
                 /**
@@ -8240,7 +6585,7 @@ export interface operations {
                         /** @description Value of `after` for the next page; null on the last one. With `types` a page may be short. */
                         next: number | null;
                     };
-                    "text/event-stream": components["schemas"]["ExecutionEvent"];
+                    "text/event-stream": string;
                 };
             };
             /** @description The execution has ended, and no events are left */
@@ -8327,7 +6672,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -8344,7 +6704,7 @@ export interface operations {
             };
         };
     };
-    fork: {
+    forkExecution: {
         parameters: {
             query?: never;
             header?: {
@@ -8381,7 +6741,7 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SystemResponse"];
-                    "text/event-stream": components["schemas"]["ExecutionEvent"];
+                    "text/event-stream": string;
                 };
             };
             /** @description The new execution is suspended; or the status and the location, for a client that does not wait, or whose execution another replica continues */
@@ -8629,7 +6989,7 @@ export interface operations {
             };
         };
     };
-    input: {
+    getExecutionInput: {
         parameters: {
             query?: never;
             header?: never;
@@ -8730,7 +7090,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -8747,7 +7122,7 @@ export interface operations {
             };
         };
     };
-    replay: {
+    replayExecution: {
         parameters: {
             query?: never;
             header?: never;
@@ -8770,7 +7145,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Replayed"];
+                    "application/json": components["schemas"]["ReplayReport"];
                 };
             };
             /** @description REQUEST_INVALID */
@@ -8863,7 +7238,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -8880,7 +7270,7 @@ export interface operations {
             };
         };
     };
-    resume: {
+    resumeExecution: {
         parameters: {
             query?: never;
             header?: {
@@ -8917,7 +7307,7 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SystemResponse"];
-                    "text/event-stream": components["schemas"]["ExecutionEvent"];
+                    "text/event-stream": string;
                 };
             };
             /** @description Other suspensions are open; or the status and the location, for a client that does not wait, or whose execution another replica continues */
@@ -9174,7 +7564,7 @@ export interface operations {
             };
         };
     };
-    snapshot: {
+    getFlowSnapshot: {
         parameters: {
             query?: never;
             header?: never;
@@ -9290,7 +7680,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -9307,7 +7712,7 @@ export interface operations {
             };
         };
     };
-    steps: {
+    listExecutionSteps: {
         parameters: {
             query?: {
                 /**
@@ -9316,12 +7721,12 @@ export interface operations {
                  */
                 view?: "full" | "summary";
                 /** @description Only the step with this key. */
-                key?: string | null;
+                key?: string;
                 /**
                  * @description Maximum number of steps; without it there is no maximum.
                  * @example 10
                  */
-                limit?: number | null;
+                limit?: number;
                 /** @description The `next` of the previous page. */
                 after?: number;
             };
@@ -9345,7 +7750,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["StepListPage"];
+                    "application/json": components["schemas"]["StepPage"];
                 };
             };
             /** @description REQUEST_INVALID */
@@ -9423,7 +7828,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -9440,7 +7860,7 @@ export interface operations {
             };
         };
     };
-    trace: {
+    getExecutionTrace: {
         parameters: {
             query?: never;
             header?: never;
@@ -9541,7 +7961,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -9558,7 +7993,7 @@ export interface operations {
             };
         };
     };
-    flows: {
+    listFlows: {
         parameters: {
             query?: never;
             header?: never;
@@ -9575,7 +8010,22 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Collection_FlowView_"];
+                    "application/json": components["schemas"]["FlowList"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description ACCESS_UNAUTHENTICATED */
@@ -9593,7 +8043,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -9610,7 +8075,7 @@ export interface operations {
             };
         };
     };
-    flow: {
+    getFlow: {
         parameters: {
             query?: never;
             header?: never;
@@ -9631,6 +8096,21 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["FlowView"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description ACCESS_UNAUTHENTICATED */
@@ -9678,18 +8158,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
                 headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
                     "X-Request-Id": components["headers"]["X-Request-Id"];
                     traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description ACCESS_UNAVAILABLE */
+            /** @description REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -9706,7 +8190,7 @@ export interface operations {
             };
         };
     };
-    keys: {
+    listKeys: {
         parameters: {
             query?: {
                 /**
@@ -9715,7 +8199,7 @@ export interface operations {
                  */
                 limit?: number;
                 /** @description The `next` of the previous page. */
-                after?: string | null;
+                after?: string;
             };
             header?: never;
             path?: never;
@@ -9731,7 +8215,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Page_KeyView_str_"];
+                    "application/json": components["schemas"]["KeyPage"];
                 };
             };
             /** @description REQUEST_INVALID */
@@ -9824,7 +8308,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -9841,7 +8340,7 @@ export interface operations {
             };
         };
     };
-    create_key: {
+    createKey: {
         parameters: {
             query?: never;
             header?: never;
@@ -9986,7 +8485,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -10003,7 +8517,7 @@ export interface operations {
             };
         };
     };
-    revoke_key: {
+    revokeKey: {
         parameters: {
             query?: {
                 /** @description True also stops the stored executions that run or wait under the key. */
@@ -10120,7 +8634,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -10137,7 +8666,7 @@ export interface operations {
             };
         };
     };
-    machines: {
+    listMachines: {
         parameters: {
             query?: never;
             header?: never;
@@ -10154,7 +8683,22 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Collection_MachineView_"];
+                    "application/json": components["schemas"]["MachineList"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description ACCESS_UNAUTHENTICATED */
@@ -10172,7 +8716,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -10189,7 +8748,7 @@ export interface operations {
             };
         };
     };
-    me: {
+    getCaller: {
         parameters: {
             query?: never;
             header?: never;
@@ -10209,6 +8768,21 @@ export interface operations {
                     "application/json": components["schemas"]["CallerView"];
                 };
             };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description ACCESS_UNAUTHENTICATED */
             401: {
                 headers: {
@@ -10224,7 +8798,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -10241,7 +8830,7 @@ export interface operations {
             };
         };
     };
-    documents: {
+    listDocuments: {
         parameters: {
             query?: {
                 /**
@@ -10250,7 +8839,7 @@ export interface operations {
                  */
                 limit?: number;
                 /** @description The `next` of the previous page. */
-                after?: string | null;
+                after?: string;
             };
             header?: never;
             path?: never;
@@ -10266,7 +8855,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Page_DocumentSummary_str_"];
+                    "application/json": components["schemas"]["DocumentSummaryPage"];
                 };
             };
             /** @description REQUEST_INVALID */
@@ -10344,7 +8933,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -10361,7 +8965,7 @@ export interface operations {
             };
         };
     };
-    search_memory: {
+    searchMemory: {
         parameters: {
             query?: never;
             header?: never;
@@ -10523,7 +9127,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -10540,7 +9159,7 @@ export interface operations {
             };
         };
     };
-    document: {
+    getDocument: {
         parameters: {
             query?: never;
             header?: never;
@@ -10641,7 +9260,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -10658,7 +9292,7 @@ export interface operations {
             };
         };
     };
-    put_document: {
+    putDocument: {
         parameters: {
             query?: never;
             header?: never;
@@ -10852,7 +9486,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -10869,7 +9518,7 @@ export interface operations {
             };
         };
     };
-    delete_document: {
+    deleteDocument: {
         parameters: {
             query?: never;
             header?: never;
@@ -10983,7 +9632,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -11041,7 +9705,26 @@ export interface operations {
                 };
                 content: {
                     "application/json": Record<string, never>;
-                    "text/event-stream": unknown;
+                    "text/event-stream": string;
+                };
+            };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description ACCESS_UNAUTHENTICATED */
@@ -11056,10 +9739,206 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description ACCESS_UNAVAILABLE */
+            /** @description ACCESS_DENIED */
+            403: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            404: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            405: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description CANCELLED_SIGNAL, REQUEST_ID_CONFLICT, REQUEST_RESUME_REQUIRED, REQUEST_RESUME_UNEXPECTED, REQUEST_RESUME_MISMATCH, REQUEST_HAS_FORKS, REQUEST_SESSION_BUSY, REQUEST_IN_PROGRESS, STORAGE_SNAPSHOT_INVALID */
+            409: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description INFERENCE_CONTEXT_EXCEEDED, REQUEST_TOO_LARGE */
+            413: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_UNSUPPORTED_MEDIA */
+            415: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description INFERENCE_CONTENT_FILTERED, TOOL_NOT_FOUND, VALIDATION_INPUT_REFUSED, ORCHESTRATION_STEP_MISMATCH, ORCHESTRATION_ITERATION_LIMIT, ORCHESTRATION_NO_CONSENSUS, ORCHESTRATION_PLAN_REFUSED, ORCHESTRATION_DEADLOCK, ORCHESTRATION_NODE_FAILED, ORCHESTRATION_BUDGET_EXCEEDED, CONFIG_SCHEMA_REQUIRED, CONFIG_GRAMMAR_NOT_FOUND, CONFIG_GRAMMAR_INVALID, CONFIG_SCHEMA_INVALID, CONFIG_FLOW_INVALID, REQUEST_INVALID, REQUEST_IDEMPOTENCY_MISMATCH */
+            422: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_RATE_LIMITED */
+            429: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description INFERENCE_ENGINE_ERROR, TOOL_EXECUTION_FAILED, TOOL_TIMEOUT, TOOL_OUTCOME_UNKNOWN, ORCHESTRATION_INVALID_TRANSITION, ORCHESTRATION_REPLAY_DIVERGED, CONFIG_NO_ENGINE, CONFIG_INVALID */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description INFERENCE_ENGINE_ERROR, INFERENCE_MALFORMED_RESPONSE, TOOL_EXECUTION_FAILED, CONSTRAINT_GRAMMAR_REJECTED, CONSTRAINT_SCHEMA_INVALID, CONSTRAINT_JSON_INVALID, CONSTRAINT_ENUM_UNRECOGNIZED, VALIDATION_RULE_FAILED, VALIDATION_SEMANTIC_FAILED */
+            502: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description INFERENCE_MODEL_UNAVAILABLE, TOOL_UNAVAILABLE, REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN, ACCESS_UNAVAILABLE, STORAGE_UNAVAILABLE, STORAGE_FULL */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -11071,14 +9950,22 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request was refused */
-            "4XX": {
+            /** @description TOOL_TIMEOUT, CANCELLED_TIMEOUT */
+            504: {
                 headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
                     "X-Request-Id": components["headers"]["X-Request-Id"];
                     traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -11086,25 +9973,12 @@ export interface operations {
                         /** @description The error as the clients of this API read it. */
                         error: Record<string, never>;
                     };
-                };
-            };
-            /** @description The execution failed */
-            "5XX": {
-                headers: {
-                    "X-Request-Id": components["headers"]["X-Request-Id"];
-                    traceparent: components["headers"]["traceparent"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"] & {
-                        /** @description The error as the clients of this API read it. */
-                        error: Record<string, never>;
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    countTokens: {
+    countMessageTokens: {
         parameters: {
             query?: never;
             header?: {
@@ -11143,7 +10017,26 @@ export interface operations {
                 };
                 content: {
                     "application/json": Record<string, never>;
-                    "text/event-stream": unknown;
+                    "text/event-stream": string;
+                };
+            };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description ACCESS_UNAUTHENTICATED */
@@ -11158,10 +10051,206 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description ACCESS_UNAVAILABLE */
+            /** @description ACCESS_DENIED */
+            403: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            404: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            405: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description CANCELLED_SIGNAL, REQUEST_ID_CONFLICT, REQUEST_RESUME_REQUIRED, REQUEST_RESUME_UNEXPECTED, REQUEST_RESUME_MISMATCH, REQUEST_HAS_FORKS, REQUEST_SESSION_BUSY, REQUEST_IN_PROGRESS, STORAGE_SNAPSHOT_INVALID */
+            409: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description INFERENCE_CONTEXT_EXCEEDED, REQUEST_TOO_LARGE */
+            413: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_UNSUPPORTED_MEDIA */
+            415: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description INFERENCE_CONTENT_FILTERED, TOOL_NOT_FOUND, VALIDATION_INPUT_REFUSED, ORCHESTRATION_STEP_MISMATCH, ORCHESTRATION_ITERATION_LIMIT, ORCHESTRATION_NO_CONSENSUS, ORCHESTRATION_PLAN_REFUSED, ORCHESTRATION_DEADLOCK, ORCHESTRATION_NODE_FAILED, ORCHESTRATION_BUDGET_EXCEEDED, CONFIG_SCHEMA_REQUIRED, CONFIG_GRAMMAR_NOT_FOUND, CONFIG_GRAMMAR_INVALID, CONFIG_SCHEMA_INVALID, CONFIG_FLOW_INVALID, REQUEST_INVALID, REQUEST_IDEMPOTENCY_MISMATCH */
+            422: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_RATE_LIMITED */
+            429: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description INFERENCE_ENGINE_ERROR, TOOL_EXECUTION_FAILED, TOOL_TIMEOUT, TOOL_OUTCOME_UNKNOWN, ORCHESTRATION_INVALID_TRANSITION, ORCHESTRATION_REPLAY_DIVERGED, CONFIG_NO_ENGINE, CONFIG_INVALID */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description INFERENCE_ENGINE_ERROR, INFERENCE_MALFORMED_RESPONSE, TOOL_EXECUTION_FAILED, CONSTRAINT_GRAMMAR_REJECTED, CONSTRAINT_SCHEMA_INVALID, CONSTRAINT_JSON_INVALID, CONSTRAINT_ENUM_UNRECOGNIZED, VALIDATION_RULE_FAILED, VALIDATION_SEMANTIC_FAILED */
+            502: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description INFERENCE_MODEL_UNAVAILABLE, TOOL_UNAVAILABLE, REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN, ACCESS_UNAVAILABLE, STORAGE_UNAVAILABLE, STORAGE_FULL */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -11173,14 +10262,22 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request was refused */
-            "4XX": {
+            /** @description TOOL_TIMEOUT, CANCELLED_TIMEOUT */
+            504: {
                 headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
                     "X-Request-Id": components["headers"]["X-Request-Id"];
                     traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -11188,25 +10285,12 @@ export interface operations {
                         /** @description The error as the clients of this API read it. */
                         error: Record<string, never>;
                     };
-                };
-            };
-            /** @description The execution failed */
-            "5XX": {
-                headers: {
-                    "X-Request-Id": components["headers"]["X-Request-Id"];
-                    traceparent: components["headers"]["traceparent"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"] & {
-                        /** @description The error as the clients of this API read it. */
-                        error: Record<string, never>;
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    models: {
+    listModels: {
         parameters: {
             query?: never;
             header?: never;
@@ -11226,6 +10310,21 @@ export interface operations {
                     "application/json": Record<string, never>;
                 };
             };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description ACCESS_UNAUTHENTICATED */
             401: {
                 headers: {
@@ -11241,7 +10340,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -11258,7 +10372,7 @@ export interface operations {
             };
         };
     };
-    model: {
+    getModel: {
         parameters: {
             query?: never;
             header?: never;
@@ -11282,6 +10396,21 @@ export interface operations {
                 };
                 content: {
                     "application/json": Record<string, never>;
+                };
+            };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description ACCESS_UNAUTHENTICATED */
@@ -11329,18 +10458,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
                 headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
                     "X-Request-Id": components["headers"]["X-Request-Id"];
                     traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, ACCESS_UNAVAILABLE */
+            /** @description STORAGE_UNAVAILABLE, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -11357,7 +10490,7 @@ export interface operations {
             };
         };
     };
-    prompts: {
+    listPrompts: {
         parameters: {
             query?: never;
             header?: never;
@@ -11374,7 +10507,22 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Collection_PromptView_"];
+                    "application/json": components["schemas"]["PromptList"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description ACCESS_UNAUTHENTICATED */
@@ -11392,7 +10540,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -11469,6 +10632,51 @@ export interface operations {
             };
             /** @description ACCESS_DENIED */
             403: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            404: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            405: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_RESUME_UNEXPECTED, REQUEST_RESUME_REQUIRED */
+            409: {
                 headers: {
                     Allow: components["headers"]["Allow"];
                     "Retry-After": components["headers"]["Retry-After"];
@@ -11600,7 +10808,26 @@ export interface operations {
                 };
                 content: {
                     "application/json": Record<string, never>;
-                    "text/event-stream": unknown;
+                    "text/event-stream": string;
+                };
+            };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description ACCESS_UNAUTHENTICATED */
@@ -11615,10 +10842,206 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description ACCESS_UNAVAILABLE */
+            /** @description ACCESS_DENIED */
+            403: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            404: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            405: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description CANCELLED_SIGNAL, REQUEST_ID_CONFLICT, REQUEST_RESUME_REQUIRED, REQUEST_RESUME_UNEXPECTED, REQUEST_RESUME_MISMATCH, REQUEST_HAS_FORKS, REQUEST_SESSION_BUSY, REQUEST_IN_PROGRESS, STORAGE_SNAPSHOT_INVALID */
+            409: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description INFERENCE_CONTEXT_EXCEEDED, REQUEST_TOO_LARGE */
+            413: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_UNSUPPORTED_MEDIA */
+            415: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description INFERENCE_CONTENT_FILTERED, TOOL_NOT_FOUND, VALIDATION_INPUT_REFUSED, ORCHESTRATION_STEP_MISMATCH, ORCHESTRATION_ITERATION_LIMIT, ORCHESTRATION_NO_CONSENSUS, ORCHESTRATION_PLAN_REFUSED, ORCHESTRATION_DEADLOCK, ORCHESTRATION_NODE_FAILED, ORCHESTRATION_BUDGET_EXCEEDED, CONFIG_SCHEMA_REQUIRED, CONFIG_GRAMMAR_NOT_FOUND, CONFIG_GRAMMAR_INVALID, CONFIG_SCHEMA_INVALID, CONFIG_FLOW_INVALID, REQUEST_INVALID, REQUEST_IDEMPOTENCY_MISMATCH */
+            422: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_RATE_LIMITED */
+            429: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description INFERENCE_ENGINE_ERROR, TOOL_EXECUTION_FAILED, TOOL_TIMEOUT, TOOL_OUTCOME_UNKNOWN, ORCHESTRATION_INVALID_TRANSITION, ORCHESTRATION_REPLAY_DIVERGED, CONFIG_NO_ENGINE, CONFIG_INVALID */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description INFERENCE_ENGINE_ERROR, INFERENCE_MALFORMED_RESPONSE, TOOL_EXECUTION_FAILED, CONSTRAINT_GRAMMAR_REJECTED, CONSTRAINT_SCHEMA_INVALID, CONSTRAINT_JSON_INVALID, CONSTRAINT_ENUM_UNRECOGNIZED, VALIDATION_RULE_FAILED, VALIDATION_SEMANTIC_FAILED */
+            502: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description INFERENCE_MODEL_UNAVAILABLE, TOOL_UNAVAILABLE, REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN, ACCESS_UNAVAILABLE, STORAGE_UNAVAILABLE, STORAGE_FULL */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -11630,14 +11053,22 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    "application/json": components["schemas"]["Problem"] & {
+                        /** @description The error as the clients of this API read it. */
+                        error: Record<string, never>;
+                    };
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The request was refused */
-            "4XX": {
+            /** @description TOOL_TIMEOUT, CANCELLED_TIMEOUT */
+            504: {
                 headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
                     "X-Request-Id": components["headers"]["X-Request-Id"];
                     traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -11645,31 +11076,18 @@ export interface operations {
                         /** @description The error as the clients of this API read it. */
                         error: Record<string, never>;
                     };
-                };
-            };
-            /** @description The execution failed */
-            "5XX": {
-                headers: {
-                    "X-Request-Id": components["headers"]["X-Request-Id"];
-                    traceparent: components["headers"]["traceparent"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"] & {
-                        /** @description The error as the clients of this API read it. */
-                        error: Record<string, never>;
-                    };
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
     };
-    retrieveResponse: {
+    getResponse: {
         parameters: {
             query?: {
                 /** @description True for the frames of the answer, until it ends. */
                 stream?: boolean;
                 /** @description Only frames after this number, of a background answer. */
-                starting_after?: number | null;
+                starting_after?: number;
                 /** @description Ignored. */
                 include?: string[];
                 /** @description Ignored. */
@@ -11771,7 +11189,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -11902,7 +11335,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -12003,6 +11451,21 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description STORAGE_SNAPSHOT_INVALID */
+            409: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description REQUEST_INVALID */
             422: {
                 headers: {
@@ -12018,7 +11481,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -12035,7 +11513,7 @@ export interface operations {
             };
         };
     };
-    listInputItems: {
+    listResponseInputItems: {
         parameters: {
             query?: {
                 /** @description Maximum number of items. */
@@ -12043,7 +11521,7 @@ export interface operations {
                 /** @description `desc`: the last item first. */
                 order?: "asc" | "desc";
                 /** @description Only items after this one. */
-                after?: string | null;
+                after?: string;
                 /** @description Ignored. */
                 include?: string[];
             };
@@ -12143,7 +11621,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -12160,7 +11653,7 @@ export interface operations {
             };
         };
     };
-    sessions: {
+    listSessions: {
         parameters: {
             query?: {
                 /**
@@ -12169,7 +11662,7 @@ export interface operations {
                  */
                 limit?: number;
                 /** @description The `next` of the previous page. */
-                after?: string | null;
+                after?: string;
             };
             header?: never;
             path?: never;
@@ -12185,7 +11678,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Page_SessionView_str_"];
+                    "application/json": components["schemas"]["SessionPage"];
                 };
             };
             /** @description REQUEST_INVALID */
@@ -12263,7 +11756,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -12280,7 +11788,7 @@ export interface operations {
             };
         };
     };
-    session: {
+    getSession: {
         parameters: {
             query?: never;
             header?: never;
@@ -12381,7 +11889,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -12398,7 +11921,7 @@ export interface operations {
             };
         };
     };
-    delete_session: {
+    deleteSession: {
         parameters: {
             query?: {
                 /**
@@ -12518,7 +12041,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -12535,7 +12073,7 @@ export interface operations {
             };
         };
     };
-    change_session: {
+    updateSession: {
         parameters: {
             query?: never;
             header?: never;
@@ -12671,7 +12209,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -12688,7 +12241,7 @@ export interface operations {
             };
         };
     };
-    messages: {
+    listSessionMessages: {
         parameters: {
             query?: {
                 /**
@@ -12719,7 +12272,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Page_Message_int_"];
+                    "application/json": components["schemas"]["MessagePage"];
                 };
             };
             /** @description REQUEST_INVALID */
@@ -12797,7 +12350,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -12814,7 +12382,7 @@ export interface operations {
             };
         };
     };
-    skills: {
+    listSkills: {
         parameters: {
             query?: never;
             header?: never;
@@ -12831,7 +12399,22 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Collection_SkillView_"];
+                    "application/json": components["schemas"]["SkillList"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description ACCESS_UNAUTHENTICATED */
@@ -12849,7 +12432,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -12866,24 +12464,24 @@ export interface operations {
             };
         };
     };
-    stats: {
+    getStatistics: {
         parameters: {
             query?: {
                 /** @description Begin of the first bucket, or a time within it. Default: an hour before `until`. */
-                since?: string | null;
+                since?: string;
                 /** @description End of the last bucket, or a time within it; at most 1,500 buckets. Default: now. */
-                until?: string | null;
+                until?: string;
                 /**
                  * @description Width of a bucket, in UTC.
                  * @example minute
                  */
                 bucket?: "minute" | "hour" | "day";
                 /** @description Only executions of this agent. */
-                agent?: string | null;
+                agent?: string;
                 /** @description Only executions of this mode. */
-                mode?: components["schemas"]["Mode"] | null;
+                mode?: components["schemas"]["Mode"];
                 /** @description Only executions whose last inference asked this model or engine. */
-                model?: string | null;
+                model?: string;
             };
             header?: never;
             path?: never;
@@ -12977,7 +12575,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -12994,7 +12607,7 @@ export interface operations {
             };
         };
     };
-    stepTypes: {
+    listStepTypes: {
         parameters: {
             query?: never;
             header?: never;
@@ -13011,7 +12624,22 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Collection_StepTypeView_"];
+                    "application/json": components["schemas"]["StepTypeList"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description ACCESS_UNAUTHENTICATED */
@@ -13029,7 +12657,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -13046,25 +12689,25 @@ export interface operations {
             };
         };
     };
-    suspensions: {
+    listSuspensions: {
         parameters: {
             query?: {
                 /** @description Only suspensions of executions of this session. */
-                session_id?: string | null;
+                session_id?: string;
                 /** @description Only suspensions of this execution. */
-                request_id?: string | null;
+                request_id?: string;
                 /** @description Only suspensions of calls of this tool, or with this `tool_id` if none is called. */
-                tool?: string | null;
+                tool?: string;
                 /** @description Only suspensions of this kind. */
-                kind?: components["schemas"]["SuspensionKind"] | null;
+                kind?: components["schemas"]["SuspensionKind"];
                 /** @description Only suspensions of executions of this user. */
-                user?: string | null;
+                user?: string;
                 /** @description Only suspensions of this time or later. */
-                since?: string | null;
+                since?: string;
                 /** @description Maximum number of suspensions. */
                 limit?: number;
                 /** @description The `next` of the previous page. */
-                after?: string | null;
+                after?: string;
             };
             header?: never;
             path?: never;
@@ -13080,7 +12723,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Page_SuspensionView_str_"];
+                    "application/json": components["schemas"]["SuspensionPage"];
                 };
             };
             /** @description REQUEST_INVALID */
@@ -13158,7 +12801,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -13175,7 +12833,7 @@ export interface operations {
             };
         };
     };
-    tools: {
+    listTools: {
         parameters: {
             query?: never;
             header?: never;
@@ -13192,7 +12850,22 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Collection_ToolView_"];
+                    "application/json": components["schemas"]["ToolList"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description ACCESS_UNAUTHENTICATED */
@@ -13210,7 +12883,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
@@ -13227,7 +12915,7 @@ export interface operations {
             };
         };
     };
-    usage: {
+    getUsage: {
         parameters: {
             query?: {
                 /**
@@ -13236,9 +12924,9 @@ export interface operations {
                  */
                 by?: "day" | "key" | "user" | "agent" | "model";
                 /** @description Only usage of the hour of this time, or later. */
-                since?: string | null;
+                since?: string;
                 /** @description Only usage before this time, of whole hours. */
-                until?: string | null;
+                until?: string;
             };
             header?: never;
             path?: never;
@@ -13254,7 +12942,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Collection_UsageView_"];
+                    "application/json": components["schemas"]["UsageList"];
                 };
             };
             /** @description REQUEST_INVALID */
@@ -13332,7 +13020,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, ACCESS_UNAVAILABLE */
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];

@@ -43,19 +43,21 @@ _STRUCTURED: Mapping[str, Any] = MappingProxyType(
 )
 EXAMPLES: Mapping[str, tuple[OperationExample, ...]] = MappingProxyType(
     {
-        "livez": (OperationExample("Check that the process lives"),),
-        "readyz": (OperationExample("Check that work is accepted"),),
-        "tools": (OperationExample("See what tools there are"),),
-        "stepTypes": (OperationExample("See what step types a plan may have"),),
-        "agents": (OperationExample("See what agents there are"),),
-        "skills": (OperationExample("See what skills there are"),),
-        "engines": (OperationExample("See what engines there are"),),
-        "flows": (OperationExample("See what flows there are"),),
-        "prompts": (OperationExample("See what the service itself asks models"),),
-        "flow": (OperationExample("Show a flow, which a new service does not have", {"name": "approval"}, status=404),),
-        "errors": (OperationExample("See every error code"),),
-        "machines": (OperationExample("See the state machines"),),
-        "chatCompletions": (
+        "getLiveness": (OperationExample("Check that the process lives"),),
+        "getReadiness": (OperationExample("Check that work is accepted"),),
+        "listTools": (OperationExample("See what tools there are"),),
+        "listStepTypes": (OperationExample("See what step types a plan may have"),),
+        "listAgents": (OperationExample("See what agents there are"),),
+        "listSkills": (OperationExample("See what skills there are"),),
+        "listEngines": (OperationExample("See what engines there are"),),
+        "listFlows": (OperationExample("See what flows there are"),),
+        "listPrompts": (OperationExample("See what the service itself asks models"),),
+        "getFlow": (
+            OperationExample("Show a flow, which a new service does not have", {"name": "approval"}, status=404),
+        ),
+        "listErrors": (OperationExample("See every error code"),),
+        "listMachines": (OperationExample("See the state machines"),),
+        "createChatCompletion": (
             OperationExample(
                 "Ask as OpenAI's clients do", body={"model": "default", "messages": _user("Hello"), "portico": {}}
             ),
@@ -63,8 +65,8 @@ EXAMPLES: Mapping[str, tuple[OperationExample, ...]] = MappingProxyType(
         "createResponse": (
             OperationExample("Ask as OpenAI's newer clients do", body={"model": "default", "input": "Hello"}),
         ),
-        "retrieveResponse": (OperationExample("Read an answer, which a new service does not have", _NONE, status=404),),
-        "listInputItems": (
+        "getResponse": (OperationExample("Read an answer, which a new service does not have", _NONE, status=404),),
+        "listResponseInputItems": (
             OperationExample("List what was sent for an answer, which a new service does not have", _NONE, status=404),
         ),
         "cancelResponse": (OperationExample("Cancel an answer, which a new service does not have", _NONE, status=404),),
@@ -75,18 +77,18 @@ EXAMPLES: Mapping[str, tuple[OperationExample, ...]] = MappingProxyType(
                 body={"model": "default", "max_tokens": 256, "messages": _user("Hello"), "portico": {}},
             ),
         ),
-        "countTokens": (
+        "countMessageTokens": (
             OperationExample("Count the tokens of a question", body={"model": "default", "messages": _user("Hello")}),
         ),
-        "embeddings": (
+        "createEmbedding": (
             OperationExample(
                 "Embed a text, for which a new service has no engine",
                 body={"model": "embedder", "input": "Ulm has the tallest church."},
                 status=404,
             ),
         ),
-        "models": (OperationExample("See the names that `model` may have"),),
-        "model": (OperationExample("Show one of them", {"model": "default"}),),
+        "listModels": (OperationExample("See the names that `model` may have"),),
+        "getModel": (OperationExample("Show one of them", {"model": "default"}),),
         "quote": (OperationExample("Ask what a request can cost", body={"messages": _user("Hello")}),),
         "execute": (
             OperationExample(
@@ -115,70 +117,74 @@ EXAMPLES: Mapping[str, tuple[OperationExample, ...]] = MappingProxyType(
                 status=202,
             ),
         ),
-        "executions": (
+        "listExecutions": (
             OperationExample("List the ten newest chats", {"mode": "chat", "limit": "10"}),
             OperationExample("List what has ended in a session", {"state": "COMPLETE,ERROR", "q": "games"}),
         ),
-        "changes": (OperationExample("Watch one session", {"session_id": "games"}),),
-        "execution": (OperationExample("Show an execution", _DICE),),
-        "input": (OperationExample("Show the request of an execution", _DICE),),
-        "steps": (
+        "streamChanges": (OperationExample("Watch one session", {"session_id": "games"}),),
+        "getExecution": (OperationExample("Show an execution", _DICE),),
+        "getExecutionInput": (OperationExample("Show the request of an execution", _DICE),),
+        "listExecutionSteps": (
             OperationExample("Show the journal of an execution", _DICE),
             OperationExample("Show its first ten steps in brief", {**_DICE, "view": "summary", "limit": "10"}),
         ),
-        "snapshot": (
+        "getFlowSnapshot": (
             OperationExample("Show where a flow stands; this is no flow", {"request_id": "dice"}, status=404),
         ),
-        "events": (
+        "streamExecutionEvents": (
             OperationExample("Read the events after the fifth", {**_DICE, "after": "5"}),
             OperationExample("Read only the tool calls", {**_DICE, "types": "tool.start,tool.end"}),
         ),
-        "trace": (OperationExample("Summarise an execution", _DICE),),
-        "replay": (OperationExample("Replay an execution", _DICE),),
-        "fork": (OperationExample("Run an execution again from its start", _DICE, {"from_step": 0}),),
-        "cancel": (OperationExample("Cancel an execution, which has ended here", _DICE),),
-        "suspensions": (OperationExample("List the open questions"),),
-        "resume": (
+        "getExecutionTrace": (OperationExample("Summarise an execution", _DICE),),
+        "replayExecution": (OperationExample("Replay an execution", _DICE),),
+        "forkExecution": (OperationExample("Run an execution again from its start", _DICE, {"from_step": 0}),),
+        "cancelExecution": (OperationExample("Cancel an execution, which has ended here", _DICE),),
+        "listSuspensions": (OperationExample("List the open questions"),),
+        "resumeExecution": (
             OperationExample(
                 "Answer a question", {"request_id": "question"}, {"tool_id": "ask_person", "payload": "yes"}
             ),
         ),
-        "sessions": (OperationExample("List the ten sessions used last", {"limit": "10"}),),
-        "session": (OperationExample("Show a session", _GAMES),),
-        "change_session": (OperationExample("Keep a note with a session", _GAMES, {"state": {"topic": "dice"}}),),
-        "messages": (OperationExample("Read the first ten messages of a session", {**_GAMES, "limit": "10"}),),
-        "put_document": (
+        "listSessions": (OperationExample("List the ten sessions used last", {"limit": "10"}),),
+        "getSession": (OperationExample("Show a session", _GAMES),),
+        "updateSession": (OperationExample("Keep a note with a session", _GAMES, {"state": {"topic": "dice"}}),),
+        "listSessionMessages": (
+            OperationExample("Read the first ten messages of a session", {**_GAMES, "limit": "10"}),
+        ),
+        "putDocument": (
             OperationExample(
                 "Store a document", _GUIDE, {"text": "The church of Ulm is the tallest of all."}, status=201
             ),
         ),
-        "documents": (OperationExample("List the first ten documents", {"limit": "10"}),),
-        "document": (OperationExample("Show a document", _GUIDE),),
-        "search_memory": (OperationExample("Search the documents", body={"query": "Which church is the tallest?"}),),
-        "stats": (OperationExample("Count the executions of the last hour by the minute", {"bucket": "minute"}),),
-        "me": (OperationExample("See who calls and what it may do"),),
-        "keys": (
+        "listDocuments": (OperationExample("List the first ten documents", {"limit": "10"}),),
+        "getDocument": (OperationExample("Show a document", _GUIDE),),
+        "searchMemory": (OperationExample("Search the documents", body={"query": "Which church is the tallest?"}),),
+        "getStatistics": (
+            OperationExample("Count the executions of the last hour by the minute", {"bucket": "minute"}),
+        ),
+        "getCaller": (OperationExample("See who calls and what it may do"),),
+        "listKeys": (
             OperationExample(
                 "List the ten newest keys; without authentication there are none", {"limit": "10"}, status=403
             ),
         ),
-        "create_key": (
+        "createKey": (
             OperationExample(
                 "Make a key for a week; without authentication there are none",
                 body={"user": "ann", "permissions": ["can_send_messages", "model:*"], "expires_days": 7},
                 status=403,
             ),
         ),
-        "revoke_key": (
+        "revokeKey": (
             OperationExample(
                 "Revoke a key; without authentication there are none", {"public_id": "6goluxXK"}, status=403
             ),
         ),
-        "usage": (OperationExample("Add up what each model has taken", {"by": "model"}),),
-        "metrics": (OperationExample("Read the metrics"),),
-        "delete_document": (OperationExample("Delete a document", _GUIDE, status=204),),
-        "delete_execution": (OperationExample("Delete an execution", {"request_id": "question"}, status=204),),
-        "delete_session": (
+        "getUsage": (OperationExample("Add up what each model has taken", {"by": "model"}),),
+        "getMetrics": (OperationExample("Read the metrics"),),
+        "deleteDocument": (OperationExample("Delete a document", _GUIDE, status=204),),
+        "deleteExecution": (OperationExample("Delete an execution", {"request_id": "question"}, status=204),),
+        "deleteSession": (
             OperationExample(
                 "Delete a session, and the forks of its executions", {**_GAMES, "forks": "delete"}, status=204
             ),
@@ -199,7 +205,7 @@ def _add_to_operation(operation: dict[str, Any], examples: tuple[OperationExampl
     for parameter in operation.get("parameters", ()):
         values = [each.parameters[parameter["name"]] for each in examples if parameter["name"] in each.parameters]
         if values:
-            parameter["example"] = values[0]
+            parameter["example"] = int(values[0]) if parameter["schema"].get("type") == "integer" else values[0]
     if "requestBody" in operation:
         operation["requestBody"]["content"]["application/json"]["examples"] = {
             each.summary.lower().replace(" ", "-"): {"summary": each.summary, "value": each.body} for each in examples

@@ -11,7 +11,7 @@ from portico.entrypoints.http.body import json_body
 from portico.entrypoints.http.context import AUTHENTICATED, Context
 from portico.entrypoints.http.correlation import Header
 from portico.entrypoints.http.errors import JSON, WholeResponse
-from portico.entrypoints.http.openapi import READ_FAILURES, Page, describe_body, failures
+from portico.entrypoints.http.openapi.responses import READ_FAILURES, Page, describe_body, failures
 from portico.entrypoints.http.parameters import (
     KeyIdInPath,
     KeyListQuery,
@@ -22,14 +22,14 @@ from portico.entrypoints.http.parameters import (
 )
 from portico.orchestration.facade import CallerView, KeyRequest, KeyView, NewKeyView
 
-router = APIRouter(dependencies=[AUTHENTICATED])
+router = APIRouter(tags=["access"], dependencies=[AUTHENTICATED])
 KEYS = "/v1/keys"
 _NO_STORE: Header = (b"cache-control", b"no-store")
 
 
 @router.get(
     "/v1/me",
-    operation_id="me",
+    operation_id="getCaller",
     summary="Show the caller",
     response_model=CallerView,
     responses=failures(Code.STORAGE_UNAVAILABLE),
@@ -41,7 +41,7 @@ async def show_caller(context: Context) -> Response:
 
 @router.get(
     KEYS,
-    operation_id="keys",
+    operation_id="listKeys",
     summary="List keys, newest first",
     response_model=Page[KeyView, str],
     responses=failures(*READ_FAILURES, Code.ACCESS_DENIED),
@@ -59,7 +59,7 @@ async def list_keys(context: Context, query: Annotated[KeyListQuery, Query()]) -
 
 @router.post(
     KEYS,
-    operation_id="create_key",
+    operation_id="createKey",
     summary="Make a key",
     response_model=NewKeyView,
     response_description="The key, whose secret is shown this once",
@@ -80,7 +80,7 @@ async def create_key(context: Context, body: Annotated[KeyRequest, json_body(Key
 
 @router.delete(
     f"{KEYS}/{{public_id}}",
-    operation_id="revoke_key",
+    operation_id="revokeKey",
     summary="Revoke a key",
     response_class=Response,
     response_description="Every replica refuses the key within 5 seconds",

@@ -9,16 +9,16 @@ from portico.domain.access.principal import LOCAL
 from portico.domain.failures import Code
 from portico.entrypoints.http.change_stream import ChangeStreamResponse
 from portico.entrypoints.http.context import AUTHENTICATED, Context
-from portico.entrypoints.http.openapi import READ_FAILURES, change_stream_content, failures
+from portico.entrypoints.http.openapi.responses import READ_FAILURES, change_stream_content, failures
 from portico.entrypoints.http.parameters import ChangeQuery, readable_query
 from portico.entrypoints.http.sse import STREAM_HEADERS
 
-router = APIRouter(dependencies=[AUTHENTICATED])
+router = APIRouter(tags=["operations"], dependencies=[AUTHENTICATED])
 
 
 @router.get(
     "/v1/events",
-    operation_id="changes",
+    operation_id="streamChanges",
     summary="Watch executions and suspensions",
     response_class=Response,
     response_description="What is unfinished, then what changes",

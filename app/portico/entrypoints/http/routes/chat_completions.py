@@ -7,14 +7,19 @@ from portico.entrypoints.http.client_apis.chat_completions import CHAT_COMPLETIO
 from portico.entrypoints.http.client_response import answer
 from portico.entrypoints.http.client_route import OpenAiRoute
 from portico.entrypoints.http.context import Context
-from portico.entrypoints.http.openapi import IDEMPOTENCY_KEY, TRACEPARENT, client_responses, describe_client_body
+from portico.entrypoints.http.openapi.responses import (
+    IDEMPOTENCY_KEY,
+    TRACEPARENT,
+    client_responses,
+    describe_client_body,
+)
 
-router = APIRouter(route_class=OpenAiRoute)
+router = APIRouter(tags=["clients"], route_class=OpenAiRoute)
 
 
 @router.post(
     "/v1/chat/completions",
-    operation_id="chatCompletions",
+    operation_id="createChatCompletion",
     summary="Answer like OpenAI's chat completions",
     response_class=Response,
     responses=client_responses("A `chat.completion`; with `stream`, its chunks and `[DONE]`"),

@@ -11,9 +11,9 @@ from portico.entrypoints.http.client_response import ignored_header, model_names
 from portico.entrypoints.http.client_route import OpenAiRoute
 from portico.entrypoints.http.context import Context
 from portico.entrypoints.http.errors import JSON, WholeResponse
-from portico.entrypoints.http.openapi import TRACEPARENT, describe_body, failures
+from portico.entrypoints.http.openapi.responses import TRACEPARENT, describe_body, failures
 
-router = APIRouter(route_class=OpenAiRoute)
+router = APIRouter(tags=["clients"], route_class=OpenAiRoute)
 _REFUSALS = (
     *(Code.REQUEST_INVALID, Code.REQUEST_TOO_LARGE, Code.REQUEST_UNSUPPORTED_MEDIA, Code.REQUEST_NOT_FOUND),
     *(Code.REQUEST_RATE_LIMITED, Code.ACCESS_DENIED, Code.ORCHESTRATION_BUDGET_EXCEEDED, Code.STORAGE_UNAVAILABLE),
@@ -23,7 +23,7 @@ _REFUSALS = (
 
 @router.post(
     "/v1/embeddings",
-    operation_id="embeddings",
+    operation_id="createEmbedding",
     summary="Embed texts like OpenAI's embeddings",
     response_model=EmbeddingAnswer,
     response_description="The vectors",

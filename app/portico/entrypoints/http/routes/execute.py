@@ -13,7 +13,13 @@ from portico.entrypoints.http.body import json_body, read_model
 from portico.entrypoints.http.context import Context, RequestContext, context_of
 from portico.entrypoints.http.execution_response import REPLAYED, ExecutionResponder, correlation_of
 from portico.entrypoints.http.negotiation import ResponseKind, prefers_async, request_headers, response_kind
-from portico.entrypoints.http.openapi import IDEMPOTENCY_KEY, PREFER, TRACEPARENT, describe_body, execution_responses
+from portico.entrypoints.http.openapi.responses import (
+    IDEMPOTENCY_KEY,
+    PREFER,
+    TRACEPARENT,
+    describe_body,
+    execution_responses,
+)
 from portico.entrypoints.http.parameters import parse_idempotency_key
 from portico.orchestration.facade import Accepted, CallOptions, ExecutionView
 
@@ -34,7 +40,7 @@ class ExecuteRoute(APIRoute):
         return handle
 
 
-router = APIRouter(route_class=ExecuteRoute)
+router = APIRouter(tags=["executions"], route_class=ExecuteRoute)
 
 
 @router.post(

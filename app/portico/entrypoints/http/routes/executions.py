@@ -23,7 +23,7 @@ from portico.entrypoints.http.negotiation import (
     request_headers,
     response_kind,
 )
-from portico.entrypoints.http.openapi import (
+from portico.entrypoints.http.openapi.responses import (
     METADATA_FILTER,
     PREFER,
     READ_FAILURES,
@@ -85,7 +85,8 @@ class ExecutionListPage(Page[ExecutionView | ExecutionSummary, str]):
 
 @router.get(
     EXECUTIONS,
-    operation_id="executions",
+    operation_id="listExecutions",
+    tags=["executions"],
     summary="List executions, newest first",
     response_model=ExecutionListPage,
     responses=failures(*READ_FAILURES),
@@ -104,7 +105,8 @@ async def list_executions(context: Context, query: Annotated[ExecutionListQuery,
 
 @router.get(
     EXECUTION,
-    operation_id="execution",
+    operation_id="getExecution",
+    tags=["executions"],
     summary="Show an execution",
     response_model=ExecutionView,
     responses=failures(*READ_FAILURES),
@@ -117,7 +119,8 @@ async def show_execution(context: Context, request_id: RequestIdInPath) -> Respo
 
 @router.delete(
     EXECUTION,
-    operation_id="delete_execution",
+    operation_id="deleteExecution",
+    tags=["executions"],
     summary="Delete an execution",
     response_class=Response,
     response_description="The execution is gone, with its request, steps, events and answer",
@@ -143,7 +146,8 @@ async def delete_execution(
 
 @router.get(
     f"{EXECUTION}/events",
-    operation_id="events",
+    operation_id="streamExecutionEvents",
+    tags=["executions"],
     summary="Read the events of an execution",
     response_class=Response,
     response_description="The events from there on, live until the execution ends",
@@ -180,7 +184,8 @@ async def read_events(
 
 @router.get(
     f"{EXECUTION}/trace",
-    operation_id="trace",
+    operation_id="getExecutionTrace",
+    tags=["executions"],
     summary="Summarise an execution",
     response_model=AgentTrace,
     responses=failures(*READ_FAILURES),
@@ -193,7 +198,8 @@ async def show_trace(context: Context, request_id: RequestIdInPath) -> Response:
 
 @router.get(
     f"{EXECUTION}/input",
-    operation_id="input",
+    operation_id="getExecutionInput",
+    tags=["executions"],
     summary="Show the request of an execution",
     response_model=SystemRequest,
     responses=failures(*READ_FAILURES),
@@ -209,7 +215,8 @@ async def show_input(context: Context, request_id: RequestIdInPath) -> Response:
 
 @router.get(
     f"{EXECUTION}/steps",
-    operation_id="steps",
+    operation_id="listExecutionSteps",
+    tags=["executions"],
     summary="List the steps of an execution",
     response_model=StepListPage,
     responses=failures(*READ_FAILURES),
@@ -227,7 +234,8 @@ async def list_steps(
 
 @router.get(
     f"{EXECUTION}/snapshot",
-    operation_id="snapshot",
+    operation_id="getFlowSnapshot",
+    tags=["executions"],
     summary="Show where a flow stands",
     response_model=FlowSnapshot,
     responses=failures(*READ_FAILURES, Code.STORAGE_SNAPSHOT_INVALID),
@@ -243,7 +251,8 @@ async def show_snapshot(context: Context, request_id: RequestIdInPath) -> Respon
 
 @router.get(
     SUSPENSIONS,
-    operation_id="suspensions",
+    operation_id="listSuspensions",
+    tags=["suspensions"],
     summary="List open suspensions, those of the oldest execution first",
     response_model=Page[SuspensionView, str],
     responses=failures(*READ_FAILURES),
@@ -261,7 +270,8 @@ async def list_suspensions(context: Context, query: Annotated[SuspensionListQuer
 
 @router.post(
     f"{EXECUTION}/resume",
-    operation_id="resume",
+    operation_id="resumeExecution",
+    tags=["suspensions"],
     summary="Answer an open suspension",
     response_model=SystemResponse,
     responses={
@@ -294,7 +304,8 @@ async def resume_execution(
 
 @router.post(
     f"{EXECUTION}/fork",
-    operation_id="fork",
+    operation_id="forkExecution",
+    tags=["executions"],
     summary="Fork an execution at one of its steps",
     response_model=SystemResponse,
     responses=execution_responses("The new execution completed", "The new execution is suspended"),
@@ -325,11 +336,15 @@ async def fork_execution(
 
 @router.post(
     f"{EXECUTION}/cancel",
-    operation_id="cancel",
+    operation_id="cancelExecution",
+    tags=["executions"],
     summary="Cancel an execution",
     response_model=ExecutionView,
     response_description="The execution had already ended",
-    responses={202: {"model": ExecutionView, "description": "The execution is stopping"}, **failures(*READ_FAILURES)},
+    responses={
+        202: {"model": ExecutionView, "description": "The execution is stopping"},
+        **failures(*READ_FAILURES, Code.STORAGE_SNAPSHOT_INVALID),
+    },
 )
 async def cancel_execution(context: Context, request_id: RequestIdInPath) -> Response:
     """Stop an execution that runs, waits in the queue or is suspended."""
@@ -340,7 +355,8 @@ async def cancel_execution(context: Context, request_id: RequestIdInPath) -> Res
 
 @router.post(
     f"{EXECUTION}/replay",
-    operation_id="replay",
+    operation_id="replayExecution",
+    tags=["executions"],
     summary="Replay a record offline",
     response_model=ReplayReport,
     response_description="The result of the replay",

@@ -12,11 +12,11 @@ from portico.domain.diagrams import machines
 from portico.domain.failures import TAXONOMY, Code, FailureRow, RequestFailure
 from portico.entrypoints.http.context import AUTHENTICATED, Context
 from portico.entrypoints.http.errors import JSON, WholeResponse
-from portico.entrypoints.http.openapi import Collection, failures
+from portico.entrypoints.http.openapi.responses import Collection, failures
 from portico.entrypoints.http.parameters import EngineListQuery
 from portico.orchestration.facade import AgentView, EngineView, FlowView, PromptView, SkillView, StepTypeView, ToolView
 
-router = APIRouter(dependencies=[AUTHENTICATED])
+router = APIRouter(tags=["catalogue"], dependencies=[AUTHENTICATED])
 
 
 class VariantView(BaseModel):
@@ -49,7 +49,9 @@ class MachineView(BaseModel):
     mermaid: str = Field(description="The machine as a Mermaid state diagram.")
 
 
-@router.get("/v1/tools", operation_id="tools", summary="List the registered tools", response_model=Collection[ToolView])
+@router.get(
+    "/v1/tools", operation_id="listTools", summary="List the registered tools", response_model=Collection[ToolView]
+)
 async def list_tools(context: Context) -> Response:
     """Return the registered tools that the caller may use."""
     views = await context.facade.introspection.tools(context.principal.permissions)
@@ -58,7 +60,7 @@ async def list_tools(context: Context) -> Response:
 
 @router.get(
     "/v1/step-types",
-    operation_id="stepTypes",
+    operation_id="listStepTypes",
     summary="List the step types of plans",
     response_model=Collection[StepTypeView],
 )
@@ -68,14 +70,14 @@ async def list_step_types(context: Context) -> Response:
     return _collection([view.model_dump(mode="json", by_alias=True) for view in views])
 
 
-@router.get("/v1/agents", operation_id="agents", summary="List the agents", response_model=Collection[AgentView])
+@router.get("/v1/agents", operation_id="listAgents", summary="List the agents", response_model=Collection[AgentView])
 async def list_agents(context: Context) -> Response:
     """Return every configured agent that the caller may use, by name, without its prompt."""
     views = context.facade.introspection.agents(context.principal.permissions)
     return _collection([view.model_dump(mode="json", by_alias=True) for view in views])
 
 
-@router.get("/v1/skills", operation_id="skills", summary="List the skills", response_model=Collection[SkillView])
+@router.get("/v1/skills", operation_id="listSkills", summary="List the skills", response_model=Collection[SkillView])
 async def list_skills(context: Context) -> Response:
     """Return the skills that are in force, by name, without their texts."""
     views = context.facade.introspection.skills(context.principal.permissions)
@@ -84,7 +86,7 @@ async def list_skills(context: Context) -> Response:
 
 @router.get(
     "/v1/engines",
-    operation_id="engines",
+    operation_id="listEngines",
     summary="List the configured engines",
     response_model=Collection[EngineView],
     responses=failures(Code.REQUEST_INVALID, Code.ACCESS_DENIED),
@@ -98,13 +100,17 @@ async def list_engines(context: Context, query: Annotated[EngineListQuery, Query
     return _collection([view.model_dump(mode="json", by_alias=True, exclude_unset=True) for view in views])
 
 
-@router.get("/v1/prompts", operation_id="prompts", summary="List the prompts", response_model=Collection[PromptView])
+@router.get(
+    "/v1/prompts", operation_id="listPrompts", summary="List the prompts", response_model=Collection[PromptView]
+)
 async def list_prompts(context: Context) -> Response:
     """Return every prompt that the service itself gives a model, with the JSON Schemas of its input and its output."""
     return _collection([view.model_dump(mode="json", by_alias=True) for view in context.facade.introspection.prompts()])
 
 
-@router.get("/v1/flows", operation_id="flows", summary="List the registered flows", response_model=Collection[FlowView])
+@router.get(
+    "/v1/flows", operation_id="listFlows", summary="List the registered flows", response_model=Collection[FlowView]
+)
 async def list_flows(context: Context) -> Response:
     """Return the registered flows, by name, without those that ask a model which the caller may not use."""
     views = context.facade.introspection.flows(context.principal.permissions)
@@ -113,7 +119,7 @@ async def list_flows(context: Context) -> Response:
 
 @router.get(
     "/v1/flows/{name}",
-    operation_id="flow",
+    operation_id="getFlow",
     summary="Show a flow",
     response_model=FlowView,
     responses=failures(Code.REQUEST_NOT_FOUND),
@@ -126,14 +132,19 @@ async def show_flow(name: str, context: Context) -> Response:
     return WholeResponse(200, orjson.dumps(view.model_dump(mode="json", by_alias=True)), (JSON,))
 
 
-@router.get("/v1/errors", operation_id="errors", summary="List the error codes", response_model=Collection[FailureView])
+@router.get(
+    "/v1/errors", operation_id="listErrors", summary="List the error codes", response_model=Collection[FailureView]
+)
 async def list_errors() -> Response:
     """Return every error code of the taxonomy."""
     return _collection([_failure_row(row) for row in TAXONOMY.values()])
 
 
 @router.get(
-    "/v1/machines", operation_id="machines", summary="List the state machines", response_model=Collection[MachineView]
+    "/v1/machines",
+    operation_id="listMachines",
+    summary="List the state machines",
+    response_model=Collection[MachineView],
 )
 async def list_machines() -> Response:
     """Return the lifecycles and the fallback machine."""

@@ -10,7 +10,7 @@ from portico.domain.failures import Code
 from portico.entrypoints.http.body import json_body
 from portico.entrypoints.http.context import AUTHENTICATED, Context
 from portico.entrypoints.http.errors import WholeResponse
-from portico.entrypoints.http.openapi import READ_FAILURES, Page, describe_body, failures
+from portico.entrypoints.http.openapi.responses import READ_FAILURES, Page, describe_body, failures
 from portico.entrypoints.http.parameters import (
     DocumentIdInPath,
     DocumentListQuery,
@@ -27,7 +27,7 @@ from portico.orchestration.facade import (
     MemorySearchView,
 )
 
-router = APIRouter(dependencies=[AUTHENTICATED])
+router = APIRouter(tags=["memory"], dependencies=[AUTHENTICATED])
 MEMORY = "/v1/memory"
 DOCUMENT = f"{MEMORY}/{{document_id}}"
 _BODY_FAILURES = (
@@ -37,7 +37,7 @@ _BODY_FAILURES = (
 
 @router.get(
     MEMORY,
-    operation_id="documents",
+    operation_id="listDocuments",
     summary="List documents, by id",
     response_model=Page[DocumentSummary, str],
     responses=failures(*READ_FAILURES),
@@ -53,7 +53,7 @@ async def list_documents(context: Context, query: Annotated[DocumentListQuery, Q
 
 @router.put(
     DOCUMENT,
-    operation_id="put_document",
+    operation_id="putDocument",
     summary="Store a document",
     response_model=DocumentView,
     response_description="The document, in place of an earlier one",
@@ -80,7 +80,7 @@ async def put_document(
 
 @router.get(
     DOCUMENT,
-    operation_id="document",
+    operation_id="getDocument",
     summary="Show a document",
     response_model=DocumentView,
     responses=failures(*READ_FAILURES),
@@ -92,7 +92,7 @@ async def show_document(context: Context, document_id: DocumentIdInPath) -> Resp
 
 @router.delete(
     DOCUMENT,
-    operation_id="delete_document",
+    operation_id="deleteDocument",
     summary="Delete a document",
     response_class=Response,
     response_description="The document is gone, with its chunks, their vectors and the index of its words",
@@ -107,7 +107,7 @@ async def delete_document(context: Context, document_id: OwnDocument) -> Respons
 
 @router.post(
     f"{MEMORY}/search",
-    operation_id="search_memory",
+    operation_id="searchMemory",
     summary="Search the documents",
     response_model=MemorySearchView,
     responses=failures(*READ_FAILURES, *_BODY_FAILURES),

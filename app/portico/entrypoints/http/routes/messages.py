@@ -8,9 +8,14 @@ from portico.entrypoints.http.client_apis.messages import MESSAGES
 from portico.entrypoints.http.client_response import answer, count_tokens
 from portico.entrypoints.http.client_route import AnthropicRoute
 from portico.entrypoints.http.context import Context
-from portico.entrypoints.http.openapi import IDEMPOTENCY_KEY, TRACEPARENT, client_responses, describe_client_body
+from portico.entrypoints.http.openapi.responses import (
+    IDEMPOTENCY_KEY,
+    TRACEPARENT,
+    client_responses,
+    describe_client_body,
+)
 
-router = APIRouter(route_class=AnthropicRoute)
+router = APIRouter(tags=["clients"], route_class=AnthropicRoute)
 
 
 @router.post(
@@ -31,7 +36,7 @@ async def messages(context: Context) -> Response:
 
 @router.post(
     "/v1/messages/count_tokens",
-    operation_id="countTokens",
+    operation_id="countMessageTokens",
     summary="Count the tokens of a request like Anthropic's Messages",
     response_class=Response,
     responses=client_responses("`input_tokens`, an estimate"),

@@ -12,15 +12,15 @@ from portico.entrypoints.http.client_apis.errors import MODEL_NOT_FOUND, not_fou
 from portico.entrypoints.http.client_apis.models import listed_models, model_list, model_object
 from portico.entrypoints.http.client_route import ModelRoute, shape_of_client
 from portico.entrypoints.http.context import AUTHENTICATED, Context, RequestContext
-from portico.entrypoints.http.openapi import failures
+from portico.entrypoints.http.openapi.responses import failures
 
-router = APIRouter(route_class=ModelRoute, dependencies=[AUTHENTICATED])
+router = APIRouter(tags=["clients"], route_class=ModelRoute, dependencies=[AUTHENTICATED])
 _OBJECT: Mapping[str, Any] = {"content": {"application/json": {"schema": {"type": "object"}}}}
 
 
 @router.get(
     "/v1/models",
-    operation_id="models",
+    operation_id="listModels",
     summary="List the models of the client APIs",
     response_class=Response,
     response_description="The names that the caller may use, sorted, as the header `anthropic-version` decides",
@@ -33,7 +33,7 @@ async def list_models(context: Context) -> Response:
 
 @router.get(
     "/v1/models/{model:path}",
-    operation_id="model",
+    operation_id="getModel",
     summary="Show a model of the client APIs",
     response_class=Response,
     response_description="The model, as the header `anthropic-version` decides",

@@ -11,10 +11,10 @@ from portico.domain.access.principal import Permission
 from portico.domain.failures import AccessFailure, Code
 from portico.entrypoints.http.context import PublicContext, context_of
 from portico.entrypoints.http.errors import WholeResponse
-from portico.entrypoints.http.openapi import failures
+from portico.entrypoints.http.openapi.responses import failures
 from portico.settings import is_loopback
 
-router = APIRouter()
+router = APIRouter(tags=["operations"])
 
 
 class Alive(BaseModel):
@@ -23,7 +23,7 @@ class Alive(BaseModel):
     alive: Literal[True] = Field(description="Always true.")
 
 
-@router.get("/livez", operation_id="livez", summary="Check the liveness of the process", response_model=Alive)
+@router.get("/livez", operation_id="getLiveness", summary="Check the liveness of the process", response_model=Alive)
 async def show_liveness() -> Response:
     """Respond, which proves that the process is alive."""
     return WholeResponse(200, b'{"alive":true}')
@@ -31,7 +31,7 @@ async def show_liveness() -> Response:
 
 @router.get(
     "/readyz",
-    operation_id="readyz",
+    operation_id="getReadiness",
     summary="Check the readiness for requests",
     response_model=Readiness,
     responses={503: {"model": Readiness, "description": "Not ready, with the reason"}},
@@ -59,10 +59,10 @@ async def metrics_reader(request: Request) -> None:
 
 @router.get(
     "/metrics",
-    operation_id="metrics",
+    operation_id="getMetrics",
     summary="Show Prometheus metrics",
     response_class=PlainTextResponse,
-    responses=failures(Code.ACCESS_UNAUTHENTICATED, Code.ACCESS_DENIED),
+    responses=failures(Code.ACCESS_UNAUTHENTICATED, Code.ACCESS_DENIED, Code.REQUEST_NOT_FOUND),
     dependencies=[Depends(metrics_reader)],
 )
 async def show_metrics(context: PublicContext) -> Response:

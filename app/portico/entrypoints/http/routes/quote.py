@@ -10,11 +10,12 @@ from portico.domain.contract.request import SystemRequest
 from portico.domain.failures import Code
 from portico.entrypoints.http.body import json_body
 from portico.entrypoints.http.context import AUTHENTICATED, Context
-from portico.entrypoints.http.openapi import TRACEPARENT, describe_body, failures
+from portico.entrypoints.http.openapi.responses import TRACEPARENT, describe_body, failures
 
-router = APIRouter(dependencies=[AUTHENTICATED])
+router = APIRouter(tags=["executions"], dependencies=[AUTHENTICATED])
 _REFUSALS = (
     *(Code.REQUEST_INVALID, Code.REQUEST_TOO_LARGE, Code.REQUEST_UNSUPPORTED_MEDIA, Code.REQUEST_OVERLOADED),
+    *(Code.REQUEST_NOT_FOUND, Code.REQUEST_RESUME_UNEXPECTED, Code.REQUEST_RESUME_REQUIRED),
     *(Code.ACCESS_DENIED, Code.TOOL_NOT_FOUND, Code.ORCHESTRATION_BUDGET_EXCEEDED, Code.CONFIG_SCHEMA_REQUIRED),
     *(Code.CONFIG_SCHEMA_INVALID, Code.CONFIG_GRAMMAR_INVALID, Code.CONFIG_GRAMMAR_NOT_FOUND),
     *(Code.STORAGE_UNAVAILABLE, Code.ORCHESTRATION_INVALID_TRANSITION),

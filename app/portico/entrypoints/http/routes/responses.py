@@ -16,7 +16,7 @@ from portico.entrypoints.http.client_apis.responses.input_items import input_ite
 from portico.entrypoints.http.client_apis.wire_values import invalid
 from portico.entrypoints.http.client_route import OpenAiReadRoute, OpenAiRoute
 from portico.entrypoints.http.context import AUTHENTICATED, Context
-from portico.entrypoints.http.openapi import (
+from portico.entrypoints.http.openapi.responses import (
     IDEMPOTENCY_KEY,
     READ_FAILURES,
     TRACEPARENT,
@@ -28,8 +28,8 @@ from portico.entrypoints.http.parameters import DecimalInt, QueryParameters, Rea
 from portico.entrypoints.http.recorded_answer import RecordedAnswerReader, named_response
 from portico.entrypoints.http.responses_answer import create
 
-router = APIRouter(route_class=OpenAiRoute)
-read_router = APIRouter(route_class=OpenAiReadRoute, dependencies=[AUTHENTICATED])
+router = APIRouter(tags=["clients"], route_class=OpenAiRoute)
+read_router = APIRouter(tags=["clients"], route_class=OpenAiReadRoute, dependencies=[AUTHENTICATED])
 RESPONSES = "/v1/responses"
 ANSWER = f"{RESPONSES}/{{response_id}}"
 CANCEL_SECONDS = 2.0
@@ -75,7 +75,7 @@ async def create_response(context: Context) -> Response:
 
 @read_router.get(
     ANSWER,
-    operation_id="retrieveResponse",
+    operation_id="getResponse",
     summary="Read an answer of the Responses API",
     response_class=Response,
     response_description="The answer as it is by now; with `stream`, its events until it ends",
@@ -100,7 +100,7 @@ async def retrieve_response(
     summary="Cancel an answer of the Responses API",
     response_class=Response,
     response_description="The answer as it is once it has stopped, or after two seconds",
-    responses=failures(*READ_FAILURES),
+    responses=failures(*READ_FAILURES, Code.STORAGE_SNAPSHOT_INVALID),
 )
 async def cancel_response(context: Context, response_id: ResponseId) -> Response:
     """Stop an answer that runs, waits in the queue or for a person."""
@@ -133,7 +133,7 @@ async def delete_response(context: Context, response_id: ResponseId) -> Response
 
 @read_router.get(
     f"{ANSWER}/input_items",
-    operation_id="listInputItems",
+    operation_id="listResponseInputItems",
     summary="List the input of an answer of the Responses API",
     response_class=Response,
     response_description="One page of the items of the request",

@@ -15,7 +15,7 @@ from portico.domain.failures import Code
 from portico.entrypoints.http.body import json_body
 from portico.entrypoints.http.context import AUTHENTICATED, Context
 from portico.entrypoints.http.errors import WholeResponse
-from portico.entrypoints.http.openapi import READ_FAILURES, Page, describe_body, failures
+from portico.entrypoints.http.openapi.responses import READ_FAILURES, Page, describe_body, failures
 from portico.entrypoints.http.parameters import (
     DeletionQuery,
     MessageListQuery,
@@ -31,14 +31,14 @@ from portico.entrypoints.http.parameters import (
 )
 from portico.orchestration.facade import SessionChanges, SessionView
 
-router = APIRouter(dependencies=[AUTHENTICATED])
+router = APIRouter(tags=["sessions"], dependencies=[AUTHENTICATED])
 SESSIONS = "/v1/sessions"
 SESSION = f"{SESSIONS}/{{session_id}}"
 
 
 @router.get(
     SESSIONS,
-    operation_id="sessions",
+    operation_id="listSessions",
     summary="List sessions, last used first",
     response_model=Page[SessionView, str],
     responses=failures(*READ_FAILURES),
@@ -54,7 +54,7 @@ async def list_sessions(context: Context, query: Annotated[SessionListQuery, Que
 
 @router.get(
     SESSION,
-    operation_id="session",
+    operation_id="getSession",
     summary="Show a session",
     response_model=SessionView,
     responses=failures(*READ_FAILURES),
@@ -66,7 +66,7 @@ async def show_session(context: Context, session_id: SessionIdInPath) -> Respons
 
 @router.patch(
     SESSION,
-    operation_id="change_session",
+    operation_id="updateSession",
     summary="Update the data of a session",
     response_model=SessionView,
     response_description="The updated session",
@@ -84,7 +84,7 @@ async def update_session(
 
 @router.delete(
     SESSION,
-    operation_id="delete_session",
+    operation_id="deleteSession",
     summary="Delete a session",
     response_class=Response,
     response_description="The session is gone, with its messages, its executions and their events",
@@ -103,7 +103,7 @@ async def delete_session(
 
 @router.get(
     f"{SESSION}/messages",
-    operation_id="messages",
+    operation_id="listSessionMessages",
     summary="List the messages of a session, oldest first",
     response_model=Page[Message, int],
     responses=failures(*READ_FAILURES),

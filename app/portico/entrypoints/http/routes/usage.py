@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
 from portico.entrypoints.http.context import AUTHENTICATED, Context
-from portico.entrypoints.http.openapi import READ_FAILURES, Collection, failures
+from portico.entrypoints.http.openapi.responses import READ_FAILURES, Collection, failures
 from portico.entrypoints.http.parameters import StatisticsQuery, UsageQuery, readable_query
 from portico.orchestration.facade import StatisticsView, UsageView
 
@@ -16,7 +16,8 @@ router = APIRouter(dependencies=[AUTHENTICATED])
 
 @router.get(
     "/v1/usage",
-    operation_id="usage",
+    operation_id="getUsage",
+    tags=["usage"],
     summary="Add up usage",
     response_model=Collection[UsageView],
     responses=failures(*READ_FAILURES),
@@ -32,7 +33,8 @@ async def show_usage(context: Context, query: Annotated[UsageQuery, Query()]) ->
 
 @router.get(
     "/v1/stats",
-    operation_id="stats",
+    operation_id="getStatistics",
+    tags=["operations"],
     summary="Count executions over time",
     response_model=StatisticsView,
     responses=failures(*READ_FAILURES),

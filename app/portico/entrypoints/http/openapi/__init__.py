@@ -1,0 +1,1 @@
+"""API description: how routes describe themselves, public names, and the finished document."""
