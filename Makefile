@@ -11,6 +11,7 @@ RUNNABLE := .venv/.runnable
 READY := .venv/.ready
 CODE := app bench tests
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist worksteal
+CHECKS := tests/architecture tests/counts tests/test_documentation.py tests/test_image.py
 FAST := tests/adapters tests/capabilities tests/conformance tests/domain tests/orchestration tests/support tests/test_settings.py
 CONSOLE := app/portico/entrypoints/http/console
 NODE := { command -v npx > /dev/null || { echo 'There is no Node here, so nothing was done.' >&2; false; }; }
@@ -38,8 +39,8 @@ $(READY): $(RUNNABLE) requirements-dev.lock requirements-otlp-grpc.lock
 run: $(RUNNABLE) ## Serve on http://127.0.0.1:8080
 	$(BIN)/portico serve
 
-test: check ## Run `make check`, then all tests in two processes; minutes
-	$(PYTEST)
+test: check ## Run `make check`, then all other tests; minutes
+	$(PYTEST) $(addprefix --ignore=,$(CHECKS))
 
 test-fast: setup ## Run the unit tests, and the conformance tests on SQLite only; a minute
 	$(PYTEST) -m 'not torture and not postgres' $(FAST)
@@ -69,7 +70,7 @@ check: setup ## Format, lint, types, import rules, architecture, names, calls, d
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest tests/architecture tests/counts tests/test_documentation.py tests/test_image.py
+	$(PYTEST) $(CHECKS)
 	$(BIN)/portico openapi | diff -u openapi/openapi.json -
 
 format: setup ## Format the code and fix what ruff can fix
