@@ -14,6 +14,15 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
+def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in an empty directory, with no variable that Portico or an engine reads."""
+    monkeypatch.chdir(tmp_path)
+    for variable in list(os.environ):
+        if variable.startswith("PORTICO") or variable.endswith("_API_KEY"):
+            monkeypatch.delenv(variable)
+
+
+@pytest.fixture
 def environ() -> dict[str, str]:
     ours = {
         name: value for name, value in os.environ.items() if not name.startswith("PORTICO") and name != "OPENAI_API_KEY"

@@ -1,7 +1,6 @@
 """`portico backup` and `portico restore`: a server under load is backed up, killed, lost and restored."""
 
 import json
-import os
 import re
 import signal
 import sqlite3
@@ -27,16 +26,10 @@ from tests.support.cli_process import Process, serving
 from tests.support.file_size import limited_file_size
 from tests.support.stores import set_schema_id
 
+pytestmark = pytest.mark.usefixtures("empty_directory")
+
 DATABASE = Path("var/portico.db")
 CONFIGURATION, STORAGE = EXIT_CODES[Category.CONFIGURATION], EXIT_CODES[Category.STORAGE]
-
-
-@pytest.fixture(autouse=True)
-def _in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for variable in list(os.environ):
-        if variable.startswith("PORTICO") or variable.endswith("_API_KEY"):
-            monkeypatch.delenv(variable)
 
 
 def run(*arguments: str) -> Result:

@@ -22,6 +22,8 @@ from tests.support.cli_checks import CHECKS
 from tests.support.issuer import ec_key, key_set
 from tests.support.otlp_receiver import otlp_receiver
 
+pytestmark = pytest.mark.usefixtures("empty_directory")
+
 _FILE = str(mcp_server.__file__)
 MCP_SERVER = f"command = {json.dumps([sys.executable, _FILE, 'modern'])}\nread_paths = {json.dumps([_FILE])}\n"
 _UNSPECIFIC = ("tool ", "engine ", "listener", "isolation ")
@@ -33,14 +35,6 @@ issuer = "https://issuer.test"
 audience = "portico"
 jwks_url = "{url}/keys"
 """
-
-
-@pytest.fixture(autouse=True)
-def _in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for variable in list(os.environ):
-        if variable.startswith("PORTICO") or variable.endswith("_API_KEY"):
-            monkeypatch.delenv(variable)
 
 
 @contextmanager

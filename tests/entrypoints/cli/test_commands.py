@@ -43,6 +43,8 @@ from portico.orchestration.facade import CallOptions
 from portico.settings import Settings
 from tests.support.examples import EVENTS, SUSPENSION
 
+pytestmark = pytest.mark.usefixtures("empty_directory")
+
 CORRELATION = CorrelationContext("r-1", None, "0" * 32, "0" * 16, None)
 JWT = """
 [auth]
@@ -204,14 +206,6 @@ class StagedService:
             open_keys=open_keys,
         )
         return CliRunner().invoke(command_line(), list(arguments), obj=lambda: wiring, prog_name="portico")
-
-
-@pytest.fixture(autouse=True)
-def _in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for variable in list(os.environ):
-        if variable.startswith("PORTICO") or variable == "OPENAI_API_KEY":
-            monkeypatch.delenv(variable)
 
 
 class TestExecute:

@@ -21,16 +21,10 @@ from tests.support.cli_checks import CHECKS
 from tests.support.cli_process import Process
 from tests.support.stores import set_schema_id
 
+pytestmark = pytest.mark.usefixtures("empty_directory")
+
 KEY = re.compile(r"ptk_[A-Za-z0-9]{8}_[A-Za-z0-9_-]{43}\n")
 DATABASE = Path("var/portico.db")
-
-
-@pytest.fixture(autouse=True)
-def _in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for variable in list(os.environ):
-        if variable.startswith("PORTICO") or variable.endswith("_API_KEY"):
-            monkeypatch.delenv(variable)
 
 
 def run(*arguments: str) -> Result:

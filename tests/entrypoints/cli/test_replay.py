@@ -1,7 +1,6 @@
 """`portico replay` as a person and as a CI job see it."""
 
 import json
-import os
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -35,15 +34,9 @@ from portico.settings import Settings
 from tests.support.cli_checks import CHECKS
 from tests.support.stores import RecordingSink
 
+pytestmark = pytest.mark.usefixtures("empty_directory")
+
 ASK = 'Use ask_person: "May I?"'
-
-
-@pytest.fixture(autouse=True)
-def _in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for variable in list(os.environ):
-        if variable.startswith("PORTICO") or variable.endswith("_API_KEY"):
-            monkeypatch.delenv(variable)
 
 
 async def _execute(requests: dict[str, str], *, waits_for: str | None = None) -> None:
