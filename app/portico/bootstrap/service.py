@@ -180,10 +180,10 @@ class Service:
         """Return the Prometheus exposition and its content type."""
         return self.telemetry.render()
 
-    def record_refusal(self, failure: Failure, **request: str | None) -> None:
+    def record_refusal(self, failure: Failure, status: int, **request: str | None) -> None:
         """Count and log a request that did not become an execution; `request` describes it without its contents."""
         self.telemetry.count_refused(failure.code)
-        self.logs.log_refusal(failure, request)
+        self.logs.log_refusal(failure, request, status=status)
         if self.refusals is not None:
             self.refusals.add(failure, request.get("principal"))
 

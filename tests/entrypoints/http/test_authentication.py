@@ -87,7 +87,9 @@ async def with_issuer(*keys: Any) -> AsyncIterator[tuple[IssuerServer, RunningSe
 
 
 @asynccontextmanager
-async def on_virtual_time(clock: Clock, *stored: StoredKey) -> AsyncIterator[tuple[RunningServer, Service, MemoryKeys]]:
+async def on_virtual_time(
+    clock: Clock, *stored: StoredKey, **tables: Any
+) -> AsyncIterator[tuple[RunningServer, Service, MemoryKeys]]:
     """Run a service whose keys and tokens follow the virtual clock; `SIGNER` signs the tokens."""
     store = MemoryKeys(*stored)
     api_keys = ApiKeys(store, clock)
@@ -105,7 +107,7 @@ async def on_virtual_time(clock: Clock, *stored: StoredKey) -> AsyncIterator[tup
             yield replace(service, authenticator=BearerAuthenticator(clock, api_keys, tokens))
             group.cancel_scope.cancel()
 
-    app = create_app(Settings.model_validate({"storage": {"url": "sqlite://"}}), opener)
+    app = create_app(Settings.model_validate({"storage": {"url": "sqlite://"}} | tables), opener)
     async with running_server(app) as served:
         yield served, app.state.service, store
 
@@ -185,6 +187,27 @@ async def test_a_revoked_key_is_refused_and_its_streams_end_within_five_seconds(
         await wait_for_idle(service)
         shown = await served.get("/v1/executions/slow", bearer(other))
         assert shown.json["state"] == "COMPLETE"
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_a_revoked_key_ends_a_request_that_waits_for_a_person(clock: Clock, is_stream: bool) -> None:
+    key, other = api_key(1), api_key(2)
+    tables = {"policy": {"approve": [{"tool": "calculate"}]}, "ingress": {"approval_wait": 600}}
+    async with on_virtual_time(clock, stored(key), stored(other), **tables) as (served, _, store):
+        asked = {"model": "default", "messages": [{"role": "user", "content": "Please calculate 17*3"}]}
+        body = orjson.dumps({**asked, "stream": is_stream, "portico": {"tools": ["calculate"]}})
+        async with served.connect() as connection:
+            headers = {**bearer(key), "Content-Type": "application/json"}
+            await connection.send(request_bytes("POST", "/v1/chat/completions", headers, body))
+            await clock.sleep(10)
+            revoked_at = clock.monotonic()
+            await store.revoke(key.key_id, clock.now())
+            answer = await connection.answer()
+            assert clock.monotonic() - revoked_at <= REVOKED_WITHIN_S
+        [waited] = (await served.get("/v1/executions", bearer(other))).json["data"]
+    error = orjson.loads(answer.body.split(b"data: ")[-1])["error"]
+    assert (answer.status, error["code"]) == (200 if is_stream else 401, "invalid_api_key")
+    assert waited["state"] == ("SUSPENDED" if is_stream else "CANCELLED")
 
 
 async def test_a_revoked_key_ends_its_live_list_without_a_retry_line(clock: Clock) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import anyio
 import orjson
 import pytest
 
@@ -135,3 +136,26 @@ async def test_an_answer_that_was_approved_too_late_for_its_request_is_read_late
     assert (refused.status, refused.json["code"]) == (400, "REQUEST_RESUME_REQUIRED")
     check_answer(later.json)
     assert (later.json["status"], texts(later.json)) == ("completed", ["I refund it.", "It is refunded."])
+
+
+async def test_no_client_repeats_a_background_stream_that_failed_after_an_unsafe_call(tmp_path: Path) -> None:
+    engines = scripted(tmp_path, {"tool_calls": [refund(7)]}, {"fault": "refused"}, {"fault": "refused"})
+    tools = [REFUNDS | {"require_approval": "never"}]
+    async with portico(tools=MODULES, **engines) as (served, _):
+        created = (await create(served, tools=tools, background=True)).json
+        [suspension] = await open_suspensions(served)
+        given = orjson.dumps({"answers": [{"payload": {"decision": "approve"}, "tool_id": "refund"}]})
+        await served.post(given, path=f"/v1/executions/{suspension['request_id']}/resume")
+        frames = checked_frames(await retrieve(served, created["id"], "?stream=true"))
+        read = (await retrieve(served, created["id"])).json
+    assert [frame["error"]["code"] for frame in frames if frame["type"] == "error"] == ["invalid_prompt"]
+    assert frames[-1]["response"]["error"]["code"] == "invalid_prompt"
+    assert (read["status"], read["error"]["code"]) == ("failed", "INFERENCE_ENGINE_ERROR")
+
+
+async def open_suspensions(served: RunningServer) -> list[dict[str, Any]]:
+    """Return the open suspensions, as soon as there is one."""
+    with anyio.fail_after(20):
+        while not (found := (await served.get("/v1/suspensions")).json["data"]):
+            await anyio.wait_all_tasks_blocked()
+    return list(found)

@@ -14,7 +14,7 @@ from portico.entrypoints.http.recorded_answer import named_response
 from tests.support.http_server import HttpAnswer, RunningServer, request_bytes
 from tests.support.open_responses import check_answer, check_numbers, checked_frames, fold, frames_of
 from tests.support.portico import portico
-from tests.support.server_state import wait_for_idle
+from tests.support.server_state import wait_for_idle, wait_for_running
 from tests.support.upstream import Script, ScriptedUpstream, reply
 
 PATH = "/v1/responses"
@@ -209,6 +209,75 @@ async def test_an_unknown_id_is_a_404_on_every_route(name: str) -> None:
             await command(served, "DELETE", name),
         ]
     assert [(answer.status, answer.json["error"]["type"]) for answer in answers] == [(404, "invalid_request_error")] * 5
+
+
+async def test_an_answer_that_is_not_stored_may_ask_for_reasoning(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"store": False, "reasoning": {"summary": "auto"}}
+    async with portico(**scripted(tmp_path, FINAL, FINAL)) as (served, _):
+        answer = await create(served, **asked)
+        frames = checked_frames(await create(served, stream=True, **asked))
+    assert (answer.status, texts(answer.json)) == (200, [TEXT])
+    assert kinds(frames[-1]["response"]) == ["reasoning", "message"]
+
+
+async def test_a_reference_is_to_an_item_of_any_answer_before() -> None:
+    async with portico() as (served, _):
+        first = (await create(served)).json
+        second = (await create(served, previous_response_id=first["id"])).json
+        other = (await create(served)).json
+        references = [{"type": "item_reference", "id": each["output"][0]["id"]} for each in (first, second, other)]
+        hello = {"role": "user", "content": "And?"}
+        follow = await create(served, [*references[:2], hello], previous_response_id=second["id"])
+        refused = [
+            await create(served, [*references, hello], previous_response_id=second["id"]),
+            await create(served, [hello, references[1]], previous_response_id=first["id"]),
+            await create(served, [references[0], hello]),
+        ]
+        unknown = await create(served, [references[0]], previous_response_id=f"{other['id'][:-4]}0000")
+    assert (follow.status, texts(follow.json)[0][-6:]) == (200, '"And?"')
+    assert [(each.status, each.json["error"]["param"]) for each in refused] == [
+        *((400, "input.2.id"), (400, "input.1.id"), (400, "input.0.id"))
+    ]
+    assert (unknown.status, unknown.json["error"]["code"]) == (404, "previous_response_not_found")
+
+
+async def test_results_for_an_unknown_answer_are_refused_as_one_that_is_not_found() -> None:
+    digits = "0" * 12 + "7" + "0" * 19
+    result = {"type": "function_call_output", "call_id": f"call_{digits}_0", "output": "rain"}
+    async with portico() as (served, _):
+        refused = await create(served, [result], previous_response_id=f"resp_{digits}")
+    assert (refused.status, refused.json["error"]["code"]) == (404, "previous_response_not_found")
+
+
+async def test_what_openai_has_at_such_a_path_and_the_service_has_not_is_a_404() -> None:
+    async with portico() as (served, _):
+        refused = [await served.post(b"{}", path=f"{PATH}/{path}") for path in ("compact", "input_tokens", "resp_x")]
+    assert [(each.status, each.json["error"]["type"]) for each in refused] == [(404, "invalid_request_error")] * 3
+
+
+async def test_an_execution_that_another_replica_continues_is_no_reason_to_ask_again() -> None:
+    headers = {"Content-Type": "application/json", "Idempotency-Key": "k"}
+    async with (
+        portico(server={"drain_seconds": 1}) as (served, service),
+        served.connect() as client,
+        served.connect() as reader,
+    ):
+        for connection, fields in ((client, {}), (reader, {"stream": True, "conversation": "talk"})):
+            body = orjson.dumps({"model": "default", "input": "[[slow:60]] Hello", **fields})
+            await connection.send(request_bytes("POST", PATH, headers, body))
+            headers.pop("Idempotency-Key", None)
+        await wait_for_running(service, 2)
+        await service.drain()
+        answer, stream = await client.answer(), await reader.answer()
+        shown = (await served.get(answer.headers["location"])).json
+    assert (answer.status, answer.json["code"], answer.headers["x-should-retry"]) == (
+        *(400, "REQUEST_IN_PROGRESS", "false"),
+    )
+    assert (shown["state"], shown["response"]) == ("EXECUTE", None)
+    assert [(frame["type"], frame.get("error", {}).get("code")) for frame in frames_of(stream.body)[-2:]] == [
+        ("error", "invalid_prompt"),
+        ("response.failed", None),
+    ]
 
 
 async def test_two_follow_ups_of_one_answer_at_once_do_not_see_each_other() -> None:

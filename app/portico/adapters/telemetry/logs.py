@@ -159,14 +159,21 @@ class LogSink:
         self._logger.error(f"{place}.fault", exc_info=fault)
 
     def log_refusal(
-        self, failure: Failure, request: Mapping[str, str | None], *, event: str = "request.refused"
+        self,
+        failure: Failure,
+        request: Mapping[str, str | None],
+        *,
+        status: int | None = None,
+        event: str = "request.refused",
     ) -> None:
         """Log a request that was refused before an execution began, without the message, which may name its fields.
 
-        With another `event` it was refused later.
+        The `status` is the one that was sent, else that of the failure. With another `event` it was refused later.
         """
-        level = logging.WARNING if failure.status >= 500 else logging.INFO
-        self._logger.log(level, event, code=failure.code, status=failure.status, **request)
+        sent = failure.status if status is None else status
+        self._logger.log(
+            logging.WARNING if sent >= 500 else logging.INFO, event, code=failure.code, status=sent, **request
+        )
 
     def log_link(self, gateway_request_id: str, request: Mapping[str, str]) -> None:
         """Log the id under which a gateway knows a request."""

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from portico.domain.access.principal import LOCAL, Principal
 from portico.domain.contract.constrained_types import SessionIdText
-from portico.domain.contract.request import SystemRequest
+from portico.domain.contract.request import NamedTool, SystemRequest
 from portico.domain.contract.response import SystemError, SystemResponse
 from portico.domain.failures import Failure, RequestFailure, invalid_request
 from portico.domain.ids import RequestId, SessionId
@@ -184,7 +184,8 @@ class ClientResponder(Generic[S]):
         responder = ExecutionResponder(self.context, ResponseKind.RESPONSE)
         first = await responder.whole(handle, None if handle.outlives_client else handle.cancel, show)
         if handle.response is None:
-            raise replace(STOPPING)
+            failed = client_error(SystemError.of(STOPPING), handle.request_id, has_acted=handle.has_acted)
+            return error_response(failed, self.api.errors, correlation, location_header(handle.request_id))
         if not handle.is_suspended or self.decoded.shown.ends_at_suspension:
             return first
         waiter = self._waiter(handle)
@@ -250,7 +251,8 @@ class ClientResponder(Generic[S]):
         read = partial(_read, executions, context.principal, handle.request_id)
         cancel = None if handle.outlives_client else partial(executions.cancel, context.principal, handle.request_id)
         seconds = context.service.settings.ingress.approval_wait
-        return PersonWaiter(context.scope["app"].state.waiting, context.principal, seconds, read, cancel)
+        is_permitted = None if context.principal == LOCAL else context.is_still_permitted
+        return PersonWaiter(context.scope["app"].state.waiting, context.principal, seconds, read, cancel, is_permitted)
 
     def json(self, body: bytes, started: ExecutionHandle | Accepted) -> WholeResponse:
         """Return the body of an execution that this request has started."""
@@ -267,6 +269,9 @@ class ClientResponder(Generic[S]):
     def as_sent(self, refused: Failure) -> Failure:
         """Return the refusal with the names of the fields as they were sent."""
         errors, field = refused.details.get("errors"), refused.details.get("field")
+        tools = refused.details.get("tools")
+        if isinstance(tools, list) and tools:
+            field = _field_with(self.decoded.request, tools[0])
         if isinstance(field, str):
             sent_field = ".".join(self.decoded.path_of(field.split(".")))
             return replace(refused, details={**refused.details, "field": sent_field})
@@ -275,3 +280,13 @@ class ClientResponder(Generic[S]):
         sent = [(".".join(self.decoded.path_of(each["field"].split("."))), each["message"]) for each in errors]
         named = invalid_request(*sent)
         return replace(refused, message=named.message, details={**refused.details, **named.details})
+
+
+def _field_with(request: SystemRequest, tool: str) -> str:
+    """Return the field of the request that names the tool; else that which says what runs."""
+    choice = request.hints.tool_choice
+    if isinstance(choice, NamedTool) and choice.name == tool:
+        return "hints.tool_choice"
+    if "tools" in request.model_fields_set and tool in (request.tools or ()):
+        return "tools"
+    return "plan" if request.plan is not None else "agent"

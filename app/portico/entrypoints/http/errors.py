@@ -94,13 +94,16 @@ def problem_response(failure: Failure, correlation: Correlation, *extra: Header)
     return WholeResponse(failure.status, orjson.dumps(document), headers)
 
 
-def record_refusal(scope: Scope, failure: Failure, correlation: Correlation, *, principal: str | None = None) -> None:
-    """Count and log a request that was refused before an execution existed; of its path only the route is logged.
+def record_refusal(
+    scope: Scope, failure: Failure, correlation: Correlation, *, status: int, principal: str | None = None
+) -> None:
+    """Count and log a request that was refused with this HTTP status before an execution existed.
 
-    `principal` names the caller without a secret, as far as it is known.
+    Of its path only the route is logged. `principal` names the caller without a secret, as far as it is known.
     """
     scope["app"].state.service.record_refusal(
         failure,
+        status=status,
         method=scope["method"],
         route=getattr(scope.get("route"), "path", None),
         request_id=correlation.request_id,

@@ -31,11 +31,13 @@ async def refuse(request: Request, failure: Failure) -> Response:
     context = context_of(request)
     context.refusal = failure
     correlation = context.correlate(request_id_in_path(request.scope) or context.request_id)
-    record_refusal(request.scope, failure, correlation, principal=context.principal_name)
     other_id = failure.details.get("request_id")
     location = () if other_id is None else (location_header(other_id),)
     headers = (*location, *_challenge(context, failure), *_close(context))
-    return refusal_response(context.error_shape, failure, correlation, *headers)
+    response = refusal_response(context.error_shape, failure, correlation, *headers)
+    status, principal = response.status_code, context.principal_name
+    record_refusal(request.scope, failure, correlation, status=status, principal=principal)
+    return response
 
 
 async def refuse_parameters(request: Request, invalid: RequestValidationError) -> Response:
@@ -57,7 +59,7 @@ async def refuse_route(request: Request, refused: HTTPException) -> Response:
     failure = RequestFailure(Code.REQUEST_NOT_FOUND, message, condition=condition)
     allow = () if condition == "path" else ((b"allow", ", ".join(sorted(_methods(request))).encode()),)
     correlation = context_of(request).correlate()
-    record_refusal(request.scope, failure, correlation)
+    record_refusal(request.scope, failure, correlation, status=failure.status)
     return problem_response(failure, correlation, *allow)
 
 

@@ -115,7 +115,7 @@ class AdmissionMiddleware:
             await self._app(scope, receive, send)
             return
         correlation = correlate(scope, lambda: self._new_id(scope))
-        record_refusal(scope, failure, correlation)
+        record_refusal(scope, failure, correlation, status=failure.status)
         await problem_response(failure, correlation, CLOSE)(scope, receive, send)
 
     def _failure(self, scope: Scope) -> Failure | None:

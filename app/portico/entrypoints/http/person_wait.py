@@ -9,6 +9,7 @@ from asyncio import TimerHandle, get_running_loop
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Final
 
 from starlette.requests import ClientDisconnect
@@ -19,9 +20,9 @@ from portico.domain.contract.response import SystemResponse
 from portico.domain.failures import RequestFailure
 from portico.domain.ids import TenantId, UserId
 from portico.domain.value import value
-from portico.entrypoints.http.client_apis.stream import PersonWait, TurnStream
+from portico.entrypoints.http.client_apis.stream import DENIED, PersonWait, TurnStream
 from portico.entrypoints.http.protocol import DisconnectListener
-from portico.entrypoints.http.sse import EventStreamResponse
+from portico.entrypoints.http.sse import EventStreamResponse, PermissionCheck
 from portico.ports.events import Subscription
 
 USER_SHARE: Final = 10
@@ -55,7 +56,7 @@ class WaitingRequests:
 @value
 class PersonWaiter:
     """Wait of one request: `read` opens the events after a number, and `on_leave` ends the execution, if its client
-    wants that when it leaves.
+    wants that when it leaves. `is_permitted` tells whether the caller may still read; without it nothing changes that.
     """
 
     waiting: WaitingRequests
@@ -63,6 +64,7 @@ class PersonWaiter:
     seconds: float
     read: Callable[[int], Awaitable[Subscription]]
     on_leave: Callable[[], Awaitable[object]] | None
+    is_permitted: Callable[[], Awaitable[bool]] | None = None
 
     @contextmanager
     def place(self) -> Iterator[bool]:
@@ -77,21 +79,31 @@ class PersonWaiter:
     async def wait(self, scope: Scope, receive: Receive, first: SystemResponse) -> SystemResponse:
         """Return the response that follows a suspension: that of the end, or of a suspension which lasts too long.
 
-        Raises: ClientDisconnect; StorageFailure.
+        Raises: ClientDisconnect; AccessFailure (ACCESS_UNAUTHENTICATED) if the caller may not read any more;
+        StorageFailure.
         """
         with self.place() as has_place:
             if not has_place:
                 return first
             listener, subscription = DisconnectListener(scope, receive), await self.read(0)
             subscription.notify(listener.wake)
+            permission = None if self.is_permitted is None else PermissionCheck(self.is_permitted)
+            if permission is not None:
+                permission.start(listener.wake)
             try:
-                return await self._next_response(listener, subscription, first)
+                return await self._next_response(listener, subscription, permission, first)
             finally:
+                if permission is not None:
+                    permission.stop()
                 subscription.notify(None)
                 subscription.close()
 
     async def _next_response(
-        self, listener: DisconnectListener, subscription: Subscription, first: SystemResponse
+        self,
+        listener: DisconnectListener,
+        subscription: Subscription,
+        permission: PermissionCheck | None,
+        first: SystemResponse,
     ) -> SystemResponse:
         loop, wait, deadline = get_running_loop(), PersonWait(), 0.0
         timer: TimerHandle | None = None
@@ -108,13 +120,19 @@ class PersonWaiter:
                     return wait.suspended
                 if subscription.ended:
                     return wait.suspended or first
-                if await listener.wait():
-                    if self.on_leave is not None:
-                        await self.on_leave()
-                    raise ClientDisconnect
+                await self._wake(listener, permission)
         finally:
             if timer is not None:
                 timer.cancel()
+
+    async def _wake(self, listener: DisconnectListener, permission: PermissionCheck | None) -> None:
+        """Return when there may be more to read. Raises: ClientDisconnect; AccessFailure."""
+        has_left = await listener.wait()
+        if not has_left and (permission is None or not await permission.has_ended()):
+            return
+        if self.on_leave is not None:
+            await self.on_leave()
+        raise ClientDisconnect if has_left else replace(DENIED)
 
 
 class ClientStreamResponse(EventStreamResponse):

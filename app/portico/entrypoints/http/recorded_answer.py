@@ -24,7 +24,8 @@ from portico.entrypoints.http.client_apis.responses.request import (
 from portico.entrypoints.http.client_apis.turn import ApprovalItem
 from portico.entrypoints.http.client_apis.wire_values import invalid
 from portico.entrypoints.http.context import RequestContext
-from portico.entrypoints.http.execution_response import event_stream_headers
+from portico.entrypoints.http.execution_response import ExecutionResponder, event_stream_headers
+from portico.entrypoints.http.negotiation import ResponseKind
 from portico.entrypoints.http.recorded_stream import RecordedEvents, RecordedStream, RecordedStreamResponse
 from portico.orchestration.facade import MAX_ANSWERS, ExecutionHandle, GivenAnswer, RecordedTurns, ResumeRequest
 
@@ -110,7 +111,7 @@ async def continue_approved(context: RequestContext, given: ApprovalAnswers) -> 
     """Give the answers to the approvals, all or none, continue their execution, and return the answer behind them.
 
     Raises: Failure, as `Executions.resume`; RequestFailure (REQUEST_INVALID) for an approval that was not asked for
-    and for too many answers.
+    and for too many answers; ClientDisconnect, AccessFailure, as `ExecutionResponder.respond`.
     """
     if len(given.answers) > MAX_ANSWERS:
         raise invalid(("input",), f"must end with at most {MAX_ANSWERS} answers to approvals")
@@ -129,7 +130,8 @@ async def continue_approved(context: RequestContext, given: ApprovalAnswers) -> 
     )
     if isinstance(resumed, ExecutionHandle):
         if not given.is_stream:
-            await resumed.wait()
+            cancel = None if resumed.outlives_client else resumed.cancel
+            await ExecutionResponder(context, ResponseKind.RESPONSE).whole(resumed, cancel)
         return await (reader.stream(number) if given.is_stream else reader.json(number))
     return await (reader.stream(number - 1) if given.is_stream else reader.json(number - 1))
 

@@ -134,7 +134,9 @@ class RecordedStream:
         return self._failed(DENIED)
 
     def _failed(self, failure: Failure) -> bytes:
-        return self._frames.failed(client_error(SystemError.of(failure), self._events.turns.header.request_id))
+        turns = self._events.turns
+        failed = client_error(SystemError.of(failure), turns.header.request_id, has_acted=turns.has_acted)
+        return self._frames.failed(failed)
 
     def _answer(self) -> RecordedAnswer:
         answer = RecordedAnswers(self._events.turns, self._view).answer(self._number)

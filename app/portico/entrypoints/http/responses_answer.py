@@ -13,7 +13,7 @@ from portico.domain.contract.messages import Message, ToolCall
 from portico.domain.contract.request import SystemRequest
 from portico.domain.contract.response import SystemResponse
 from portico.domain.failures import Code, Failure, RequestFailure
-from portico.domain.ids import RequestId
+from portico.domain.ids import ExecutionId, RequestId
 from portico.domain.journal.header import ClientView
 from portico.domain.lifecycle import State
 from portico.domain.value import value
@@ -25,8 +25,10 @@ from portico.entrypoints.http.client_apis.responses import responses_api
 from portico.entrypoints.http.client_apis.responses.answer import QUEUED, ResponsesShown, response_object
 from portico.entrypoints.http.client_apis.responses.request import (
     ApprovalAnswers,
+    DecodedResponsesRequest,
     approval_answers,
     decode,
+    unknown_item,
     unknown_response,
 )
 from portico.entrypoints.http.client_apis.stream import waits_for_approval
@@ -52,7 +54,7 @@ async def create(context: RequestContext) -> Response:
     return await _ResponsesResponder(context, decoded).answer()
 
 
-def _decode(body: JsonObject, names: ModelNames) -> DecodedRequest[ResponsesShown] | ApprovalAnswers:
+def _decode(body: JsonObject, names: ModelNames) -> DecodedResponsesRequest | ApprovalAnswers:
     return approval_answers(body) or decode(body, names)
 
 
@@ -61,13 +63,13 @@ class _ResponsesResponder:
     """The responses to one request."""
 
     context: RequestContext
-    decoded: DecodedRequest[ResponsesShown]
+    decoded: DecodedResponsesRequest
 
     async def answer(self) -> Response:
         """Start the execution and return the answer. Raises: as `ClientResponder.answer`."""
-        responder = await self._responder()
+        responder = self._responder()
         if responder.decoded.shown.is_quote:
-            return await responder.answer()
+            return await (await self._resolved(responder)).answer()
         try:
             started = await self._start(responder)
         except Failure as refused:
@@ -76,14 +78,15 @@ class _ResponsesResponder:
 
     async def _start(self, responder: ClientResponder[ResponsesShown]) -> Started:
         """Start the execution; what it follows is looked up once more, since another replica may still write it."""
+        view = self._view(responder.decoded.shown)
         try:
-            return await responder.start(self._view(responder.decoded.shown))
+            return await (await self._resolved(responder)).start(view)
         except RequestFailure as refused:
             if self.decoded.request.after is None or refused.code is not Code.REQUEST_NOT_FOUND:
                 raise
         await anyio.sleep(SECOND_LOOK_SECONDS)
         try:
-            return await responder.start(self._view(responder.decoded.shown))
+            return await (await self._resolved(responder)).start(view)
         except RequestFailure as refused:
             raise unknown_response() if refused.code is Code.REQUEST_NOT_FOUND else refused from None
 
@@ -100,7 +103,7 @@ class _ResponsesResponder:
         if isinstance(started, ExecutionView):
             return await responder.repeat(started)
         response = await responder.respond(started)
-        if not shown.is_stream and self._is_recorded(shown, started.response):
+        if not shown.is_stream and request.store and self._is_recorded(shown, started.response):
             return await RecordedAnswerReader(self.context, started.request_id).json(0)
         return response
 
@@ -115,19 +118,37 @@ class _ResponsesResponder:
         reasoning = shown.fields["reasoning"]
         return ClientView(shown.model, reasoning["summary"], shown.ends_at_suspension, shown.has_extension)
 
-    async def _responder(self) -> ClientResponder[ResponsesShown]:
-        """Return the responder of the request as it is for this caller, with the ids that the previous answer has."""
-        decoded = self.decoded
+    def _responder(self) -> ClientResponder[ResponsesShown]:
+        """Return the responder of the request as it is for this caller."""
+        decoded: DecodedRequest[ResponsesShown] = self.decoded
         shown = decoded.shown
         can_approve = self.context.principal.permissions.allows(Permission.APPROVE)
         if shown.ends_at_suspension and not (can_approve and self.context.service.settings.policy.self_approval):
             decoded = replace(decoded, shown=replace(shown, ends_at_suspension=False))
-        called = [message for message in decoded.request.messages if _is_result(message, decoded.request.after)]
-        if called and decoded.request.after is not None:
-            decoded = replace(decoded, request=await self._with_call_ids(decoded.request.after))
         facade = self.context.facade
         api = responses_api(lambda: created_at(RequestId(facade.new_id())))
         return ClientResponder(api, self.context, decoded)
+
+    async def _resolved(self, responder: ClientResponder[ResponsesShown]) -> ClientResponder[ResponsesShown]:
+        """Return the responder of the request with the ids that the previous answer has.
+
+        Raises: RequestFailure for an item or a call that no answer before has; StorageFailure.
+        """
+        request, after = self.decoded.request, self.decoded.request.after
+        if after is None:
+            return responder
+        if self.decoded.references:
+            await self._require_items(after)
+        if not any(_is_result(message, after) for message in request.messages):
+            return responder
+        return replace(responder, decoded=replace(responder.decoded, request=await self._with_call_ids(after)))
+
+    async def _require_items(self, after: RequestId) -> None:
+        """Raise RequestFailure (REQUEST_INVALID) unless each item that is referred to is in an answer before."""
+        previous = await self.context.facade.records.predecessor(self.context.principal, after)
+        for request_id, path in self.decoded.references:
+            if ExecutionId(request_id) not in previous.header.ancestors:
+                raise unknown_item(path)
 
     async def _with_call_ids(self, after: RequestId) -> SystemRequest:
         """Return the request with the ids that the calls of the previous answer have in its record.

@@ -68,8 +68,8 @@ class ExecutionHandle:
 
     @property
     def has_acted(self) -> bool:
-        """Return whether a call has run that must not run twice."""
-        return self._execution.ledger.tool_calls.has_run_unsafe
+        """Return whether a call has run that must not run twice, or may run yet: its next owner continues it."""
+        return self._execution.ledger.tool_calls.has_run_unsafe or self._execution.is_handed_over
 
     @property
     def upstream_ms(self) -> float:

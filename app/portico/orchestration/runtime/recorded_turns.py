@@ -20,12 +20,14 @@ from portico.domain.journal.events import (
     InferenceEnd,
     InferenceStart,
     LifecycleTransition,
+    NodeStart,
     StoredEvent,
     TerminalEvent,
     ToolEnd,
+    ToolStart,
 )
 from portico.domain.journal.header import ExecutionHeader
-from portico.domain.journal.outcomes import AttemptSucceeded, ToolCallSuspended, ToolEnded
+from portico.domain.journal.outcomes import AttemptSucceeded, InferenceSetup, ToolCallSuspended, ToolEnded
 from portico.domain.journal.step_key import StepKey, step_number_of
 from portico.domain.model_call import Reply
 from portico.domain.value import value
@@ -68,7 +70,7 @@ class RecordedTurns:
     """The turns of one execution so far.
 
     `rests` are its suspensions, each of which ended a part, and its end; while it runs, the last part has no rest. An
-    execution that `is_queued` has not begun.
+    execution that `is_queued` has not begun. It `has_acted` if something has begun that may not be safe to run twice.
     """
 
     header: ExecutionHeader
@@ -76,6 +78,7 @@ class RecordedTurns:
     rests: Sequence[Rest]
     is_running: bool
     is_queued: bool = False
+    has_acted: bool = False
 
     @property
     def parts(self) -> int:
@@ -96,7 +99,8 @@ def recorded_turns(history: ExecutionHistory) -> RecordedTurns:
     turns = tuple(map(fold.turn, fold.open))
     if rests:
         turns = _with_results(turns, rests[-1].response)
-    return RecordedTurns(history.header, turns, tuple(rests), _is_running(history), not history.events)
+    is_running, has_acted = _is_running(history), _has_acted(history)
+    return RecordedTurns(history.header, turns, tuple(rests), is_running, not history.events, has_acted)
 
 
 @dataclass(slots=True)
@@ -175,6 +179,17 @@ def _is_running(history: ExecutionHistory) -> bool:
         elif isinstance(event, TerminalEvent | LifecycleTransition):
             return isinstance(event, LifecycleTransition)
     return True
+
+
+def _has_acted(history: ExecutionHistory) -> bool:
+    """Return True if a call has begun of a tool that was not offered as safe to run twice, or a node of a flow."""
+    setups = [step.outcome for step in history.steps.values() if isinstance(step.outcome, InferenceSetup)]
+    safe = {tool.name for setup in setups for tool in setup.tools if not tool.unsafe}
+    return any(
+        isinstance(event, NodeStart)
+        or (isinstance(event, ToolStart) and not event.client and event.tool_name not in safe)
+        for event in (stored.event for stored in history.events)
+    )
 
 
 def _is_outermost(stored: StoredEvent) -> bool:

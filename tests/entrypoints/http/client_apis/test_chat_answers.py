@@ -232,7 +232,7 @@ def test_texts_of_agents_and_judges_are_no_part_of_the_answer() -> None:
     [
         ("failed", "INFERENCE_MODEL_UNAVAILABLE"),
         ("dropped", "REQUEST_OVERLOADED"),
-        ("stopping", "REQUEST_SHUTTING_DOWN"),
+        ("stopping", "REQUEST_IN_PROGRESS"),
         ("denied", "invalid_api_key"),
     ],
 )

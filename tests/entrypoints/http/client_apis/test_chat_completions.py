@@ -143,13 +143,16 @@ async def test_the_client_raises_what_the_refusal_means() -> None:
         assert (several.value.code, several.value.param) == ("unsupported_parameter", "n")
         with pytest.raises(openai.BadRequestError) as invalid:
             await create(model="default", messages=asked, tools=[WEATHER], tool_choice=NO_TOOL)
-        assert invalid.value.code == "TOOL_NOT_FOUND"
+        assert (invalid.value.code, invalid.value.param) == ("TOOL_NOT_FOUND", "tool_choice.function")
+        with pytest.raises(openai.BadRequestError) as unregistered:
+            await create(model="default", messages=asked, extra_body={"portico": {"tools": ["none"]}})
+        assert (unregistered.value.code, unregistered.value.param) == ("TOOL_NOT_FOUND", "portico.tools")
         with pytest.raises(openai.BadRequestError) as format_error:
             await create(model="default", messages=asked, response_format=UNUSABLE)
         assert format_error.value.param == "response_format.json_schema.schema"
 
 
-async def test_a_refusal_has_the_error_of_the_api_beside_the_problem() -> None:
+async def test_a_refusal_has_the_error_of_the_api_beside_the_problem(capfd: pytest.CaptureFixture[str]) -> None:
     async with portico() as (served, _):
         for sent, status, code, own in (
             (b"{", 400, "REQUEST_INVALID", "REQUEST_INVALID"),
@@ -165,6 +168,8 @@ async def test_a_refusal_has_the_error_of_the_api_beside_the_problem() -> None:
             assert answer.headers["x-should-retry"] == ("true" if status == 502 else "false")
         wrong = await served.ask(request_bytes("POST", ROUTE, {"Content-Type": "text/plain"}, b"x"))
         assert (wrong.status, wrong.json["error"]["type"]) == (415, "invalid_request_error")
+    lines = [orjson.loads(line) for line in capfd.readouterr().err.splitlines() if '"request.refused"' in line]
+    assert [line["status"] for line in lines] == [400, 400, 400, 413, 415]
 
 
 async def test_models_have_the_shape_and_the_credentials_of_both_apis(tmp_path: Path) -> None:

@@ -95,6 +95,7 @@ def test_parameters_without_effect_are_reported_and_nulls_are_not() -> None:
         ({"tools": [function(), function()]}, "tools.1.function.name"),
         ({"tools": [function(parameters=[])]}, "tools.0.function.parameters"),
         ({"tool_choice": "always"}, "tool_choice"),
+        ({"parallel_tool_calls": "no"}, "parallel_tool_calls"),
         ({"tool_choice": {"type": "web_search"}}, "tool_choice.type"),
         ({"response_format": {"type": "xml"}}, "response_format.type"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
@@ -176,8 +177,9 @@ def test_a_format_makes_a_chat_structured_unless_agent_or_extension_have_a_mode(
 
 
 def test_functions_end_the_execution_and_a_choice_may_offer_fewer() -> None:
-    both = [function(), function("time", strict=None, description=None)]
+    both = [function(), function("time", strict=None, description=None, parameters={})]
     found = request(tools=both, parallel_tool_calls=False, tool_choice="required")
+    assert found.client_tools[1].parameters == {"type": "object"}
     assert [tool.name for tool in found.client_tools] == ["weather", "time"]
     assert (found.on_client_call, found.limits.calls_per_reply, found.hints.tool_choice) == ("end", 1, "required")
     named = {"type": "function", "function": {"name": "time"}}

@@ -152,7 +152,7 @@ def test_results_move_behind_their_calls_and_thoughts_are_dropped() -> None:
         HELLO,
         {"role": "assistant", "content": "I look.", "tool_calls": calls},
         {"role": "tool", "content": "two", "tool_call_id": "b"},
-        {"role": "tool", "content": "", "tool_call_id": "a"},
+        {"role": "tool", "content": "Error", "tool_call_id": "a"},
         {"role": "system", "content": "Be quick."},
         {"role": "user", "content": "And?"},
     ]
@@ -196,6 +196,23 @@ def test_parameters_become_hints_limits_tools_and_a_format() -> None:
 CALL = {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "look", "input": {}}]}
 RESULT = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a"}]}
 IMAGE = {"type": "base64", "media_type": "image/png", "data": PIXEL}
+PNG = {"type": "image", "media_type": "image/png", "data": PIXEL}
+
+
+@pytest.mark.parametrize(
+    ("content", "read"),
+    [
+        ("no such file", "Error: no such file"),
+        ("<tool_use_error>no such file</tool_use_error>", "<tool_use_error>no such file</tool_use_error>"),
+        ([{"type": "text", "text": "no such file"}], "Error: no such file"),
+        ([{"type": "image", "source": IMAGE}], [{"type": "text", "text": "Error:"}, PNG]),
+    ],
+)
+def test_the_result_of_a_call_that_failed_says_so(content: Any, read: Any) -> None:
+    call = {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "look", "input": {}}]}
+    failed = {"type": "tool_result", "tool_use_id": "a", "content": content, "is_error": True}
+    turns = [HELLO, call, {"role": "user", "content": [failed]}]
+    assert messages(decoded(messages=turns).request)[-1]["content"] == read
 
 
 def image(**source: Any) -> dict[str, Any]:

@@ -148,10 +148,7 @@ def test_a_choice_among_tools_is_a_hint(choice: Any, expected: str) -> None:
         ({"input": [CALL]}, "input.0.call_id"),
         ({"input": [RESULT]}, "input.0.call_id"),
         ({"input": [{"type": "item_reference", "id": f"msg_{HEX}_0"}]}, "input.0.id"),
-        (
-            {"input": [{"type": "item_reference", "id": f"msg_{OTHER}_0"}], "previous_response_id": f"resp_{HEX}"},
-            "input.0.id",
-        ),
+        ({"input": [{"type": "item_reference", "id": "msg_1"}], "previous_response_id": f"resp_{HEX}"}, "input.0.id"),
         ({"tools": [SERVER | {"server_label": "shop"}]}, "tools.0.server_label"),
         ({"tools": [SERVER | {"server_url": "https://x"}]}, "tools.0.server_url"),
         ({"tools": [SERVER | {"connector_id": "x"}]}, "tools.0.connector_id"),

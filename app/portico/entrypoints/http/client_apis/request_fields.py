@@ -5,8 +5,9 @@ refused, and the errors of the finished request under the paths of the body.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import orjson
 from pydantic import ValidationError
@@ -17,6 +18,7 @@ from portico.domain.failures import invalid_request
 from portico.domain.field_errors import invalid_fields, path_within
 from portico.domain.lifecycle import Mode
 from portico.domain.tools import reference_of
+from portico.entrypoints.http.client_apis.api import Shown
 from portico.entrypoints.http.client_apis.conversation import WireConversation, WirePath
 from portico.entrypoints.http.client_apis.errors import unsupported
 from portico.entrypoints.http.client_apis.extension import (
@@ -28,8 +30,9 @@ from portico.entrypoints.http.client_apis.extension import (
 )
 from portico.entrypoints.http.client_apis.models import ModelNames, Target, TargetKind
 from portico.entrypoints.http.client_apis.turn import Delivery, delivery_of
-from portico.entrypoints.http.client_apis.wire_values import as_object, as_text, invalid
+from portico.entrypoints.http.client_apis.wire_values import as_flag, as_object, as_text, invalid
 
+S = TypeVar("S", bound=Shown)
 NEUTRAL_VALUES: Final[Mapping[str, Sequence[Any]]] = MappingProxyType(
     {
         "n": (1,),
@@ -137,10 +140,11 @@ class RequestFields:
                 self._paths["messages", str(index), "tool_calls", str(number)] = call
 
     def put_client_tools(self, tools: Sequence[Mapping[str, Any]], paths: Sequence[WirePath]) -> None:
-        """Offer these tools of the client. An execution ends with their calls."""
+        """Offer these tools of the client. An execution ends with their calls. An empty schema stands for no input."""
         if not tools:
             return
-        self.put("client_tools", list(tools), ("tools",))
+        offered = [{name: each for name, each in tool.items() if (name, each) != ("parameters", {})} for tool in tools]
+        self.put("client_tools", offered, ("tools",))
         for index, path in enumerate(paths):
             self._paths["client_tools", str(index)] = path
         self.put("on_client_call", "end", ("tools",))
@@ -161,11 +165,17 @@ class RequestFields:
         """The parameters without effect, once the request is finished."""
         return self._ignored
 
-    def delivery(self, request: SystemRequest) -> tuple[Mode, Delivery]:
-        """Return the mode in force, and when text is shown.
+    def shown(self, shown: S, request: SystemRequest) -> S:
+        """Return the facts that an answer shows, with those that every API has.
 
-        Raises: RequestFailure if that cannot be as the client wants it.
+        Raises: RequestFailure if text cannot be shown when the client wants it.
         """
+        mode, delivery = self._delivery(request)
+        is_quote = self.extension.quote
+        return replace(shown, mode=mode, delivery=delivery, has_extension=self.has_extension, is_quote=is_quote)
+
+    def _delivery(self, request: SystemRequest) -> tuple[Mode, Delivery]:
+        """Return the mode in force, and when text is shown."""
         agent = self._names.agent(self.target)
         mode = request.mode if agent is None or "mode" in request.model_fields_set else agent.mode
         output = request.output if agent is None or "output" in request.model_fields_set else agent.output
@@ -243,6 +253,14 @@ class RequestFields:
             if source is not None:
                 return (*source, *path[length:])
         return tuple(path)
+
+
+def put_parallel_calls(fields: RequestFields) -> None:
+    """Set the limit of one call a reply for `parallel_tool_calls: false`. Raises: RequestFailure."""
+    path: WirePath = ("parallel_tool_calls",)
+    allowed = fields.take(path[0])
+    if allowed is not None and not as_flag(allowed, path):
+        fields.put("limits.calls_per_reply", 1, path)
 
 
 def refuse_unsupported(body: Mapping[str, Any]) -> None:

@@ -21,7 +21,7 @@ from portico.entrypoints.http.client_apis.turn import TurnBroken, TurnChange, Tu
 
 DENIED: Final = AccessFailure(Code.ACCESS_UNAUTHENTICATED, "the key was revoked, or has expired")
 STOPPING: Final = RequestFailure(
-    Code.REQUEST_SHUTTING_DOWN, "this replica is stopping; another one continues what outlives its client"
+    Code.REQUEST_IN_PROGRESS, "this replica is stopping, and another one continues the execution; read its answer there"
 )
 DROPPED: Final = RequestFailure(Code.REQUEST_OVERLOADED, "the stream was read too slowly, and was given up")
 ABOUT_CALLS: Final = frozenset({SuspensionKind.APPROVAL, SuspensionKind.UNKNOWN_OUTCOME})

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Path, Query
 from pydantic import Field
 from starlette.responses import Response
 
-from portico.domain.failures import Code
+from portico.domain.failures import Code, RequestFailure
 from portico.entrypoints.http.client_apis.responses.input_items import input_items, item_page
 from portico.entrypoints.http.client_apis.wire_values import invalid
 from portico.entrypoints.http.client_route import OpenAiReadRoute, OpenAiRoute
@@ -92,6 +92,12 @@ async def retrieve_response(
     if query.starting_after is not None and not (await reader.turns()).header.request.background:
         raise invalid(("starting_after",), "is for an answer that runs in the background")
     return await reader.stream(number, -1 if query.starting_after is None else query.starting_after)
+
+
+@read_router.post(ANSWER, include_in_schema=False)
+async def refuse_command(context: Context, response_id: ResponseId) -> Response:
+    """Refuse what OpenAI's API has at such a path and this one has not: `compact` and `input_tokens`."""
+    raise RequestFailure(Code.REQUEST_NOT_FOUND, "there is nothing at this path", condition="path")
 
 
 @read_router.post(

@@ -7,7 +7,7 @@ from portico.domain.value import value
 from portico.entrypoints.http.client_apis.api import DecodedRequest, JsonObject, Shown
 from portico.entrypoints.http.client_apis.conversation import WireConversation, WirePath, call_arguments
 from portico.entrypoints.http.client_apis.models import ModelNames
-from portico.entrypoints.http.client_apis.request_fields import ANY_OBJECT, RequestFields
+from portico.entrypoints.http.client_apis.request_fields import ANY_OBJECT, RequestFields, put_parallel_calls
 from portico.entrypoints.http.client_apis.wire_values import (
     as_choice,
     as_flag,
@@ -52,16 +52,7 @@ def decode(body: JsonObject, names: ModelNames) -> DecodedRequest[ChatShown]:
     fields.put_metadata()
     fields.put_parameter("store", "store")
     request = fields.finish()
-    mode, delivery = fields.delivery(request)
-    shown = ChatShown(
-        model=fields.model,
-        mode=mode,
-        is_stream=is_stream,
-        delivery=delivery,
-        has_extension=fields.has_extension,
-        is_quote=fields.extension.quote,
-        includes_usage=includes_usage,
-    )
+    shown = fields.shown(ChatShown(fields.model, is_stream=is_stream, includes_usage=includes_usage), request)
     return DecodedRequest(request, fields.ignored, shown, fields.path_of)
 
 
@@ -159,8 +150,7 @@ def _put_tools(fields: RequestFields) -> None:
     allowed = _put_choice(fields, fields.take("tool_choice"))
     offered = [each for name, each in functions.items() if allowed is None or name in allowed]
     fields.put_client_tools([function for function, _ in offered], [path for _, path in offered])
-    if fields.take("parallel_tool_calls") is False:
-        fields.put("limits.calls_per_reply", 1, ("parallel_tool_calls",))
+    put_parallel_calls(fields)
 
 
 def _function(function: Mapping[str, Any], path: WirePath) -> Mapping[str, Any]:

@@ -42,15 +42,7 @@ def decode(body: JsonObject, names: ModelNames) -> DecodedRequest[Shown]:
     fields.put_metadata()
     is_stream = as_flag(fields.take("stream"), ("stream",))
     request = fields.finish()
-    mode, delivery = fields.delivery(request)
-    shown = Shown(
-        model=fields.model,
-        mode=mode,
-        is_stream=is_stream,
-        delivery=delivery,
-        has_extension=fields.has_extension,
-        is_quote=fields.extension.quote,
-    )
+    shown = fields.shown(Shown(fields.model, is_stream=is_stream), request)
     return DecodedRequest(request, fields.ignored, shown, fields.path_of)
 
 

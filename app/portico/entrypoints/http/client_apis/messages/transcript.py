@@ -1,7 +1,7 @@
 """Conversations of the Messages API as messages.
 
 A turn of the API is a list of blocks. Results of tools stand in the user's turn behind their calls; each becomes a
-message of its own. What only a provider can read is dropped, wherever it stands.
+message of its own, and one of a call that failed says so. What only a provider can read is dropped, wherever it stands.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 from portico.entrypoints.http.client_apis.conversation import WireConversation, WirePath
 from portico.entrypoints.http.client_apis.wire_values import (
     as_choice,
+    as_flag,
     as_list,
     as_object,
     as_text,
@@ -79,8 +80,20 @@ def add_turns(conversation: WireConversation, turns: object) -> None:
 
 def _add_result(conversation: WireConversation, block: Block, path: WirePath) -> None:
     content = _content(list(_blocks(block.get("content"), (*path, "content"))))
+    if as_flag(block.get("is_error"), (*path, "is_error")):
+        content = _as_error(content)
     call_id = as_text(block.get("tool_use_id"), (*path, "tool_use_id"))
     conversation.add_result(call_id, content, (*path, "tool_use_id"))
+
+
+def _as_error(content: str | list[Mapping[str, Any]]) -> str | list[Mapping[str, Any]]:
+    """Return the result of a call that failed as a text that says so, since only a text reaches every provider."""
+    parts = [text_part(content)] if isinstance(content, str) else content
+    if any("error" in part["text"].casefold() for part in parts if part["type"] == "text"):
+        return content
+    if isinstance(content, str):
+        return f"Error: {content}" if content else "Error"
+    return [text_part("Error:"), *content]
 
 
 def _call(block: Block, path: WirePath) -> Mapping[str, Any]:

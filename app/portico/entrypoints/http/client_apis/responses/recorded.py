@@ -48,6 +48,8 @@ class RecordedAnswer:
     """The items of the answers before it."""
     rest: Rest | None
     is_queued: bool
+    has_acted: bool
+    """Whether the execution has begun something that may not be safe to run twice."""
 
     def ids(self) -> ItemIds:
         """Return the ids of its items, from the first one on."""
@@ -92,8 +94,9 @@ class RecordedAnswers:
             return None
         earlier = [item for each in range(number) for item in self._items(each)]
         items = list(self._items(number))
+        recorded, rest = self._recorded, self._rest(number)
         return RecordedAnswer(
-            self.header.request_id, number, items, earlier, self._rest(number), self._recorded.is_queued
+            self.header.request_id, number, items, earlier, rest, recorded.is_queued, recorded.has_acted
         )
 
     def approvals(self) -> Sequence[ApprovalItem]:

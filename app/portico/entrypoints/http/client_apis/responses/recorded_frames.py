@@ -3,6 +3,8 @@
 They are made of what is recorded alone, so they have the same numbers on every replica, at every reading.
 """
 
+from dataclasses import replace
+
 from portico.entrypoints.http.client_apis.errors import ClientError, client_error
 from portico.entrypoints.http.client_apis.responses.answer import ResponsesShown, extension_member
 from portico.entrypoints.http.client_apis.responses.frames import AnswerFrames, failed_outcome, stream_error
@@ -35,8 +37,8 @@ class RecordedFrames:
             if rest.response.error is None:
                 self._frames.end(outcome, answer.output(), extension_member(rest.response, self._shown))
             else:
-                failed = client_error(rest.response.error, answer.request_id)
-                self._frames.fail(stream_error(failed), outcome if outcome.error else failed_outcome(failed))
+                failed = client_error(rest.response.error, answer.request_id, has_acted=answer.has_acted)
+                self._frames.fail(stream_error(failed), replace(failed_outcome(failed), usage=outcome.usage))
         return self._frames.writer.take()
 
     def failed(self, failed: ClientError) -> bytes:

@@ -18,7 +18,7 @@ from portico.entrypoints.http.client_apis.conversation import WireConversation, 
 from portico.entrypoints.http.client_apis.errors import PREVIOUS_RESPONSE_NOT_FOUND, not_found
 from portico.entrypoints.http.client_apis.ids import NamedExecution, called_execution, named_execution
 from portico.entrypoints.http.client_apis.models import ModelNames
-from portico.entrypoints.http.client_apis.request_fields import ANY_OBJECT, RequestFields
+from portico.entrypoints.http.client_apis.request_fields import ANY_OBJECT, RequestFields, put_parallel_calls
 from portico.entrypoints.http.client_apis.responses.answer import SERVER_LABEL, ResponsesShown, response_id
 from portico.entrypoints.http.client_apis.wire_values import (
     as_choice,
@@ -75,11 +75,18 @@ class ApprovalAnswers:
     is_stream: bool
 
 
-def decode(body: JsonObject, names: ModelNames) -> DecodedRequest[ResponsesShown]:
+@value
+class DecodedResponsesRequest(DecodedRequest[ResponsesShown]):
+    """A request, with the `references` of its input to items of answers before the previous one, and their paths."""
+
+    references: Sequence[tuple[RequestId, WirePath]] = ()
+
+
+def decode(body: JsonObject, names: ModelNames) -> DecodedResponsesRequest:
     """Return the request. Raises: RequestFailure naming the field as it was sent; AccessFailure."""
     fields = RequestFields(body, names)
     previous = _put_previous(fields)
-    _put_input(fields, previous)
+    references = _put_input(fields, previous)
     tools = _Tools(fields)
     tools.put()
     _put_choice(fields, tools)
@@ -93,19 +100,16 @@ def decode(body: JsonObject, names: ModelNames) -> DecodedRequest[ResponsesShown
     for each in as_list(fields.take("include") or [], ("include",)):
         fields.ignore(f"include.{as_text(each, ('include',))}")
     request = fields.finish()
-    mode, delivery = fields.delivery(request)
     shown = ResponsesShown(
         fields.model,
-        mode,
         is_stream=is_stream,
-        delivery=delivery,
-        has_extension=fields.has_extension,
-        is_quote=fields.extension.quote,
         fields=shown_fields(request, fields.model, summary),
         with_reasoning=summary is not None,
         ends_at_suspension=tools.asks_approval,
     )
-    return DecodedRequest(request, fields.ignored, shown, fields.path_of)
+    return DecodedResponsesRequest(
+        request, fields.ignored, fields.shown(shown, request), fields.path_of, references=references
+    )
 
 
 def approval_answers(body: JsonObject) -> ApprovalAnswers | None:
@@ -211,13 +215,18 @@ def _previous(given: object) -> NamedExecution:
     return named
 
 
+def unknown_item(path: WirePath) -> RequestFailure:
+    """Return the refusal of a reference to an item that is in no answer before the request."""
+    return invalid(path, "must be the id of an item of the previous answer, or of one before it")
+
+
 def unknown_response() -> RequestFailure:
     """Return the refusal of a `previous_response_id` that no answer has."""
     return not_found(PREVIOUS, "no answer has this id", PREVIOUS_RESPONSE_NOT_FOUND)
 
 
-def _put_input(fields: RequestFields, previous: RequestId | None) -> None:
-    """Set the messages, `instructions` first."""
+def _put_input(fields: RequestFields, previous: RequestId | None) -> Sequence[tuple[RequestId, WirePath]]:
+    """Set the messages, `instructions` first, and return the references to items of earlier answers."""
     found, instructions = fields.take("input"), fields.take("instructions")
     items = found if isinstance(found, list) else []
     conversation = WireConversation(_open_calls(items, previous))
@@ -226,9 +235,11 @@ def _put_input(fields: RequestFields, previous: RequestId | None) -> None:
         conversation.add({"role": "system", "content": text}, ("instructions",))
     if isinstance(found, str):
         conversation.add({"role": "user", "content": found}, ("input",))
-    elif found is not None:
-        _InputItems(conversation, previous).add(as_list(found, ("input",)))
+    reader = _InputItems(conversation, previous)
+    if found is not None and not isinstance(found, str):
+        reader.add(as_list(found, ("input",)))
     fields.put_conversation(conversation, ("input",))
+    return reader.references
 
 
 def _open_calls(items: Sequence[Any], previous: RequestId | None) -> Sequence[str]:
@@ -246,6 +257,8 @@ class _InputItems:
     """Reader of input items into a conversation that may continue a `previous` answer."""
 
     def __init__(self, conversation: WireConversation, previous: RequestId | None) -> None:
+        self.references: list[tuple[RequestId, WirePath]] = []
+        """The executions before the previous one whose items are referred to."""
         self._conversation = conversation
         self._previous = previous
 
@@ -285,11 +298,13 @@ class _InputItems:
         self._conversation.add_result(call_id, content, (*path, "call_id"))
 
     def add_reference(self, item: Mapping[str, Any], path: WirePath) -> None:
-        """Pass over the reference to an item of the previous answer, which the record has in its place."""
+        """Pass over the reference to an item of an answer before, which the record has in its place."""
         item_id = as_text(item.get("id"), (*path, "id"))
         named = named_execution(item_id, item_id.partition("_")[0])
-        if named is None or named.request_id != self._previous:
-            raise invalid((*path, "id"), "must be the id of an item of the previous answer")
+        if named is None or self._previous is None:
+            raise unknown_item((*path, "id"))
+        if named.request_id != self._previous:
+            self.references.append((named.request_id, (*path, "id")))
 
 
 _ITEMS: Final[Mapping[str, Callable[[_InputItems, Mapping[str, Any], WirePath], None]]] = MappingProxyType(
@@ -423,10 +438,7 @@ def _put_choice(fields: RequestFields, tools: _Tools) -> None:
         chosen = None
     if chosen is not None:
         fields.put("hints.tool_choice", chosen, path)
-    if fields.take("parallel_tool_calls") is not None and not as_flag(
-        fields.take("parallel_tool_calls"), ("parallel_tool_calls",)
-    ):
-        fields.put("limits.calls_per_reply", 1, ("parallel_tool_calls",))
+    put_parallel_calls(fields)
 
 
 def _put_sampling(fields: RequestFields) -> str | None:
