@@ -5,7 +5,7 @@ WORKDIR /src
 RUN python -m venv /opt/portico
 COPY requirements.lock requirements-build.lock ./
 RUN /opt/portico/bin/pip install --require-hashes --requirement requirements.lock --requirement requirements-build.lock
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE THIRD_PARTY_NOTICES ./
 COPY app ./app
 RUN /opt/portico/bin/pip install --no-deps --no-build-isolation . && /opt/portico/bin/pip uninstall --quiet --yes setuptools \
     && /opt/portico/bin/python -m compileall -q /opt/portico && mkdir -p /srv/var /srv/plugins \

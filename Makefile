@@ -2,14 +2,16 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup clients run test test-fast test-llamacpp torture check format bench walk openapi docs golden models lock
-.PHONY: console-types console-check console-pictures gateway-test image clean
+.PHONY: console-types console-check console-pictures gateway-test image
+.PHONY: audit notices sbom release clean
 
 BIN := .venv/bin
 LLAMACPP := .venv-llamacpp
 LLAMACPP_CMAKE := -DGGML_NATIVE=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAVA_BUILD=OFF
 RUNNABLE := .venv/.runnable
 READY := .venv/.ready
-CODE := app bench tests
+RELEASE := .venv-release
+CODE := app bench release tests
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist worksteal
 CHECKS := tests/architecture tests/counts tests/test_documentation.py tests/test_image.py
 FAST := tests/adapters tests/capabilities tests/conformance tests/domain tests/orchestration tests/support tests/test_settings.py
@@ -107,6 +109,7 @@ models: setup ## Write the table of known models and their prices from the packa
 
 lock: setup ## Resolve the dependencies anew into the hashed locks
 	$(LOCK) --group build --output-file requirements-build.lock
+	$(LOCK) --group release --output-file requirements-release.lock
 	$(LOCK) pyproject.toml --output-file requirements.lock
 	$(LOCK) pyproject.toml --extra dev --constraint requirements.lock --output-file requirements-dev.lock
 	$(LOCK) pyproject.toml --extra dev --extra llamacpp --extra llamacpp-dev --constraint requirements-dev.lock \
@@ -116,9 +119,26 @@ lock: setup ## Resolve the dependencies anew into the hashed locks
 gateway-test: setup ## Restart and kill replicas behind each gateway that is installed; minutes
 	$(BIN)/python -m bench.gateway
 
+$(RELEASE)/.ready: $(READY) requirements-release.lock
+	$(BIN)/python -m venv $(RELEASE)
+	$(RELEASE)/bin/pip install --quiet --require-hashes --requirement requirements-release.lock
+	@touch $@
+
+audit: $(RELEASE)/.ready ## Ask for known vulnerabilities of the locked packages; ends with 3 if one could not be checked
+	$(BIN)/python -m release.audit
+
+notices: setup ## Write THIRD_PARTY_NOTICES from the licences of the installed packages
+	$(BIN)/python -m release.notices
+
+sbom: $(RELEASE)/.ready ## Write dist/portico-VERSION.cdx.json: packages, versions, licences; IMAGE_ROOT=DIR adds Debian's
+	$(BIN)/python -m release.sbom $(IMAGE_ROOT)
+
+release: $(RELEASE)/.ready ## Write wheel, sdist, bill of materials and SHA256SUMS of the last commit into dist/
+	$(BIN)/python -m release.archives
+
 image: ## Build the container image
 	docker build --tag portico .
 
 clean: ## Remove everything that was made
-	rm -rf .venv $(LLAMACPP) build bench/results .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf .venv $(LLAMACPP) $(RELEASE) build dist bench/results .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

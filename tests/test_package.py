@@ -88,7 +88,7 @@ def _built(directory: Path) -> Path:
     """Return the wheel of a copy of the sources, since a build writes beside them."""
     source = directory / "source"
     copytree(ROOT / "app", source / "app", ignore=ignore_patterns("__pycache__", "*.egg-info"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", "THIRD_PARTY_NOTICES"):
         copy(ROOT / name, source)
     pip = (sys.executable, "-m", "pip", "--quiet", "wheel")
     options = ("--no-index", "--no-deps", "--no-build-isolation", "--wheel-dir", directory)

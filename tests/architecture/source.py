@@ -11,7 +11,7 @@ from typing import TypeVar
 
 ROOT = Path(__file__).parents[2]
 HIDDEN_SOURCES = frozenset({".ci", ".dockerignore", ".gitignore", ".importlinter"})
-GENERATED = frozenset({"build", "var", "results", "__pycache__"})
+GENERATED = frozenset({"build", "dist", "var", "results", "__pycache__"})
 
 
 Node = TypeVar("Node", bound=ast.AST)

@@ -1,0 +1,1 @@
+"""A release: licences, known vulnerabilities, the bill of materials and archives."""
