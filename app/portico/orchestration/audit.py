@@ -37,6 +37,7 @@ from portico.orchestration.keys import KeyRequest, Keys, NewKeyView
 from portico.orchestration.memory import Memory
 from portico.orchestration.records import Records, SuspensionPage
 from portico.orchestration.runtime.agent_trace import AgentTrace
+from portico.orchestration.runtime.branch_transcripts import BranchTranscript
 from portico.orchestration.runtime.event_page import EventPage, EventSelection
 from portico.orchestration.runtime.fork import ForkRequest
 from portico.orchestration.runtime.handle import ExecutionHandle
@@ -197,6 +198,10 @@ class AuditedRecords(Records):
     async def steps(self, principal: Principal, request_id: RequestId, selected: StepSelection = ALL_STEPS) -> StepPage:
         await self._executions.record_read(principal, request_id)
         return await super().steps(principal, request_id, selected)
+
+    async def transcripts(self, principal: Principal, request_id: RequestId) -> list[BranchTranscript]:
+        await self._executions.record_read(principal, request_id)
+        return await super().transcripts(principal, request_id)
 
     async def snapshot(self, principal: Principal, request_id: RequestId) -> FlowSnapshot:
         await self._executions.record_read(principal, request_id)

@@ -82,6 +82,7 @@ from portico.orchestration.records import Records, SuspensionView
 from portico.orchestration.redaction import redact_handle, sees_all
 from portico.orchestration.rights import require, require_models_and_tools
 from portico.orchestration.runtime.agent_trace import AgentTrace
+from portico.orchestration.runtime.branch_transcripts import BranchTranscript
 from portico.orchestration.runtime.event_page import EventSelection
 from portico.orchestration.runtime.fork import ForkRequest, continuation, fork_execution, merge_overrides
 from portico.orchestration.runtime.handle import ExecutionHandle
@@ -109,6 +110,7 @@ __all__ = [
     "AgentTrace",
     "AgentView",
     "AnswerAccepted",
+    "BranchTranscript",
     "CallOptions",
     "CallerView",
     "CatchUpSubscription",

@@ -14,12 +14,13 @@ from portico.domain.contract.response import Suspension
 from portico.domain.failures import Code, RequestFailure, StorageFailure
 from portico.domain.ids import RequestId, SessionId, UserId
 from portico.domain.journal.header import ExecutionHeader
-from portico.domain.lifecycle import Mode
+from portico.domain.lifecycle import Mode, State
 from portico.domain.value import value
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.flow.served_flow import ServedFlow
 from portico.orchestration.flow.snapshot import FlowSnapshot
 from portico.orchestration.redaction import (
+    redacted_messages,
     redacted_request,
     redacted_snapshot,
     redacted_step,
@@ -27,13 +28,21 @@ from portico.orchestration.redaction import (
     redacted_turns,
     sees_all,
 )
+from portico.orchestration.runtime.branch_transcripts import BranchTranscript, branch_conversations, passed_judges
+from portico.orchestration.runtime.driver import pattern_for, require_current_version
 from portico.orchestration.runtime.flow_snapshot import flow_snapshot
-from portico.orchestration.runtime.fork import whole_request
+from portico.orchestration.runtime.fork import inherited_conversation, whole_request
 from portico.orchestration.runtime.launcher import Launcher
 from portico.orchestration.runtime.lookup import no_such_execution, stored_execution
 from portico.orchestration.runtime.recorded_turns import RecordedTurns, recorded_turns
 from portico.orchestration.runtime.step_list import ALL_STEPS, StepPage, StepSelection, StepView, step_page
-from portico.orchestration.runtime.transcript import Predecessor, require_completed, still_running, transcript_of
+from portico.orchestration.runtime.transcript import (
+    Predecessor,
+    refused_predecessor,
+    require_ended,
+    still_running,
+    transcript_of,
+)
 from portico.orchestration.statistics import Statistics
 from portico.ports.journal import ExecutionHistory
 from portico.ports.storage import (
@@ -119,6 +128,19 @@ class Records:
         turns = await self._environment.thread_pool.run(partial(recorded_turns, history))
         return turns if sees_all(principal) else redacted_turns(turns)
 
+    async def transcripts(self, principal: Principal, request_id: RequestId) -> list[BranchTranscript]:
+        """Return the conversations of an execution, as far as they are recorded, the outermost first.
+
+        Raises: StorageFailure (STORAGE_SNAPSHOT_INVALID) if today's pattern cannot read the record.
+        """
+        history = await self._history(principal.readable, request_id)
+        require_current_version(history.header, self._patterns)
+        read = partial(branch_conversations, history, pattern_for(history.header, self._patterns))
+        found = await self._environment.thread_pool.run(read)
+        if not sees_all(principal):
+            found = [replace(each, messages=tuple(redacted_messages(each.messages))) for each in found]
+        return [each.view() for each in found]
+
     async def snapshot(self, principal: Principal, request_id: RequestId) -> FlowSnapshot:
         """Return where an execution of mode flow stands.
 
@@ -132,24 +154,42 @@ class Records:
         return snapshot if sees_all(principal) else redacted_snapshot(snapshot)
 
     async def predecessor(self, principal: Principal, request_id: RequestId) -> Predecessor:
-        """Return a completed execution with the conversation that it ended with.
+        """Return an execution that has ended with the conversation that it ended with.
 
-        Raises: as `require_completed`; StorageFailure (STORAGE_SNAPSHOT_INVALID) if its response cannot be read.
+        Raises: as `require_ended`; RequestFailure (REQUEST_RESUME_UNEXPECTED) if its input was refused; StorageFailure
+        (STORAGE_SNAPSHOT_INVALID) if its response cannot be read.
         """
         if self._local.find(principal.own, request_id) is not None:
             raise still_running()
         stored = await self.stored(principal.own, request_id)
-        require_completed(stored)
+        require_ended(stored)
         response = stored.status.response
         if response is None:
             raise StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "this version cannot read the stored response")
         header = await self._header(stored)
         in_session: tuple[Message, ...] = ()
-        if header.request.session_id is not None:
+        if response.state is not State.COMPLETE:
+            in_session = await self._begun_with(stored, header)
+        elif header.request.session_id is not None:
             in_session = await self._environment.conversations.transcript(
                 principal.own, header.request.session_id, header.execution_id
             )
         return Predecessor(header, response, transcript_of(header, response, in_session))
+
+    async def _begun_with(self, stored: StoredExecution, header: ExecutionHeader) -> tuple[Message, ...]:
+        """Return the messages before those of the request with which an execution began that has no answer.
+
+        Raises: RequestFailure (REQUEST_RESUME_UNEXPECTED) if its input was refused.
+        """
+        is_of_session = header.request.session_id is not None and header.origin is None
+        if not is_of_session and not header.judges:
+            return header.inherited_messages
+        history = await self._store.load(stored.tenant, stored.execution_id)
+        if history is None:
+            raise no_such_execution()
+        if not passed_judges(history):
+            raise refused_predecessor()
+        return inherited_conversation(header, history.steps.values())
 
     async def find_predecessor(self, principal: Principal, request_id: RequestId) -> Predecessor | None:
         """Return such an execution, None if nothing can continue after one of this id, or if parts are redacted."""

@@ -158,20 +158,57 @@ async def test_the_other_modes_continue_after_an_execution_too(mode: str) -> Non
     ("after", "text", "status", "code"),
     [
         ("unheard-of", "", 404, "REQUEST_NOT_FOUND"),
-        ("q", "[[fail:400]] Hello", 409, "REQUEST_RESUME_UNEXPECTED"),
-        ("q", "[[slow:60]] Hello", 409, "REQUEST_RESUME_UNEXPECTED"),
+        ("q", "[[refuse]] Hello", 409, "REQUEST_RESUME_UNEXPECTED"),
         ("q", ASK_PERSON, 409, "REQUEST_RESUME_REQUIRED"),
     ],
 )
 @pytest.mark.parametrize("path", ["/v1/execute", QUOTE])
-async def test_only_a_completed_execution_is_continued(
+async def test_only_an_ended_execution_whose_input_was_not_refused_is_continued(
     after: str, text: str, status: int, code: str, path: str
 ) -> None:
-    async with portico() as (served, _):
+    async with portico(guardrails={"careful": {"type": "judge", "intent": "Ask for secrets."}}) as (served, _):
         await served.post(chat(text or "Hello", request_id="q", hints={"timeout": 0.2}))
         refused = await served.post(chat("Hello", after=after, request_id="r-1"), path=path)
         assert (await served.get("/v1/executions/r-1")).status == 404
     assert (refused.status, refused.json["code"]) == (status, code)
+
+
+@pytest.mark.parametrize("session", [{}, {"session_id": "s"}])
+async def test_a_failed_turn_is_continued_after_what_it_began_with_and_its_rounds(session: dict[str, Any]) -> None:
+    async with portico() as (served, _):
+        await served.post(chat("I am Ada.", request_id="first", **session))
+        failed = await served.post(chat(CALCULATE, request_id="q", limits={"tool_rounds": 0}, **session))
+        stored = (await served.get("/v1/sessions/s/messages")).json
+        answer = await continued(served, request_id="r-1")
+        replayed = [await send_command(served, "replay", each) for each in ("q", "r-1")]
+        whole = (await served.get("/v1/executions/r-1/transcript")).json["data"]
+    assert (failed.json["state"], answer.json["state"]) == ("ERROR", "COMPLETE"), failed.json
+    assert [each["role"] for each in failed.json["messages"]] == ["assistant", "tool"]
+    assert [each.json["identical"] for each in replayed] == [True, True]
+    begun = [user("I am Ada."), {"role": "assistant"}] if session else []
+    assert [each["role"] for each in whole[0]["messages"]] == [
+        *[each["role"] for each in begun], "user", "assistant", "tool", "user", "assistant",
+    ]  # fmt: skip
+    if session:
+        assert [each["role"] for each in stored["data"]] == ["user", "assistant"]
+
+
+async def test_a_transcript_has_the_outermost_conversation_then_those_of_steps_and_is_redacted() -> None:
+    steps = [
+        {"name": "one", "type": "infer", "input": {"messages": [user("Write to ada@example.com")]}},
+        {"name": "two", "type": "tool", "input": {"name": "calculate", "arguments": {"expression": "1+1"}}},
+    ]
+    async with portico() as (served, _):
+        await served.post(chat("Hello", request_id="q", mode="plan", plan={"steps": steps}))
+        await served.post(chat(CALCULATE, request_id="c"))
+        planned, asked = [(await served.get(f"/v1/executions/{each}/transcript")).json["data"] for each in "qc"]
+        unknown = await served.get("/v1/executions/unknown/transcript")
+    assert [(each["step_name"], each["messages"][-2]["content"]) for each in planned] == [
+        ("one", "Write to ada@example.com")
+    ]
+    assert [each["branch"] for each in asked] == ["outermost"]
+    assert [each["role"] for each in asked[0]["messages"]] == ["user", "assistant", "tool", "assistant"]
+    assert (unknown.status, unknown.json["code"]) == (404, "REQUEST_NOT_FOUND")
 
 
 async def test_a_running_execution_is_not_continued() -> None:

@@ -217,7 +217,7 @@ async def test_a_suspended_execution_can_be_cancelled(clock: VirtualClock) -> No
 @pytest.mark.parametrize(
     ("asked", "statuses"),
     [
-        (SEND, [("not_run", "not run: the execution ended before it")]),
+        (SEND, [("not_run", "not run: the execution ended")]),
         (ASKED, [("failed", "cancelled while it ran")]),
         (
             {"tool_calls": [*ASKED["tool_calls"], {"name": "look"}]},

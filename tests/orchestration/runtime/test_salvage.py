@@ -8,6 +8,7 @@ import pytest
 
 from portico.adapters.tools.builtin import BUILTIN_TOOLS
 from portico.bootstrap.service import PATTERNS
+from portico.capabilities.context.repair import is_whole
 from portico.capabilities.tools.definition import tool
 from portico.domain.contract.final_answer import FinalAnswer
 from portico.domain.contract.response import SystemResponse
@@ -44,7 +45,8 @@ def check_degraded(response: SystemResponse, limited: Limited) -> FinalAnswer:
     assert answer is not None
     assert (response.state, response.error, response.content) == (State.COMPLETE, None, answer.answer_text)
     assert response.structured_output is None
-    assert [message.text for message in response.messages] == [answer.answer_text]
+    assert response.messages[-1].text == answer.answer_text
+    assert is_whole(response.messages)
     assert answer.is_degraded
     assert {key: answer.metadata.get(key) for key in ("reason", "limit")} == {
         "reason": "limit_reached",

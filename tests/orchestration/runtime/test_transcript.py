@@ -10,7 +10,7 @@ from portico.domain.journal.fork import Fork
 from portico.domain.journal.header import ExecutionHeader
 from portico.domain.journal.status import ExecutionStatus
 from portico.domain.lifecycle import Mode, State
-from portico.orchestration.runtime.transcript import require_completed, transcript_of
+from portico.orchestration.runtime.transcript import require_ended, transcript_of
 from portico.ports.storage import StoredExecution
 from tests.support.examples import header, response
 from tests.support.stored_format import MODEL_MESSAGE
@@ -62,6 +62,11 @@ def test_a_turn_of_a_session_has_the_conversation_of_the_session_but_a_fork_in_i
     assert transcript_of(asking(ASKED, fork=Fork("r-0", 0)), response(), (MORE, ANSWER)).messages == (ASKED, ANSWER)
 
 
+def test_a_turn_without_an_answer_follows_what_it_began_with_and_its_partial_text_is_no_message() -> None:
+    cut = response().model_copy(update={"state": State.CANCELLED})
+    assert transcript_of(asking(MORE), cut, (ASKED, ANSWER)).messages == (ASKED, ANSWER, MORE)
+
+
 @pytest.mark.parametrize(
     ("earlier", "own", "whole"),
     [
@@ -84,12 +89,11 @@ def test_system_messages_at_the_beginning_of_what_is_new_replace_the_earlier_one
         (State.INIT, None, Code.REQUEST_IN_PROGRESS),
         (State.SUSPENDED, "replica", Code.REQUEST_IN_PROGRESS),
         (State.SUSPENDED, None, Code.REQUEST_RESUME_REQUIRED),
-        (State.ERROR, None, Code.REQUEST_RESUME_UNEXPECTED),
-        (State.CANCELLED, None, Code.REQUEST_RESUME_UNEXPECTED),
     ],
 )
-def test_only_what_has_completed_is_continued(state: State, owner: str | None, code: Code) -> None:
-    require_completed(stored(State.COMPLETE))
+def test_only_what_has_ended_is_continued(state: State, owner: str | None, code: Code) -> None:
+    for ended in (State.COMPLETE, State.ERROR, State.CANCELLED):
+        require_ended(stored(ended))
     with pytest.raises(RequestFailure) as refused:
-        require_completed(stored(state, owner))
+        require_ended(stored(state, owner))
     assert refused.value.code is code

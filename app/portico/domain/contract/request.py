@@ -209,7 +209,7 @@ class SystemRequest(_Inbound):
         None, description="32 hex digits; if absent, taken from `traceparent` or generated."
     )
     after: RequestIdText | None = Field(
-        None, description="Id of a completed execution; the conversation begins with its whole transcript."
+        None, description="Id of an execution that has ended; the conversation begins with its whole transcript."
     )
     messages: list[Message] = Field(
         default_factory=list,

@@ -77,7 +77,7 @@ class StepKey(str):
 
 @lru_cache(maxsize=1024)
 def _numbers(key: str) -> tuple[int, ...]:
-    return tuple(map(int, key.split("/")))
+    return tuple(map(int, key.split("/"))) if key else ()
 
 
 @lru_cache(maxsize=1024)

@@ -402,7 +402,9 @@ class RunContext:
             run_agent=partial(self._run_agent, key, asked_by),
             asked_by=asked_by,
         )
+        position.progress.rounds.append(tool_round)
         results = await tool_round.run(self.limits.calls_per_reply, answered)
+        position.progress.rounds.remove(tool_round)
         position.now = max(position.now, tool_round.ended_at)
         return results
 

@@ -250,7 +250,7 @@ class Attempt(Effect):
             span_id(execution.header.execution_id, self.key), caused_by=conversation.round_span
         )
         self._execution = execution
-        self._inference = inference
+        self.inference = inference
         self._walk = walk
         self._candidate = candidate
         self._prices = candidate.prices
@@ -316,7 +316,7 @@ class Attempt(Effect):
 
     def asked(self) -> JsonValue:
         """Return what the inference asks."""
-        return self._inference.asked()
+        return self.inference.asked()
 
     def start_again(self, runs: int) -> tuple[Event, ...]:
         """Return the retraction of the interrupted run, and the start of another one in a segment of its own."""
@@ -368,7 +368,7 @@ class Attempt(Effect):
             self._prices,
             is_fallback=self._walk.attempt_number > 0,
             step_name=self.correlation.step_name,
-            agent=self._inference.settings.caller.agent,
+            agent=self.inference.settings.caller.agent,
         )
         if not self._execution.recorder.is_read_only:
             self._count_usage(step)
@@ -416,7 +416,7 @@ class Attempt(Effect):
         is_first = usage is not None and not usage.has_reserved and not execution.recorder.cursor.has_history
         if usage is not None:
             usage.has_reserved = True
-        call = prepare_call(self._inference.call, profile, self._candidate.way, execution.facts.prompts)
+        call = prepare_call(self.inference.call, profile, self._candidate.way, execution.facts.prompts)
         read = count_tokens(call, self._counter)
         written = call.hints.max_tokens or profile.response_reserve or profile.context_window
         prices = self._prices or FREE
@@ -462,7 +462,7 @@ class Attempt(Effect):
         if isinstance(self._grant, AttemptFailed):
             return self._grant
         execution, budget = self._execution, self._execution.ledger.budget
-        call = prepare_call(self._inference.call, profile, self._candidate.way, execution.facts.prompts)
+        call = prepare_call(self.inference.call, profile, self._candidate.way, execution.facts.prompts)
         try:
             return call if budget is None else budget.grant(self.key, call, profile, self._counter)
         except OrchestrationFailure as refusal:
@@ -471,7 +471,7 @@ class Attempt(Effect):
     def _open_stream(self, environment: Environment, call: EngineCall) -> bool:
         """Return whether the engine is asked for a stream: events of the execution are read as they come."""
         execution_id = self._execution.header.execution_id
-        feed, is_shown = environment.event_feed, not self._inference.settings.is_side_question
+        feed, is_shown = environment.event_feed, not self.inference.settings.is_side_question
         is_streamed = is_shown and feed.has_subscribers(execution_id)
         if environment.call_observer is not None:
             environment.call_observer.called(execution_id, self.segment, call.hints, is_streamed=is_streamed)
@@ -492,7 +492,7 @@ class Attempt(Effect):
         provider = self._candidate.provider
         if self._candidate.way is not None:
             reply = submitted_reply(reply, self._candidate.way)
-        reply = normalise_reply(reply, self._inference.conversation.messages, self.key)
+        reply = normalise_reply(reply, self.inference.conversation.messages, self.key)
         if reply.usage.total_tokens or reply.usage != NO_USAGE:
             self._learn(call, reply)
             return reply
@@ -502,7 +502,7 @@ class Attempt(Effect):
 
     def _learn(self, call: EngineCall, reply: Reply) -> None:
         """Let the estimator learn from the usage, unless it is an estimate itself."""
-        usage, inference = reply.usage, self._inference
+        usage, inference = reply.usage, self.inference
         if usage.estimated:
             return
         is_whole = call.messages is inference.call.messages and call.tools is inference.call.tools
@@ -550,7 +550,7 @@ class Attempt(Effect):
     def _estimated_usage(self, written: int) -> TokenUsage:
         """Estimate the usage with so many tokens written; no more than the context window holds."""
         window = self._profile().context_window
-        read = min(window, count_tokens(self._inference.call, self._counter))
+        read = min(window, count_tokens(self.inference.call, self._counter))
         written = min(written, window - read)
         return TokenUsage(input_tokens=read, output_tokens=written, total_tokens=read + written, estimated=True)
 

@@ -23,7 +23,7 @@ from math import floor, fsum, inf
 from typing import NamedTuple
 
 from portico.capabilities.models.context_window import count_tokens
-from portico.domain.contract.messages import ToolCall
+from portico.domain.contract.messages import Message, ToolCall
 from portico.domain.contract.response import NO_USAGE, TokenUsage, ToolCallMade, ToolCallStatus
 from portico.domain.failures import Code, OrchestrationFailure
 from portico.domain.journal.events import ToolStart
@@ -50,7 +50,7 @@ from portico.domain.value import value
 from portico.ports.journal import ExecutionHistory
 from portico.ports.model import EngineProfile, TokenCounter
 
-NOT_RUN = "not run: the execution ended before it"
+NOT_RUN = "not run: the execution ended"
 CANCELLED = "cancelled while it ran"
 _FINAL_ANSWER_READS = 4096
 """Tokens that a final answer reads at most: its prompt, and what it quotes of the results."""
@@ -260,6 +260,20 @@ class ToolCallState:
     def answer(self, text: str) -> None:
         """End the call with a result that did not come from its tool."""
         self.is_waiting, self.has_begun, self.is_error, self.result = False, True, False, text
+
+    @property
+    def was_kept_from_running(self) -> bool:
+        """True if it has neither begun nor been refused."""
+        return not self.has_begun and self.result == NOT_RUN
+
+    @property
+    def has_ended(self) -> bool:
+        """True if its result stands."""
+        return not self.is_waiting and not self.was_kept_from_running
+
+    def message(self) -> Message:
+        """Return the result as a message for the model."""
+        return Message(role="tool", content=self.result, tool_call_id=self.call.id, name=self.call.name[:64])
 
     def made(self, *, is_suspended: bool) -> ToolCallMade:
         """Return the call as the response of an execution shows it that has ended or `is_suspended`."""

@@ -1,9 +1,9 @@
 """Progress: results and conversation of a run so far; its ledger counts usage and calls."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from pydantic import JsonValue
 
@@ -14,8 +14,9 @@ from portico.domain.contract.messages import Message
 from portico.domain.contract.response import StepStatus
 from portico.domain.failures import Code
 from portico.domain.ids import SpanId
-from portico.domain.journal.events import CorrelationContext, StepEnd
+from portico.domain.journal.events import CorrelationContext, Event, StepEnd
 from portico.domain.journal.outcomes import InferenceSetup, Prepared
+from portico.domain.journal.step_key import StepKey
 from portico.domain.model_call import Reply
 from portico.domain.pattern_result import PatternResult
 from portico.domain.tools import OfferedTool, ToolDefinition
@@ -24,6 +25,14 @@ from portico.orchestration.execution.tool_calls.agent_call import AgentCall
 from portico.ports.model import Engine
 
 NO_SETUP = InferenceSetup((), ())
+
+
+class _LastReply(NamedTuple):
+    """The last reply of a conversation, and the calls that it asks for; it `is_followed` once messages come after."""
+
+    reply: Reply
+    calls: Sequence[ToolCallState]
+    is_followed: bool = False
 
 
 class Conversation:
@@ -49,7 +58,7 @@ class Conversation:
         """Span of the attempt that gave the last reply."""
         self.round_span: SpanId | None = None
         """Span of the attempt whose tool round ended last, until an inference follows it."""
-        self._last_reply: Reply | None = None
+        self._last: _LastReply | None = None
 
     @property
     def new_messages(self) -> list[Message]:
@@ -58,14 +67,27 @@ class Conversation:
         return [*rounds, *self._last_answer()]
 
     @property
+    def rounds_at_end(self) -> list[Message]:
+        """The tool rounds that followed what the conversation began with, with a result for each call.
+
+        It was ended before its last answer, if that is not a round.
+        """
+        behind = [*self.messages[self.turn_start :], *self._unfollowed(has_ended=True)]
+        return [each for each in behind if each.role == "tool" or each.tool_calls]
+
+    @property
     def transcript(self) -> list[Message]:
         """All messages, the last answer included."""
         return [*self.messages, *self._last_answer()]
 
+    def messages_so_far(self, *, has_ended: bool) -> list[Message]:
+        """Return all messages, each once, with the results of the last calls; once it `has_ended`, of all of them."""
+        return [*self.messages, *self._unfollowed(has_ended=has_ended)]
+
     @property
     def last_text(self) -> str:
         """The text of the last answer; empty without one."""
-        return "" if self._last_reply is None else self._last_reply.text
+        return "" if self._last is None else self._last.reply.text
 
     def inherit(self, messages: Sequence[Message], prepared: Sequence[Message]) -> None:
         """Note that a fork has those of these first messages from its origin that are of its inherited PREPARE."""
@@ -76,6 +98,8 @@ class Conversation:
         """Add the last answer, these messages and those that are pending; return what was added."""
         is_first = not self.messages
         added = [*messages] if is_first else [*self._last_answer(), *messages]
+        if self._last is not None:
+            self._last = _LastReply(self._last.reply, self._last.calls, is_followed=True)
         if self.pending:
             added += self.pending
             self.pending = ()
@@ -87,11 +111,11 @@ class Conversation:
     def end_round(self, results: Sequence[Message]) -> None:
         """Add the last answer with the results of its calls, which no inference follows now."""
         self.extend(results)
-        self._last_reply = None
+        self._last = None
 
     def answer(self, reply: Reply, provider: str, setup: InferenceSetup, calls: Sequence[ToolCallState]) -> None:
         """Take a reply with the calls that it asks for and the tools that it was offered."""
-        self._last_reply, self.last_provider = reply, provider
+        self._last, self.last_provider = _LastReply(reply, calls), provider
         self.setup, self.open_calls = setup, calls
 
     def take_open_calls(self) -> Sequence[ToolCallState]:
@@ -112,11 +136,18 @@ class Conversation:
         copied.turn_start, copied.last_provider = self.turn_start, self.last_provider
         copied.inherited = self.inherited
         copied.was_rejected, copied.pending = self.was_rejected, self.pending
-        copied._last_reply = self._last_reply
+        copied._last = None if self._last is None else _LastReply(self._last.reply, (), self._last.is_followed)
         return copied
 
     def _last_answer(self) -> list[Message]:
-        return [] if self._last_reply is None else [self._last_reply.message(self.last_provider)]
+        return [] if self._last is None else [self._last.reply.message(self.last_provider)]
+
+    def _unfollowed(self, *, has_ended: bool) -> list[Message]:
+        """Return the last answer, with the results of its calls, unless messages follow it already."""
+        if self._last is None or self._last.is_followed:
+            return []
+        results = [state.message() for state in self._last.calls if has_ended or state.has_ended]
+        return [*self._last_answer(), *results]
 
 
 @dataclass(slots=True)
@@ -153,6 +184,14 @@ class FirstSetup(NamedTuple):
     terms: ContextTerms
 
 
+class UnfinishedRound(Protocol):
+    """A tool round that has started and not ended."""
+
+    def kept_from_running(self) -> Iterable[tuple[StepKey, CorrelationContext, Sequence[Event]]]:
+        """Return the start and the end of each call that the end of the execution kept from running, with its place."""
+        ...
+
+
 class RunProgress:
     """Progress of one run. The pattern and the driver write it, and the response is built from it.
 
@@ -171,6 +210,8 @@ class RunProgress:
         """Plan steps that have started and not ended."""
         self.agent_calls: list[AgentCall] = []
         """Calls whose agents have started and not ended."""
+        self.rounds: list[UnfinishedRound] = []
+        """Tool rounds that have started and not ended."""
         self.left_out: set[str] = set()
         """Tools of agents that were called which the principal may not use, as `tools.NAME`."""
 

@@ -21,6 +21,7 @@ from portico.domain.journal.events import (
     NodeStart,
     RetrievalStart,
     StoredEvent,
+    ToolEnd,
     ToolStart,
     UnnumberedEvent,
 )
@@ -239,8 +240,15 @@ class ReplayCursor:
         return bool(self.starts(key))
 
     def starts(self, key: str) -> Sequence[StartEvent]:
-        """Return the recorded starts of that step, one for each of its runs."""
-        return [event for event in self._events.get(key, ()) if isinstance(event, StartEvent)]
+        """Return the recorded starts of that step, one for each of its runs; none if the end kept it from running."""
+        recorded = self._events.get(key, ())
+        if recorded and isinstance(recorded[-1], ToolEnd) and key not in self.pending_steps:
+            return ()
+        return [event for event in recorded if isinstance(event, StartEvent)]
+
+    def has_events(self, key: str) -> bool:
+        """Return True if events are recorded behind that step."""
+        return key in self._events
 
     def rewind_to_last_start(self, key: str) -> None:
         """Compare the events of that step from its last start."""

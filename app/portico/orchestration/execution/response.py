@@ -39,8 +39,8 @@ from portico.orchestration.execution.retrieval.sources import RetrievedTexts, co
 class Termination:
     """The end of a run: a result, a failure, or, with neither, a suspension.
 
-    `conversation` are the tool rounds and the answer of the outermost conversation. `limit` is the code of the limit
-    that was reached, if the result is salvaged.
+    `conversation` are the tool rounds and the answer of the outermost conversation; of a failure and of a salvaged
+    result, the rounds alone. `limit` is the code of the limit that was reached, if the result is salvaged.
     """
 
     result: PatternResult | None = None
@@ -59,10 +59,11 @@ class Termination:
 
     @property
     def new_messages(self) -> Sequence[Message]:
-        """The messages that the run adds to its conversation; a run without a result adds none."""
-        if self.result is None or self.conversation or not self.result.content:
+        """The messages that the run adds to its conversation; the last one is its answer, if it has one."""
+        has_answer = self.limit is None and self.conversation
+        if self.result is None or has_answer or not self.result.content:
             return self.conversation
-        return [Message(role="assistant", content=self.result.content)]
+        return [*self.conversation, Message(role="assistant", content=self.result.content)]
 
 
 def build_response(

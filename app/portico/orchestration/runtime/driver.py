@@ -179,6 +179,8 @@ def finish(
         termination = _interrupted(execution)
     if termination.failure is not None:
         _add_final_answer(progress)
+    if (termination.failure is not None or termination.limit is not None) and not execution.branches.is_withheld:
+        termination = replace(termination, conversation=progress.conversation.rounds_at_end)
     state, lifecycle = termination.state, execution.lifecycle
     last = terminal_event(execution, progress, termination)
     if execution.recorder.cursor.ends_suspended:
@@ -189,7 +191,7 @@ def finish(
     stages: Sequence[StageEnd] = ()
     reason = _reason(termination)
     if state is not State.SUSPENDED:
-        if progress.steps or progress.agent_calls:
+        if progress.steps or progress.agent_calls or progress.rounds:
             _end_steps(execution, progress, termination)
         stages = _summed_stages(execution, progress, termination)
     after = lifecycle.transition_to(state)
@@ -246,10 +248,15 @@ async def _release(execution: Execution, progress: RunProgress, turn: SessionTur
 
 
 def _end_steps(execution: Execution, progress: RunProgress, termination: Termination) -> None:
-    """Record the end of the agents and of the plan's steps that have started and not ended."""
+    """Record the end of the agents, tool rounds and plan's steps that have started and not ended."""
     code = termination.limit if termination.failure is None else termination.failure.code
     for call in reversed(progress.agent_calls):
         execution.recorder.record(*call.cut_off(code or Code.CANCELLED_SIGNAL, execution.ledger.last_at))
+    for tool_round in progress.rounds:
+        for key, correlation, events in tool_round.kept_from_running():
+            # A replay may come to a round that a cancel has kept from starting.
+            if not execution.recorder.is_read_only or execution.recorder.cursor.has_events(key):
+                execution.recorder.record(key, correlation, *events)
     for step in progress.steps:
         end = step.end_event(StepStatus.CANCELLED, at=execution.ledger.last_at, code=code)
         execution.recorder.record(step.anchor, step.correlation, end)

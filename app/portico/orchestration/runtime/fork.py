@@ -13,7 +13,7 @@ session, since its times would suggest that it was at work meanwhile. Without in
 either: one more or one less step would otherwise make it another conversation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -149,7 +149,7 @@ def fork_execution(
             permissions=fresh.permissions,
             origin_permissions=before.permissions if before.fork is None else before.fork.origin_permissions,
         ),
-        inherited_messages=_inherited_messages(before, steps),
+        inherited_messages=inherited_conversation(before, steps),
         ancestors=(*before.ancestors, before.execution_id),
     )
     return header, steps
@@ -188,7 +188,7 @@ def _last_fork_point(history: ExecutionHistory) -> int:
     return min([status_of(history).fork_points, *(number for number in after_limit if number is not None)])
 
 
-def _inherited_messages(origin: ExecutionHeader, steps: Sequence[RecordedStep]) -> tuple[Message, ...]:
+def inherited_conversation(origin: ExecutionHeader, steps: Iterable[RecordedStep]) -> tuple[Message, ...]:
     """Return the messages with which the conversation of the origin began, before those of its request.
 
     They are those that the origin inherited, or those of its session as the inherited PREPARE found them, without what

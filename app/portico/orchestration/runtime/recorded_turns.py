@@ -157,7 +157,7 @@ class _Fold:
         call = next((call for call in turn.reply.tool_calls if call.id == end.tool_call_id), None)
         step = self._steps.get(StepKey(stored.anchor))
         outcome = None if step is None else step.outcome
-        if call is None or (isinstance(outcome, ToolEnded) and not outcome.ran):
+        if call is None or outcome is None or (isinstance(outcome, ToolEnded) and not outcome.ran):
             return
         if isinstance(outcome, ToolCallSuspended):
             turn.waiting.add(call.id)

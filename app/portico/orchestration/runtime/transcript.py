@@ -1,4 +1,4 @@
-"""Transcripts: the whole conversation of an execution, with which a later one begins.
+"""Transcripts: the whole conversation of an execution that has ended, with which a later one begins.
 
 Only messages are inherited. They are copied into the header of the later execution, so nothing runs or counts twice,
 and the later execution does not depend on the earlier one.
@@ -42,7 +42,7 @@ class Transcript:
 
 @value
 class Predecessor:
-    """A completed execution that another one may continue after: its header, its response, and its conversation."""
+    """An execution that has ended and that another one may continue after, with its response and its conversation."""
 
     header: ExecutionHeader
     response: SystemResponse
@@ -52,19 +52,21 @@ class Predecessor:
 NO_TRANSCRIPT: Final = Transcript()
 
 
-def require_completed(stored: StoredExecution) -> None:
-    """Raise unless another execution can continue after the end of this one.
+def require_ended(stored: StoredExecution) -> None:
+    """Raise unless the execution has ended.
 
-    Raises: RequestFailure (REQUEST_RESUME_UNEXPECTED, REQUEST_RESUME_REQUIRED, REQUEST_IN_PROGRESS).
+    Raises: RequestFailure (REQUEST_RESUME_REQUIRED, REQUEST_IN_PROGRESS).
     """
-    state = stored.status.state
-    if state is State.SUSPENDED and stored.owner is None:
+    if stored.status.state is State.SUSPENDED and stored.owner is None:
         raise RequestFailure(Code.REQUEST_RESUME_REQUIRED, "the execution to continue after is suspended; resume it")
     if not stored.status.ended:
         raise still_running()
-    if state is not State.COMPLETE:
-        message = f"the execution to continue after ended as {state} and has no answer; fork it at a step instead"
-        raise RequestFailure(Code.REQUEST_RESUME_UNEXPECTED, message)
+
+
+def refused_predecessor() -> RequestFailure:
+    """Return the refusal of a continuation after an execution whose input was refused, or was never judged."""
+    message = "the input of the execution to continue after was refused, so that it has no conversation"
+    return RequestFailure(Code.REQUEST_RESUME_UNEXPECTED, message)
 
 
 def still_running() -> RequestFailure:
@@ -73,11 +75,16 @@ def still_running() -> RequestFailure:
 
 
 def transcript_of(header: ExecutionHeader, response: SystemResponse, in_session: Sequence[Message]) -> Transcript:
-    """Return the conversation that the execution ended with; `in_session` is that of its session by then, if any."""
+    """Return the conversation that the execution ended with; `in_session` is that of its session by then, if any.
+
+    Of one that failed or was cancelled, `in_session` is what its turn began with, and the session has nothing of it.
+    """
     ancestors = (*header.ancestors, header.execution_id)
-    if in_session and header.origin is None:
+    has_answered = response.state is State.COMPLETE
+    if in_session and has_answered and header.origin is None:
         return Transcript(tuple(in_session), ancestors, header.root_span)
     overrides = () if header.fork is None else (message for each in header.fork.chain for message in each.messages)
-    asked = joined(header.inherited_messages, header.request.messages)
-    answer = [Message(role="assistant", content=response.content)] if response.content else []
+    earlier = header.inherited_messages if has_answered else in_session or header.inherited_messages
+    asked = joined(earlier, header.request.messages)
+    answer = [Message(role="assistant", content=response.content)] if response.content and has_answered else []
     return Transcript((*asked, *overrides, *(response.messages or answer)), ancestors, header.root_span)

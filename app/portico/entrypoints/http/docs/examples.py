@@ -124,6 +124,7 @@ EXAMPLES: Mapping[str, tuple[OperationExample, ...]] = MappingProxyType(
         "streamChanges": (OperationExample("Watch one session", {"session_id": "games"}),),
         "getExecution": (OperationExample("Show an execution", _DICE),),
         "getExecutionInput": (OperationExample("Show the request of an execution", _DICE),),
+        "getExecutionTranscript": (OperationExample("Show the conversations of an execution", _DICE),),
         "listExecutionSteps": (
             OperationExample("Show the journal of an execution", _DICE),
             OperationExample("Show its first ten steps in brief", {**_DICE, "view": "summary", "limit": "10"}),

@@ -27,6 +27,7 @@ from portico.entrypoints.http.openapi.responses import (
     METADATA_FILTER,
     PREFER,
     READ_FAILURES,
+    Collection,
     Page,
     describe_body,
     event_page_content,
@@ -55,6 +56,7 @@ from portico.entrypoints.http.sse import FrameEncoder, event_objects
 from portico.orchestration.facade import (
     AgentTrace,
     AnswerAccepted,
+    BranchTranscript,
     CallOptions,
     ExecutionHandle,
     ExecutionSummary,
@@ -210,6 +212,23 @@ async def show_input(context: Context, request_id: RequestIdInPath) -> Response:
     """
     request = await context.facade.records.input(context.principal, request_id)
     body = request.model_dump_json(by_alias=True, exclude_none=True).encode()
+    return context.json_response(body, request_id=request_id)
+
+
+@router.get(
+    f"{EXECUTION}/transcript",
+    operation_id="getExecutionTranscript",
+    tags=["executions"],
+    summary="Show the conversations of an execution",
+    response_model=Collection[BranchTranscript],
+    responses=failures(*READ_FAILURES, Code.STORAGE_SNAPSHOT_INVALID),
+)
+async def show_transcript(context: Context, request_id: RequestIdInPath) -> Response:
+    """Return the conversation of each branch that has asked a model, as far as it is recorded: the outermost first,
+    then those of nested agents, steps, replicas and nodes. What a guard withheld is not shown.
+    """
+    found = await context.facade.records.transcripts(context.principal, request_id)
+    body = orjson.dumps({"data": [each.model_dump(mode="json") for each in found]})
     return context.json_response(body, request_id=request_id)
 
 

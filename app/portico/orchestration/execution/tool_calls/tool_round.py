@@ -1,6 +1,6 @@
 """Tool round: the tool calls of one reply, their approvals, attempts and results."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -33,7 +33,13 @@ from portico.domain.journal.suspensions import (
 from portico.domain.raised_exception import CodeKind
 from portico.domain.tools import STEP_PREFIX, OfferedTool, concurrent_groups
 from portico.orchestration.execution.branch_settings import BranchSettings
-from portico.orchestration.execution.effect import BranchSuspended, Effect, NonIdempotentEffect, SuspensionRequest
+from portico.orchestration.execution.effect import (
+    BranchStopped,
+    BranchSuspended,
+    Effect,
+    NonIdempotentEffect,
+    SuspensionRequest,
+)
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.exception_report import ExceptionReporter
 from portico.orchestration.execution.execution import NON_IDEMPOTENT_GRACE_S, Execution
@@ -80,7 +86,9 @@ class ToolRound:
         self._execution = permissions.execution
         self._permissions = permissions
         self._permitted: list[bool | None] = []
-        """The permission of each call; None for one that waits for a person."""
+        """The permission of each call; None for one that waits for a person, or was stopped before it had one."""
+        self._blocked: dict[int, BranchSuspended | BranchStopped] = {}
+        """Why a call has no permission."""
         self._key = key
         self._states = states
         self._offered: Mapping[str, OfferedTool] = {tool.name: tool for tool in offered}
@@ -113,6 +121,15 @@ class ToolRound:
             state.answer(text)
         return [self._result(state) for state in self._states if state.is_error or state.has_begun]
 
+    def kept_from_running(self) -> Iterator[tuple[StepKey, CorrelationContext, Sequence[Event]]]:
+        """Yield the start and the end of each call that the end of the execution kept from running, with its place."""
+        for index, state in enumerate(self._states):
+            if state.was_kept_from_running and index not in self._client_calls:
+                key, call = self._key.child(index).child(0, 0), state.call
+                start = ToolStart(call.name, call.id, args_hash(self._execution.header.args_key, call.arguments))
+                end = ToolEnd(call.name, call.id, 0.0, success=False, error_code=Code.CANCELLED_SIGNAL)
+                yield key, _correlation(self._execution, state, key, self._settings, self._asked_by), (start, end)
+
     async def _run_client_calls(self, limit: int) -> None:
         """Take the results of the client's calls among the first `limit`, or leave these calls to it.
 
@@ -140,7 +157,7 @@ class ToolRound:
         state, key = self._states[index], self._key.child(index)
         offered = self._offered.get(state.call.name)
         if self._permitted[index] is None:
-            raise BranchSuspended
+            raise self._blocked[index]
         if not self._permitted[index]:
             self._show(state, key.child(0, 0), arguments=state.call.arguments)
             self._show(state, key.child(0, 0), result=state.result)
@@ -179,7 +196,8 @@ class ToolRound:
             return True
         try:
             return await self._permissions.permit(state, offered, self._key.child(index, 0))
-        except BranchSuspended:
+        except (BranchSuspended, BranchStopped) as end:
+            self._blocked[index] = end
             return None
         finally:
             self.ended_at = max(self.ended_at, state.answered_at)
