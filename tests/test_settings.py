@@ -165,7 +165,13 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
                 "max_connections": 256,
             }
         },
-        "routes": {"default": {"engines": ["rehearsal"], "on_content_failure": "stay"}},
+        "routes": {
+            "default": {
+                "engines": ["rehearsal"],
+                "on": {"context_exceeded": [], "content_filtered": []},
+                "on_content_failure": "stay",
+            }
+        },
         "agents": {},
         "guardrails": {},
     }
@@ -499,6 +505,18 @@ class TestContradictions:
             (
                 ENGINE + '[routes]\nfast = { engines = ["primary"], on_content = "next" }',
                 "routes.fast.on_content is not known; did you mean routes.fast.on_content_failure?",
+            ),
+            (
+                ENGINE + '[routes]\nfast = { engines = ["primary"], on = { context_exceded = ["primary"] } }',
+                "routes.fast.on.context_exceded is not known; did you mean routes.fast.on.context_exceeded?",
+            ),
+            (
+                ENGINE + '[routes]\nfast = { engines = ["primary"], on = { content_filtered = ["primry"] } }',
+                "routes.fast.on.content_filtered.0: must name an engine; did you mean primary?",
+            ),
+            (
+                ENGINE + '[routes]\nfast = { engines = ["primary"], on = { context_exceeded = [] } }',
+                "routes.fast.on.context_exceeded: must name an engine",
             ),
             (ENGINE + '[routes]\nprimary = ["primary"]', "routes.primary: must not have the name of engines.primary"),
             ('[engines.default]\nmodel = "rehearsal://"', "routes.default: must not have the name of engines.default"),

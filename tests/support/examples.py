@@ -49,6 +49,7 @@ from portico.domain.journal.outcomes import (
     AttemptSucceeded,
     CallDecided,
     Candidate,
+    CauseCandidates,
     CompactionStarted,
     InferenceSetup,
     NodeEnded,
@@ -119,6 +120,7 @@ OUTCOMES: Sequence[Any] = (
         left_out=(Candidate("backup", "claude"),),
         cut=(3, 4),
         terms=CONTEXT.terms,
+        by_cause=(CauseCandidates(AttemptFailureReason.CONTEXT_EXCEEDED, (Candidate("large", "gpt-4.1"),)),),
     ),
     AttemptSucceeded(REPLY, 812.5),
     AttemptFailed(

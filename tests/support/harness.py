@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import JsonValue
@@ -35,6 +37,7 @@ from portico.domain.journal.events import (
 )
 from portico.domain.journal.header import EffectiveLimits, ExecutionHeader
 from portico.domain.lifecycle import Mode, State
+from portico.domain.model_call import AttemptFailureReason
 from portico.domain.token_prices import TokenPrices
 from portico.orchestration.execution.context import RunContext
 from portico.orchestration.execution.environment import Environment
@@ -168,29 +171,35 @@ def make_harness(
     rules: PolicyRules = NO_RULES,
     policy: FailoverPolicy = POLICY,
     moving: bool = False,
+    by_cause: Mapping[AttemptFailureReason, Sequence[Engine]] = MappingProxyType({}),
     concurrent_inferences: int = 32,
     prompts: PromptRegistry | None = None,
     limits: AccessLimits | None = None,
     **bounds: Any,
 ) -> Harness:
-    """Return a harness with these engines as the default route; one that is `moving` reroutes rejected answers."""
+    """Return a harness with these engines as the default route; one that is `moving` reroutes rejected answers.
+
+    The route asks the engines `by_cause` after a failure for that cause.
+    """
     log = EventLog()
     bus = EventBus([log], capacity=10_000, on_fault=fail_on_fault, on_drop=lambda: None)
     journal = InMemoryJournal(clock, bus)
     entropy = SeededEntropy(0)
     registry = ToolRegistry(*tools, sources=sources, policy=ToolPolicy(rules), step_functions=step_functions)
     names = [engine.profile.name for engine in engines]
+    named = {engine.profile.name: engine for engine in (*engines, *chain.from_iterable(by_cause.values()))}
+    causes = {cause: [engine.profile.name for engine in members] for cause, members in by_cause.items()}
     world = Environment(
         journal=journal,
         clock=clock,
         entropy=entropy,
         event_feed=bus,
         catalogue=EngineCatalogue(
-            dict(zip(names, engines, strict=True)), {"default": names}, rerouting=["default"] if moving else ()
+            named, {"default": names}, rerouting=["default"] if moving else (), by_cause={"default": causes}
         ),
         tool_registry=registry,
         tool_executor=ToolExecutor(registry, clock, entropy, 262_144),
-        health=ProviderHealth(policy, clock, names),
+        health=ProviderHealth(policy, clock, list(named)),
         token_estimator=LearningTokenEstimator(),
         thread_pool=InlineThreadPool(),
         answer_validator=InlineAnswerValidator(),

@@ -24,6 +24,7 @@ from portico.adapters.engines.rehearsal import engine as rehearsal
 from portico.adapters.engines.timeouts import Timeouts
 from portico.adapters.telemetry.genai import ModelName
 from portico.capabilities.models.breaker import FailoverPolicy
+from portico.capabilities.models.catalogue import EngineCatalogue
 from portico.domain.failures import Code, ConfigurationFailure
 from portico.domain.token_prices import TokenPrices
 from portico.domain.value import value
@@ -133,6 +134,17 @@ def build_engine(name: str, settings: Settings, resources: EngineResources) -> E
     """Build a configured engine. Raises: ConfigurationFailure (CONFIG_INVALID)."""
     return BUILDERS[settings.engines[name].model.scheme](
         EngineBuild(settings.engines[name], engine_profile(name, settings), settings, resources)
+    )
+
+
+def engine_catalogue(settings: Settings, engines: Mapping[str, Engine]) -> EngineCatalogue:
+    """Return the catalogue of these engines with the configured routes."""
+    routes = settings.routes.items()
+    return EngineCatalogue(
+        engines,
+        {name: route.engines for name, route in routes},
+        rerouting=[name for name, route in routes if route.on_content_failure == "next"],
+        by_cause={name: route.on.lists() for name, route in routes},
     )
 
 

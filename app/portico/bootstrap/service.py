@@ -50,7 +50,7 @@ from portico.adapters.validation.worker_pool import WorkerLimits, open_worker_po
 from portico.bootstrap.access import AccessReports, key_parts, open_access
 from portico.bootstrap.agents import agent_source, check_agents, configured_agents
 from portico.bootstrap.changes import start_changes
-from portico.bootstrap.engines import EngineResources, build_engine, failover_policy, model_names
+from portico.bootstrap.engines import EngineResources, build_engine, engine_catalogue, failover_policy, model_names
 from portico.bootstrap.flows import (
     LoadedFlow,
     check_aliases,
@@ -71,7 +71,6 @@ from portico.bootstrap.tracing import observed, open_server_spans, open_traces
 from portico.capabilities.guards.catalogue import NO_GUARDS, GuardCatalogue
 from portico.capabilities.memory.embedder import EmbeddingAccounts
 from portico.capabilities.models.breaker import BreakerState, CircuitBreaker, ProviderHealth
-from portico.capabilities.models.catalogue import EngineCatalogue
 from portico.capabilities.output.rules.custom import BUILT_IN_RULES
 from portico.capabilities.output.rules.rule_set import RuleRegistry
 from portico.capabilities.prompting.registry import PromptRegistry, default_registry
@@ -425,9 +424,7 @@ class Foundation:
         Raises: ConfigurationFailure (CONFIG_FLOW_INVALID) if an agent of a flow has an unknown model or tool.
         """
         settings, clock, entropy = self.settings, self.clock, self.entropy
-        routes = settings.routes.items()
-        rerouting = [name for name, route in routes if route.on_content_failure == "next"]
-        catalogue = EngineCatalogue(engines, {name: route.engines for name, route in routes}, rerouting=rerouting)
+        catalogue = engine_catalogue(settings, engines)
         check_flows(self.flows, catalogue, self.tools)
         check_aliases(settings.ingress, self.flows)
         return Environment(

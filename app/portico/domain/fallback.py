@@ -9,7 +9,9 @@ Theory of operation
 4. RETRYING goes back to ATTEMPTING on RETRYABLE_ERROR or PROVIDER_SUCCESS while a retry is left, and spends it;
    otherwise it goes to SELECTING. TIMEOUT there gives up the candidate at once.
 5. SUCCEEDED, EXHAUSTED and ABORTED are terminal: they ignore every event, uncounted.
-6. A blank cell is refused with `InvalidTransition` and changes nothing: it is a bug of the driver.
+6. A list of candidates for a cause of failure replaces those that are left, once for each cause; n counts those of
+   all lists.
+7. A blank cell is refused with `InvalidTransition` and changes nothing: it is a bug of the driver.
 
 With n candidates and r retries each, a candidate is left after at most r+1 visits of ATTEMPTING and of RETRYING and
 one of SELECTING, so every event sequence is terminal within n(2r+3)+2 state changes. The pipeline seed's own bounds,
@@ -86,6 +88,10 @@ class FallbackFsm:
             self.state = cell if isinstance(cell, State) else cell(self)
             self.transitions += 1
         return self.state
+
+    def replace_candidates(self, candidates: int) -> None:
+        """Continue with so many candidates instead of those that are left."""
+        self.candidates_left = candidates
 
     @property
     def retry_left(self) -> bool:

@@ -79,6 +79,8 @@ RULES: Mapping[AttemptFailureReason, FailureRule] = MappingProxyType({
     _R.LIMIT_UNKNOWN:    FailureRule(_H.FATAL, _C.STORAGE_UNAVAILABLE, counts_as_failure=False),
 })
 # fmt: on
+CAUSES = (_R.CONTEXT_EXCEEDED, _R.CONTENT_FILTERED)
+"""Reasons for which a route may name other engines: those of a request that another model may answer."""
 UNSENT = frozenset({_R.BREAKER_OPEN, _R.OVER_BUDGET, _R.OVER_LIMIT, _R.LIMIT_UNKNOWN})
 """Reasons of attempts that ended before anything was sent."""
 

@@ -65,7 +65,7 @@ class CheckInputs:
         """The engines that the request may use; unknown names are left out."""
         catalogue = self.environment.catalogue
         known = [model for model in self.pattern.models(self.request) if model is None or catalogue.has(model)]
-        return catalogue.engines_for(known or (self.request.model,))
+        return catalogue.all_engines_for(known or (self.request.model,))
 
     @property
     def plan(self) -> PlanOptions:

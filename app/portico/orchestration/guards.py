@@ -219,10 +219,7 @@ def _named_tools(environment: Environment, request: SystemRequest) -> Iterator[s
 def _routes_of(environment: Environment, model: str | None) -> set[str]:
     catalogue = environment.catalogue
     name = catalogue.name_of(model)
-    if name in catalogue.routes:
-        return {name}
-    engine = catalogue.engines.get(name)
-    return {route for route, engines in catalogue.routes.items() if engine in engines}
+    return {name} if name in catalogue.routes else {*catalogue.routes_of(name)}
 
 
 def _is_judge(guard: ConfiguredGuard) -> bool:

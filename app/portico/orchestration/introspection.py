@@ -25,6 +25,7 @@ from portico.domain.contract.request import OutputContract
 from portico.domain.failures import Code
 from portico.domain.ids import ReplicaId
 from portico.domain.lifecycle import Mode
+from portico.domain.model_call import CAUSES, AttemptFailureReason
 from portico.domain.plan.steps import STEP_SPECS, StepOptions
 from portico.domain.tools import (
     AGENT_TOOL_PREFIX,
@@ -115,6 +116,9 @@ class EngineView(BaseModel):
     response_reserve: int = Field(description="Tokens of the window that are reserved for the answer.")
     options: list[str] = Field(description="The keys of `hints.options` that are passed on to the engine.")
     routes: list[str] = Field(description="Routes that contain the engine; a route's name is a value for `model` too.")
+    by_cause: dict[AttemptFailureReason, list[str]] = Field(
+        description="Routes that ask the engine after an attempt has failed for a cause, by that cause."
+    )
     price: EnginePrice | None = Field(description="Prices of a million tokens, in the configured currency.")
     capabilities: dict[str, bool] = Field(description="Native capabilities; the service emulates the others.")
     known: list[str] = Field(
@@ -430,11 +434,20 @@ class Introspection:
     def _engine_view(self, name: str, permissions: Permissions) -> EngineView:
         catalogue = self._environment.catalogue
         profile = catalogue.engines[name].profile
+        engine = catalogue.engines[name]
         routes = [
             route
             for route, engines in catalogue.routes.items()
-            if catalogue.engines[name] in engines and permissions.allows_model(route)
+            if engine in engines and permissions.allows_model(route)
         ]
+        by_cause = {
+            cause: [
+                route
+                for route, causes in catalogue.by_cause.items()
+                if engine in causes.get(cause, ()) and permissions.allows_model(route)
+            ]
+            for cause in CAUSES
+        }
         return EngineView(
             name=profile.name,
             scheme=profile.scheme,
@@ -443,6 +456,7 @@ class Introspection:
             response_reserve=profile.response_reserve,
             options=sorted(profile.options),
             routes=routes,
+            by_cause={cause: named for cause, named in by_cause.items() if named},
             price=None if profile.price is None else EnginePrice.model_validate(asdict(profile.price)),
             known=list(profile.known),
             capabilities=asdict(profile.capabilities),

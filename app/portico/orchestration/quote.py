@@ -82,7 +82,7 @@ class QuoteCalculator:
         tokens = bound.tokens if limits.tokens is None else min(bound.tokens, limits.tokens + bound.tokens_in_flight)
         highest_price = max(
             max_token_price(engine.profile)
-            for engine in self.catalogue.engines_for([*pattern.models(request), *models_of(agents), *others])
+            for engine in self.catalogue.all_engines_for([*pattern.models(request), *models_of(agents), *others])
         )
         cost = min(bound.cost, tokens * highest_price)
         if limits.cost is not None:

@@ -2,30 +2,53 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
+from types import MappingProxyType
+from typing import Final, TypeAlias
 
 from portico.capabilities.models.lane import Lane
 from portico.domain.access.principal import Permissions
 from portico.domain.contract.request import SystemRequest
 from portico.domain.failures import invalid_request
+from portico.domain.model_call import AttemptFailureReason
 from portico.ports.model import Engine
 
 DEFAULT_ROUTE = "default"
+CauseNames: TypeAlias = Mapping[AttemptFailureReason, Sequence[str]]
+"""Names of the engines that a route asks after a failure, by its cause."""
+CauseEngines: TypeAlias = Mapping[AttemptFailureReason, Sequence[Engine]]
+NO_CAUSES: Final[CauseEngines] = MappingProxyType({})
 
 
 class EngineCatalogue:
     """Every configured engine by name, and the routes over them in order of failover.
 
-    `rerouting` are the routes on which the next engine is asked after an answer was rejected.
+    `rerouting` are the routes on which the next engine is asked after an answer was rejected. `by_cause` has the
+    engines that a route asks after a failure for a cause; routes without any are absent.
     """
 
     def __init__(
-        self, engines: Mapping[str, Engine], routes: Mapping[str, Sequence[str]], *, rerouting: Collection[str] = ()
+        self,
+        engines: Mapping[str, Engine],
+        routes: Mapping[str, Sequence[str]],
+        *,
+        rerouting: Collection[str] = (),
+        by_cause: Mapping[str, CauseNames] = MappingProxyType({}),
     ) -> None:
         self.engines = engines
         self.lanes = {name: Lane(each.profile.max_connections) for name, each in engines.items()}
         """The lane of the attempts on each engine."""
         self._moving = frozenset(rerouting)
         self.routes = {name: tuple(engines[each] for each in members) for name, members in routes.items()}
+        self.by_cause: Mapping[str, CauseEngines] = {
+            route: {cause: tuple(engines[each] for each in members) for cause, members in causes.items()}
+            for route, causes in by_cause.items()
+            if causes
+        }
+        """The engines by cause of each route that has any."""
+        self._routes_of: Mapping[str, Sequence[str]] = {
+            name: [route for route in self.routes if engine in self.all_engines(route)]
+            for name, engine in engines.items()
+        }
 
     def resolve(self, model: str | None) -> tuple[Engine, ...]:
         """Return the engines of that route, or the one engine of that name; None is the default route.
@@ -46,8 +69,22 @@ class EngineCatalogue:
     def is_permitted(self, model: str | None, permissions: Permissions) -> bool:
         """Return True if the route or engine may be used; the permission for a route covers its engines."""
         name = self.name_of(model)
-        routes = [route for route, engines in self.routes.items() if self.engines.get(name) in engines]
-        return any(map(permissions.allows_model, (name, *routes)))
+        return any(map(permissions.allows_model, (name, *self._routes_of.get(name, ()))))
+
+    def routes_of(self, engine: str) -> Sequence[str]:
+        """Return the routes that may ask the engine, for a cause too; none if it is no engine."""
+        return self._routes_of.get(engine, ())
+
+    def causes_of(self, model: str | None) -> CauseEngines:
+        """Return the engines that the route asks after a failure, by cause; none for an engine."""
+        return self.by_cause.get(model or DEFAULT_ROUTE, NO_CAUSES)
+
+    def all_engines(self, model: str | None) -> tuple[Engine, ...]:
+        """Return every engine that an inference may ask, with those by cause; one may be in several lists.
+
+        Raises: RequestFailure, as `resolve`.
+        """
+        return (*self.resolve(model), *chain.from_iterable(self.causes_of(model).values()))
 
     def reroutes_rejected_answers(self, model: str | None) -> bool:
         """Return True if the next engine of that route is asked after an answer was rejected."""
@@ -65,6 +102,10 @@ class EngineCatalogue:
     def engines_for(self, models: Iterable[str | None]) -> tuple[Engine, ...]:
         """Return the engines of any of these models, each once. Raises: RequestFailure, as `resolve`."""
         return tuple(dict.fromkeys(chain.from_iterable(map(self.resolve, models))))
+
+    def all_engines_for(self, models: Iterable[str | None]) -> tuple[Engine, ...]:
+        """Return the same with the engines by cause. Raises: RequestFailure, as `resolve`."""
+        return tuple(dict.fromkeys(chain.from_iterable(map(self.all_engines, models))))
 
 
 def requested_models(request: SystemRequest) -> Sequence[str | None]:

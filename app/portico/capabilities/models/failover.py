@@ -6,7 +6,9 @@ Theory of operation
    code that a client sees, and what the provider's breaker learns. Nothing else in the service decides about providers.
 2. `FailoverWalk` is deterministic: it sees outcomes only. Whether a retry is granted, and after how long, was decided
    when the attempt failed, by `ProviderHealth.retry_delay`, and is part of its outcome.
-3. Breakers and the retry budget are shared by all executions of this process. They are asked when an attempt begins
+3. A reason that makes the request fail may be a cause for which the route names other engines. Their candidates then
+   replace those that are left, each cause once.
+4. Breakers and the retry budget are shared by all executions of this process. They are asked when an attempt begins
    and updated when it ends, never by the walk.
 """
 
@@ -19,6 +21,7 @@ from portico.domain.journal.outcomes import AttemptFailed, Candidate, InferenceS
 from portico.domain.journal.step_key import StepKey
 from portico.domain.model_call import RULES, AttemptFailureReason, FailureAction
 
+_RETRIED = frozenset({FailureAction.RETRY, FailureAction.RETRY_IMMEDIATELY})
 _REASONS_OF_LIMITS = frozenset({AttemptFailureReason.OVER_LIMIT, AttemptFailureReason.LIMIT_UNKNOWN})
 """Reasons of our own; a provider's wait after a request that it refuses would help no one."""
 
@@ -43,6 +46,10 @@ class FailoverWalk:
         self._key = key
         self._fsm = FallbackFsm(len(setup.candidates), max_retries)
         self._remaining = iter(setup.candidates)
+        self._by_cause: dict[AttemptFailureReason, Sequence[Candidate]] = {}
+        """The candidates of the causes that have not occurred yet."""
+        for each in setup.by_cause:
+            self._by_cause[each.cause] = each.candidates
         self._failed: list[tuple[Candidate, AttemptFailed]] = []
         """The candidates that failed, each with its last outcome."""
 
@@ -74,7 +81,7 @@ class FailoverWalk:
         """Take the failure of the attempt: refuse the request, prepare a retry, or leave the candidate."""
         assert self.candidate is not None  # noqa: S101 - an attempt has a candidate
         action = RULES[outcome.reason].action
-        if action is FailureAction.FATAL:
+        if action is FailureAction.FATAL and not self._continue_by_cause(outcome.reason):
             self.refusal = _refused(self.candidate, outcome)
             return [self._fire(Event.FATAL_ERROR, outcome.reason)]
         if self._fsm.retries_spent:
@@ -82,7 +89,7 @@ class FailoverWalk:
         self._failed.append((self.candidate, outcome))
         is_timeout = action is FailureAction.RETRY_IMMEDIATELY
         failed = self._fire(Event.TIMEOUT if is_timeout else Event.RETRYABLE_ERROR, outcome.reason)
-        if outcome.wait is None and (action is FailureAction.NEXT_PROVIDER or self._fsm.retry_left):
+        if outcome.wait is None and (action not in _RETRIED or self._fsm.retry_left):
             return [failed, self._fire(Event.TIMEOUT, "left")]
         return [failed]
 
@@ -97,6 +104,17 @@ class FailoverWalk:
     def failure(self) -> InferenceFailure:
         """Return the failure of the inference once all candidates have failed."""
         return all_providers_failed(self._failed, self.setup)
+
+    def _continue_by_cause(self, cause: AttemptFailureReason) -> bool:
+        """Continue with the candidates of that cause but the current one; return False if there are none."""
+        if cause not in self._by_cause or self.candidate is None:
+            return False
+        failed = self.candidate.fingerprint
+        candidates = [each for each in self._by_cause.pop(cause) if each.fingerprint != failed]
+        if candidates:
+            self._fsm.replace_candidates(len(candidates))
+            self._remaining = iter(candidates)
+        return bool(candidates)
 
     def _fire(self, event: Event, reason: str, *, is_waiting: bool = False) -> FallbackTransition:
         """Move the machine and return its move; one during a wait or to the end of the candidates concerns none."""

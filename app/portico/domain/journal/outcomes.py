@@ -149,11 +149,20 @@ class Candidate:
 
 
 @value(slots=False)
+class CauseCandidates:
+    """Candidates in order that are tried once an attempt has failed for that cause."""
+
+    cause: AttemptFailureReason
+    candidates: tuple[Candidate, ...]
+
+
+@value(slots=False)
 class InferenceSetup:
     """Outcome: the tools that are available now, the candidates in order, and the tool results that were cut to fit.
 
     `cut` holds indexes into the conversation. `left_out` holds the candidates whose breaker is open; the first of them
-    closes in `closed_for` seconds. `terms` are those of the conversation behind the cut.
+    closes in `closed_for` seconds. `terms` are those of the conversation behind the cut. `by_cause` holds the
+    candidates that replace the others after a failure for a cause, also those behind an open breaker.
     """
 
     tools: tuple[OfferedTool, ...]
@@ -162,6 +171,12 @@ class InferenceSetup:
     closed_for: float = 0.0
     cut: tuple[int, ...] = ()
     terms: ContextTerms | None = None
+    by_cause: tuple[CauseCandidates, ...] = ()
+
+    @property
+    def all_candidates(self) -> tuple[Candidate, ...]:
+        """Return the candidates and those by cause."""
+        return (*self.candidates, *[each for cause in self.by_cause for each in cause.candidates])
 
 
 @value(slots=False)

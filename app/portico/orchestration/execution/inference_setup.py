@@ -1,6 +1,6 @@
 """Setup of an inference: the tools and the candidates that there are now, and what is cut to fit them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -19,9 +19,9 @@ from portico.capabilities.models.context_window import (
 from portico.capabilities.models.format_enforcement import candidate_for, choose_enforcement, submit_description
 from portico.capabilities.tools.client_tools import client_offers
 from portico.domain.context.report import ContextTerms
-from portico.domain.journal.outcomes import Candidate, InferenceSetup, Refused
+from portico.domain.journal.outcomes import Candidate, CauseCandidates, InferenceSetup, Refused
 from portico.domain.journal.step_key import PREPARE_KEY
-from portico.domain.model_call import EngineCall
+from portico.domain.model_call import AttemptFailureReason, EngineCall
 from portico.domain.tools import OfferedTool, ToolDefinition
 from portico.orchestration.execution.branch_settings import BranchSettings
 from portico.orchestration.execution.execution import Execution
@@ -40,13 +40,19 @@ def find_setup(
 ) -> FoundSetup | Refused:
     """Return the setup as it is now. That of the first inference has been found by PREPARE, unless something changed.
 
-    It is a refusal if the conversation exceeds every context window, or if no engine has a price and the caller has a
-    cost limit.
+    A conversation that exceeds the windows of the route begins with the engines for `context_exceeded`, if the route
+    names any. It is a refusal if the conversation exceeds every context window, or if no engine has a price and the
+    caller has a cost limit.
     """
     environment = execution.environment
     cut: tuple[int, ...] = ()
     first, conversation.first_setup = conversation.first_setup, None
     needs_price = execution.facts.quota is not None and execution.facts.quota.has_cost_limit
+    causes = (
+        _causes(environment.catalogue, settings.model, needs_price=needs_price)
+        if environment.catalogue.by_cause
+        else {}
+    )
     engines: Sequence[Engine]
     if first is not None and not needs_price and _is_of(first, execution, settings, conversation):
         engines, tools, definitions = first.engines, first.tools, first.definitions
@@ -60,6 +66,11 @@ def find_setup(
         tools, definitions = offer_tools(execution, settings, settings.tools)
         window = largest_window(engines, execution.header.tenant, environment.token_estimator)
         terms, cut = _measured(conversation, definitions, window)
+        larger = causes.get(AttemptFailureReason.CONTEXT_EXCEEDED)
+        if larger and (cut or terms.used > terms.limit):
+            del causes[AttemptFailureReason.CONTEXT_EXCEEDED]
+            engines, window = larger, largest_window(larger, execution.header.tenant, environment.token_estimator)
+            terms, cut = _measured(conversation, definitions, window)
         if terms.used > terms.limit:
             return Refused.by(context_exceeded(terms))
     if definitions:
@@ -67,7 +78,8 @@ def find_setup(
     if len(engines) > 1:
         engines = [engine for engine in engines if _fits(engine, window, terms.used, execution)]
     candidates, left_out, closed_for = _candidates(call, environment.health, engines)
-    setup = InferenceSetup(tools, candidates, left_out, closed_for, cut, terms)
+    by_cause = () if not causes else _by_cause(call, causes, window, terms.used, execution)
+    setup = InferenceSetup(tools, candidates, left_out, closed_for, cut, terms, by_cause)
     return setup, call, terms.used / window.counter.ratio
 
 
@@ -141,6 +153,38 @@ def _engines(catalogue: EngineCatalogue, model: str | None, conversation: Conver
         return sorted(engines, key=lambda engine: engine.profile.name != last)
     after = next((index + 1 for index, engine in enumerate(engines) if engine.profile.name == last), 0)
     return [*engines[after:], *engines[:after]]
+
+
+def _causes(
+    catalogue: EngineCatalogue, model: str | None, *, needs_price: bool
+) -> dict[AttemptFailureReason, Sequence[Engine]]:
+    """Return the engines that are asked after a failure, by cause; only those with a price, if one is needed."""
+    return {
+        cause: [engine for engine in engines if engine.profile.price is not None or not needs_price]
+        for cause, engines in catalogue.causes_of(model).items()
+    }
+
+
+def _by_cause(
+    call: EngineCall,
+    causes: Mapping[AttemptFailureReason, Sequence[Engine]],
+    window: Window,
+    used: int,
+    execution: Execution,
+) -> tuple[CauseCandidates, ...]:
+    """Return the candidates of each cause, of those engines whose window holds the conversation."""
+    found = (
+        CauseCandidates(
+            cause,
+            tuple(
+                candidate_for(call, engine.profile, choose_enforcement(call, engine.profile))
+                for engine in engines
+                if _fits(engine, window, used, execution)
+            ),
+        )
+        for cause, engines in causes.items()
+    )
+    return tuple(each for each in found if each.candidates)
 
 
 def _candidates(

@@ -543,7 +543,10 @@ def _recorded_shares(steps: Mapping[StepKey, RecordedStep]) -> Iterator[tuple[st
 def recorded_prices(steps: Mapping[StepKey, RecordedStep], attempt: RecordedStep) -> TokenPrices | None:
     """Return the prices of the candidate of a recorded attempt, from the setup of its inference."""
     inference = steps.get(StepKey(attempt.key).parent)
-    candidates = inference.outcome.candidates if inference and isinstance(inference.outcome, InferenceSetup) else ()
+    if inference is None or not isinstance(inference.outcome, InferenceSetup):
+        return None
+    setup = inference.outcome
+    candidates = setup.all_candidates if setup.by_cause else setup.candidates
     return next((each.prices for each in candidates if each.fingerprint == attempt.fingerprint), None)
 
 

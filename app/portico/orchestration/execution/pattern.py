@@ -135,7 +135,7 @@ class BoundInputs:
 
     def inferences(self, count: int, model: str | None = None) -> UpperBound:
         """Return the bound of `count` inferences in sequence, of which only the last may fail."""
-        profiles = [engine.profile for engine in self.catalogue.resolve(model or self.request.model)]
+        profiles = [engine.profile for engine in self.catalogue.all_engines(model or self.request.model)]
         candidates, retries = len(profiles), self.limits.max_retries
         if_answered = fallback.max_transitions_if_answered(candidates, retries)
         one = UpperBound(

@@ -38,6 +38,7 @@ from portico.domain.ids import ExecutionId, TenantId
 from portico.domain.journal.header import EffectiveLimits
 from portico.domain.journal.outcomes import StageTrace
 from portico.domain.memory import FoundChunk
+from portico.domain.model_call import AttemptFailureReason
 from portico.domain.tools import OfferedTool, ToolDefinition
 from portico.domain.value import value
 from portico.orchestration.execution.environment import Environment
@@ -200,7 +201,8 @@ async def _history_sanitize(preparation: Preparation) -> Preparation:
 async def _context_guard(preparation: Preparation) -> Preparation:
     """Choose the skills, assemble the context and check the budget equation for the largest window of the route.
 
-    Tools count whole for the skills and chunks that are chosen beside them, and narrowed in the equation.
+    What exceeds it may fit the engines that the route names for `context_exceeded`. Tools count whole for the skills
+    and chunks that are chosen beside them, and narrowed in the equation.
 
     Raises: InferenceFailure (INFERENCE_CONTEXT_EXCEEDED) with every term of the equation.
     """
@@ -214,7 +216,14 @@ async def _context_guard(preparation: Preparation) -> Preparation:
     window = preparation.known_window or preparation.window
     terms = measure(messages, preparation.offered, window.counter, window.limit)
     if terms.used > terms.limit:
-        raise context_exceeded(terms)
+        wider = _window_by_cause(preparation)
+        if wider is None:
+            raise context_exceeded(terms)
+        terms = measure(messages, preparation.offered, wider.counter, wider.limit)
+        if terms.used > terms.limit:
+            raise context_exceeded(terms)
+        # The first inference asks other engines than those that were found before.
+        preparation = preparation._replace(known_window=None)
     report = ContextReport(
         terms,
         preparation.cut,
@@ -224,6 +233,17 @@ async def _context_guard(preparation: Preparation) -> Preparation:
         preparation.retrieved.chunks,
     )
     return preparation._replace(messages=messages, context=report)
+
+
+def _window_by_cause(preparation: Preparation) -> Window | None:
+    """Return the largest window of the engines that are asked if the context exceeds all others, if there are any."""
+    environment, models = preparation.environment, preparation.models or preparation.pattern.models(preparation.request)
+    engines = [
+        engine
+        for model in models
+        for engine in environment.catalogue.causes_of(model).get(AttemptFailureReason.CONTEXT_EXCEEDED, ())
+    ]
+    return largest_window(engines, preparation.tenant, environment.token_estimator) if engines else None
 
 
 def with_skills(preparation: Preparation) -> Preparation:

@@ -32,6 +32,7 @@ from portico.domain.journal.outcomes import (
     AttemptFailed,
     AttemptSucceeded,
     CallDecided,
+    Candidate,
     CompactionStarted,
     InferenceSetup,
     NodeEnded,
@@ -328,12 +329,15 @@ def _retrieved(outcome: Retrieved) -> Json:
 
 
 def _setup(outcome: InferenceSetup) -> Json:
-    engines = {
-        name: [{"provider": each.provider, "model": each.model} for each in candidates]
-        for name, candidates in (("candidates", outcome.candidates), ("left_out", outcome.left_out))
-    }
+    engines: Json = {"candidates": _engines(outcome.candidates), "left_out": _engines(outcome.left_out)}
+    if outcome.by_cause:
+        engines["by_cause"] = {each.cause.value: _engines(each.candidates) for each in outcome.by_cause}
     terms = {} if outcome.terms is None else {"terms": asdict(outcome.terms)}
     return {"tools": [tool.name for tool in outcome.tools], **engines, "cut": list(outcome.cut), **terms}
+
+
+def _engines(candidates: Sequence[Candidate]) -> list[dict[str, str]]:
+    return [{"provider": each.provider, "model": each.model} for each in candidates]
 
 
 def _plan(outcome: Plan) -> Json:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from portico.capabilities.models.catalogue import DEFAULT_ROUTE
+from portico.domain.model_call import CAUSES, AttemptFailureReason
 from portico.ports.engine_schemes import DEFAULT_CONTEXT_WINDOW, SCHEMES
 from portico.ports.model import EngineCapabilities
 from portico.settings.known_models import known_model
@@ -35,6 +36,7 @@ def _known_capability(name: str) -> str:
 
 
 CapabilityName = Annotated[str, AfterValidator(_known_capability)]
+EngineNames = Annotated[tuple[str, ...], Field(strict=False)]
 OptionName = Annotated[str, StringConstraints(min_length=1)]
 _CONNECTION_KEYS = ("base_url", "api_key_env", "api_key_file", "proxy", "ca_file", "headers")
 
@@ -135,13 +137,29 @@ class FailoverSettings(Table):
     retry_floor: Natural = Field(10, description="Retries that are always allowed within the window")
 
 
+class CauseSettings(Table):
+    """Engines to ask after an attempt has failed for a cause, in order."""
+
+    context_exceeded: EngineNames = Field((), description="Engines for a context that exceeds the window of others")
+    content_filtered: EngineNames = Field((), description="Engines for what the filter of another has stopped")
+
+    def lists(self) -> Mapping[AttemptFailureReason, tuple[str, ...]]:
+        """Return the engines by cause, without the causes that have none."""
+        return {cause: names for cause in CAUSES if (names := getattr(self, cause))}
+
+
 class RouteSettings(Table):
     """Engines in the order of failover; a list may stand for the whole table.
 
-    `on_content_failure` selects the engine that is asked again after a rejected answer: the same one or the next.
+    `on_content_failure` selects the engine that is asked again after a rejected answer: the same one or the next. `on`
+    names the engines that replace the others after a failure for a cause, which ends the route otherwise.
     """
 
-    engines: Annotated[tuple[str, ...], Field(strict=False)] = Field(description="Engines in the order of failover")
+    engines: EngineNames = Field(description="Engines in the order of failover")
+    on: CauseSettings = Field(
+        default_factory=CauseSettings,
+        description="`{ context_exceeded, content_filtered }`: engines to ask instead after a failure for that cause",
+    )
     on_content_failure: Literal["stay", "next"] = Field(
         "stay", description="Engine that is asked after a rejected answer: `stay` asks the same, `next` the next"
     )
@@ -183,11 +201,14 @@ def route_errors(
         here = f"routes.{name}"
         if name in engines:
             yield here, f"must not have the name of engines.{name}; a route {DEFAULT_ROUTE} always exists"
-        if not route.engines:
-            yield f"{here}.engines", "must name an engine"
-        if len(set(route.engines)) < len(route.engines):
-            yield f"{here}.engines", "must not name an engine twice"
-        for position, engine in enumerate(route.engines):
-            if engine not in engines:
-                closest = closest_name(engine, engines)
-                yield f"{here}.engines.{position}", f"must name an engine; did you mean {closest}?"
+        lists = {f"{here}.engines": route.engines}
+        lists |= {f"{here}.on.{cause}": getattr(route.on, cause) for cause in route.on.model_fields_set}
+        for key, names in lists.items():
+            if not names:
+                yield key, "must name an engine"
+            if len(set(names)) < len(names):
+                yield key, "must not name an engine twice"
+            for position, engine in enumerate(names):
+                if engine not in engines:
+                    closest = closest_name(engine, engines)
+                    yield f"{key}.{position}", f"must name an engine; did you mean {closest}?"

@@ -1211,6 +1211,12 @@ export interface components {
             start: string;
         };
         /**
+         * AttemptFailureReason
+         * @description Reason why an attempt on a provider failed. Every provider error is translated into one of these.
+         * @enum {string}
+         */
+        AttemptFailureReason: "rate_limited" | "overloaded" | "server_error" | "broken" | "malformed" | "timed_out" | "unreachable" | "tls" | "credentials" | "quota" | "model_missing" | "breaker_open" | "context_exceeded" | "refused" | "content_filtered" | "over_budget" | "over_limit" | "limit_unknown";
+        /**
          * BranchTranscript
          * @description The conversation of one branch of an execution with a model.
          */
@@ -1717,6 +1723,10 @@ export interface components {
         EngineView: {
             /** @description State of its circuit breaker; an open one is not tried. */
             breaker: components["schemas"]["BreakerState"];
+            /** @description Routes that ask the engine after an attempt has failed for a cause, by that cause. */
+            by_cause: {
+                [key: string]: string[];
+            };
             /** @description Native capabilities; the service emulates the others. */
             capabilities: {
                 [key: string]: boolean;
