@@ -21,7 +21,7 @@ def portico() -> None:
             sys.exit(code)
     # Imported objects stay alive; searching all of them again and again takes a fifth of the start-up time.
     gc.set_threshold(*_IMPORTING)
-    from portico.entrypoints.cli.commands import main  # noqa: PLC0415 - see above
+    from portico.entrypoints.cli.command_line import main  # noqa: PLC0415 - see above
 
     main(_load_wiring)
 

@@ -24,6 +24,7 @@ from typing import Any
 import httpx2
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from typer.main import get_command
 
 from bench.bounds import BOUNDS as BENCH_BOUNDS
 from portico.adapters.telemetry.metrics.catalogue import SERIES
@@ -33,6 +34,7 @@ from portico.capabilities.prompting.registry import SYSTEM_PROMPTS, default_regi
 from portico.domain.diagrams import fallback_mermaid, lifecycle_mermaid
 from portico.domain.failures import TAXONOMY, FailureRow
 from portico.domain.journal.events import EVENT_FIELDS, EVENT_TYPES, WIRE_NAMES
+from portico.entrypoints.cli.command_line import command_line
 from portico.entrypoints.http.client_apis.messages.transcript import DROPPED_BLOCKS
 from portico.entrypoints.http.client_apis.request_fields import NEUTRAL_VALUES
 from portico.ports.engine_schemes import SCHEMES
@@ -171,6 +173,34 @@ def dropped_blocks() -> str:
     return f"{_code(sorted(DROPPED_BLOCKS))}\n"
 
 
+def commands() -> str:
+    """Return a part for every command: its docstring, its usage and its options."""
+    return "\n".join(_command_part(path, command) for path, command in _command_walk(get_command(command_line())))
+
+
+def _command_walk(group: Any, *names: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    context = group.make_context("portico", [], resilient_parsing=True)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if hasattr(command, "list_commands"):
+            yield from _command_walk(command, *names, name)
+        else:
+            yield (*names, name), command
+
+
+def _command_part(path: tuple[str, ...], command: Any) -> str:
+    context = command.make_context(" ".join(("portico", *path)), [], resilient_parsing=True)
+    usage = " ".join(command.collect_usage_pieces(context))
+    rows = [record for each in command.params if (record := each.get_help_record(context)) is not None]
+    table = "".join(f"| `{_cell_text(name)}` | {_cell_text(text)} |\n" for name, text in rows)
+    head = f"### `portico {' '.join(path)}`\n\n{command.help}\n\n```\nportico {' '.join(path)} {usage}\n```\n"
+    return head + (f"\n| Option | Meaning |\n|---|---|\n{table}" if table else "")
+
+
+def _cell_text(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
 PART_WRITERS: Mapping[str, Callable[[], str]] = {
     "lifecycle": lifecycle,
     "fallback": fallback,
@@ -183,6 +213,7 @@ PART_WRITERS: Mapping[str, Callable[[], str]] = {
     "counts": counts,
     "client_parameters": client_parameters,
     "dropped_blocks": dropped_blocks,
+    "commands": commands,
 }
 
 

@@ -2,6 +2,7 @@
 
 from portico.settings.known_models import known_model, missing_capabilities
 from portico.settings.loader import load_settings
+from portico.settings.provider_keys import schemes_with_keys
 from portico.settings.schema import Settings
 from portico.settings.tables.audit import AuditSettings
 from portico.settings.tables.auth import AuthSettings
@@ -36,4 +37,5 @@ __all__ = [
     "known_model",
     "load_settings",
     "missing_capabilities",
+    "schemes_with_keys",
 ]

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from portico.bootstrap.service import Service
 from portico.domain.failures import Category
-from portico.entrypoints.cli.commands import command_line
+from portico.entrypoints.cli.command_line import command_line
 from portico.entrypoints.cli.exit_codes import EXIT_CODES
 from tests.support.callers import Caller, callers
 from tests.support.portico import ASK_PERSON, chat

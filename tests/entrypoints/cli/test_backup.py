@@ -19,7 +19,7 @@ from portico.bootstrap.service import open_service
 from portico.domain.access.principal import LOCAL
 from portico.domain.contract.request import SystemRequest
 from portico.domain.failures import Category
-from portico.entrypoints.cli.commands import command_line
+from portico.entrypoints.cli.command_line import command_line
 from portico.entrypoints.cli.exit_codes import EXIT_CODES
 from portico.settings import Settings
 from tests.support.cli_process import Process, serving

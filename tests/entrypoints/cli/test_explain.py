@@ -9,7 +9,7 @@ from anyio import to_thread
 from typer.testing import CliRunner, Result
 
 from portico.domain.failures import Category
-from portico.entrypoints.cli.commands import command_line
+from portico.entrypoints.cli.command_line import command_line
 from portico.entrypoints.cli.exit_codes import EXIT_CODES
 from tests.support.callers import Caller, callers
 from tests.support.portico import chat

@@ -13,8 +13,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from portico.bootstrap.keys import open_keys
 from portico.bootstrap.service import open_history_reader, open_service
 from portico.domain.lifecycle import State
-from portico.entrypoints.cli.commands import command_line
-from portico.entrypoints.cli.execution import OutputOptions, parse_request, run_once
+from portico.entrypoints.cli.command_line import command_line
+from portico.entrypoints.cli.execution import run_once
+from portico.entrypoints.cli.output import OutputOptions
+from portico.entrypoints.cli.request import parse_request
 from portico.entrypoints.cli.service_parts import Wiring
 from portico.settings import Settings
 from tests.entrypoints.cli.test_suspension_prompt import answering

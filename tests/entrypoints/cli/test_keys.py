@@ -15,7 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from portico.bootstrap.keys import open_keys
 from portico.bootstrap.service import open_history_reader, open_service
 from portico.domain.access.api_key import ApiKey
-from portico.entrypoints.cli.commands import command_line
+from portico.entrypoints.cli.command_line import command_line
 from portico.entrypoints.cli.service_parts import Wiring
 from tests.support.cli_checks import CHECKS
 from tests.support.cli_process import Process

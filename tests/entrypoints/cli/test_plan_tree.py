@@ -12,7 +12,7 @@ from portico.domain.journal import events
 from portico.domain.journal.events import Event, StoredEvent
 from portico.domain.lifecycle import Mode, State
 from portico.entrypoints.cli.display.plan_tree import PlanTreeView
-from portico.entrypoints.cli.execution import ExecuteOptions
+from portico.entrypoints.cli.request import ExecuteOptions
 from tests.support.examples import correlation
 from tests.support.passes import reasoning
 from tests.support.virtual_time import EPOCH

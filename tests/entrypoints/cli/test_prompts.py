@@ -13,7 +13,7 @@ from portico.bootstrap.service import open_history_reader, open_service
 from portico.capabilities.prompting.definition import PromptId
 from portico.capabilities.prompting.registry import default_registry
 from portico.domain.failures import Category
-from portico.entrypoints.cli.commands import command_line
+from portico.entrypoints.cli.command_line import command_line
 from portico.entrypoints.cli.exit_codes import EXIT_CODES
 from portico.entrypoints.cli.service_parts import Wiring
 from tests.support.cli_checks import CHECKS

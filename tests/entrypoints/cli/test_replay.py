@@ -23,7 +23,7 @@ from portico.domain.access.principal import LOCAL
 from portico.domain.contract.messages import Message
 from portico.domain.contract.request import SystemRequest
 from portico.domain.lifecycle import Mode
-from portico.entrypoints.cli.commands import command_line
+from portico.entrypoints.cli.command_line import command_line
 from portico.entrypoints.cli.service_parts import OpenHistoryReader, Wiring
 from portico.orchestration.execution.context import RunContext
 from portico.orchestration.execution.pattern import Pattern

@@ -31,13 +31,14 @@ portico()
 """
 
 
-def loaded_by(directory: Path, environ: dict[str, str], *arguments: str) -> set[str]:
+def loaded_by(directory: Path, environ: dict[str, str], *arguments: str, code: int = 0) -> set[str]:
     command = [sys.executable, "-c", LISTING, str(directory / "listing"), *arguments]
-    subprocess.run(command, cwd=directory, env=environ, capture_output=True, timeout=60, check=True)
+    ended = subprocess.run(command, cwd=directory, env=environ, capture_output=True, timeout=60, check=False)
+    assert ended.returncode == code
     return set((directory / "listing").read_text().split())
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["completion", "bash"]], ids=" ".join)
 def test_a_description_of_the_command_loads_no_library_of_the_service(
     tmp_path: Path, environ: dict[str, str], arguments: list[str]
 ) -> None:
@@ -56,6 +57,15 @@ def test_a_command_that_needs_no_service_loads_no_library_of_it(
 ) -> None:
     """Typer itself uses pydantic for the options of a command."""
     assert not loaded_by(tmp_path, environ, *arguments) & LIBRARIES_OF_THE_SERVICE
+
+
+def test_a_client_of_a_server_loads_no_server_and_no_database(tmp_path: Path, environ: dict[str, str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    for command in (("runs", "tail", "q"), ("execute", "Hello")):
+        loaded = loaded_by(tmp_path, environ, *command, "--url", url, code=15)
+        assert "httpx2" in loaded
+        assert not loaded & {"fastapi", "sqlalchemy", "uvicorn"}
 
 
 def test_a_service_on_sqlite_loads_nothing_that_is_not_configured(tmp_path: Path, environ: dict[str, str]) -> None:

@@ -9,7 +9,9 @@ from portico.bootstrap.service import open_service
 from portico.domain.contract.response import SuspensionKind
 from portico.domain.lifecycle import State
 from portico.entrypoints.cli.display.suspension_prompt import Ask, ask_person, describe_suspension
-from portico.entrypoints.cli.execution import ExecuteOptions, OutputOptions, run_once
+from portico.entrypoints.cli.execution import run_once
+from portico.entrypoints.cli.output import OutputOptions
+from portico.entrypoints.cli.request import ExecuteOptions
 from portico.settings import Settings
 from tests.support.examples import SUSPENSION
 from tests.support.portico import ASK_PERSON

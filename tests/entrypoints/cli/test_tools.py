@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from portico.bootstrap.service import open_service
 from portico.domain.failures import Category
-from portico.entrypoints.cli.commands import command_line
+from portico.entrypoints.cli.command_line import command_line
 from portico.entrypoints.cli.exit_codes import EXIT_CODES, SUSPENDED
 from tests.support import mcp_server
 

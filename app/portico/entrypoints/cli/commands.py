@@ -1,10 +1,9 @@
-"""Commands of `portico`: serve, check, health, execute, replay, explain, flow, keys, tools, approvals and so on.
+"""Commands of `portico` that have no group: serve, check, health, execute, replay, backup and so on.
 
 Each command imports what it needs itself, so that a description of the commands is printed at once.
 """
 
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,96 +14,33 @@ from portico.domain.access.principal import LOCAL
 from portico.domain.failures import Category
 from portico.domain.ids import RequestId, TenantId
 from portico.domain.lifecycle import Mode
-from portico.entrypoints.cli.clients.approval_commands import approval_commands
-from portico.entrypoints.cli.exit_codes import EPILOG, EXIT_CODES, failures_as_exits
-from portico.entrypoints.cli.key_commands import key_commands
-from portico.entrypoints.cli.options import DEFAULT_SERVER, ConfigOption, UrlOption
-from portico.entrypoints.cli.tool_commands import tool_commands
+from portico.domain.value import value
+from portico.entrypoints.cli.exit_codes import EXIT_CODES, failures_as_exits
+from portico.entrypoints.cli.options import (
+    DEFAULT_SERVER,
+    ConfigOption,
+    KeyFileOption,
+    QuietOption,
+    RemoteOption,
+    UrlOption,
+)
 
 if TYPE_CHECKING:
+    from portico.domain.contract.request import SystemRequest
     from portico.entrypoints.cli.service_parts import Wiring
 
 
-def main(load_wiring: "Callable[[], Wiring]") -> None:
-    """Run the command that the process was started with; one that needs the service calls `load_wiring`."""
-    command_line()(obj=load_wiring, prog_name="portico")
-
-
-def command_line() -> typer.Typer:
-    """Return the commands, which expect a function that returns the `Wiring` as `obj`."""
-    portico = typer.Typer(
-        help="One typed request in, one typed response out, every step visible.",
-        epilog=EPILOG,
-        no_args_is_help=True,
-        add_completion=False,
-        pretty_exceptions_enable=False,
-    )
-    portico.callback()(_common_options)
-    portico.command("serve", epilog=EPILOG)(_serve)
-    portico.command("check", epilog=EPILOG)(_check)
-    portico.command("health")(_health)
-    portico.command("execute", epilog=EPILOG)(_execute)
-    portico.command("replay", epilog=EPILOG)(_replay)
-    portico.add_typer(_flow_commands(), name="flow")
-    portico.command("prompts", epilog=EPILOG)(_prompts)
-    portico.add_typer(key_commands(), name="keys")
-    portico.add_typer(tool_commands(), name="tools")
-    portico.add_typer(approval_commands(), name="approvals")
-    portico.command("backup", epilog=EPILOG)(_backup)
-    portico.command("restore", epilog=EPILOG)(_restore)
-    portico.add_typer(_audit_commands(), name="audit")
-    portico.command("explain", epilog=EPILOG)(_explain)
-    portico.command("openapi")(_openapi)
-    return portico
-
-
-def _print_version(*, is_asked: bool) -> None:
-    if is_asked:
-        from importlib.metadata import version
-
-        typer.echo(f"portico {version('portico')}")
-        raise typer.Exit
-
-
-def _common_options(
-    *,
-    _version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
-    """Take the options that stand before the command."""
-
-
-def _flow_commands() -> typer.Typer:
-    flows = typer.Typer(help="Run a flow, print its graph, or check suspended flows before a deploy.", epilog=EPILOG)
-    flows.command("run", epilog=EPILOG)(_run_flow)
-    flows.command("graph", epilog=EPILOG)(_print_flow)
-    flows.command("check", epilog=EPILOG)(_check_flows)
-    return flows
-
-
-def _audit_commands() -> typer.Typer:
-    audit = typer.Typer(help="Verify the audit log.", epilog=EPILOG)
-    audit.callback()(_audit_options)
-    audit.command("verify", epilog=EPILOG)(_verify_audit)
-    return audit
-
-
-def _audit_options() -> None:
-    """Take no options; with a callback `verify` keeps its name."""
-
-
-def _verify_audit(
+def verify_audit(
     files: Annotated[list[Path], typer.Argument(help="Files of the log, oldest first.", metavar="FILE...")],
 ) -> None:
-    """Print the number of lines, or name the first line that was changed, removed or moved, and exit with 14."""
+    """Print the number of lines, or name the first that was changed, removed or moved. Exit with 14 then."""
     from portico.bootstrap.audit_files import verify
 
     with failures_as_exits():
         typer.echo(f"{verify(files)} lines")
 
 
-def _serve(
+def serve(
     context: typer.Context,
     *,
     host: Annotated[str | None, typer.Option(help="Address to listen on. Default: server.host.")] = None,
@@ -122,7 +58,7 @@ def _serve(
         run_server(wiring, load_settings(path=config, overrides=overrides))
 
 
-def _check(
+def check(
     context: typer.Context,
     *,
     offline: Annotated[bool, typer.Option("--offline", help="Skip what needs the network.")] = False,
@@ -143,7 +79,7 @@ def _check(
         raise typer.Exit(EXIT_CODES[category])
 
 
-def _health(
+def health(
     *,
     url: Annotated[
         str | None, typer.Option(help="URL of the server. Default: that of server.host and server.port.")
@@ -163,9 +99,11 @@ def _require_mode(mode: str | None) -> str | None:
     return mode
 
 
-def _execute(  # noqa: PLR0913 - Typer reads one parameter per option
+def execute(  # noqa: PLR0913 - Typer reads one parameter per option
     context: typer.Context,
-    text: Annotated[str | None, typer.Argument(help="The user message.", show_default=False)] = None,
+    text: Annotated[
+        str | None, typer.Argument(metavar="TEXT", help="The user message, - for standard input.", show_default=False)
+    ] = None,
     *,
     mode: Annotated[
         str | None,
@@ -189,44 +127,70 @@ def _execute(  # noqa: PLR0913 - Typer reads one parameter per option
     stream: Annotated[bool, typer.Option("--stream", help="Show the answer while it is generated.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole SystemResponse as JSON.")] = False,
     quiet: Annotated[
-        bool, typer.Option("--quiet", help="Show no events: the answer alone, or what stands in its way.")
+        bool, typer.Option("--quiet", "-q", help="Show no events: the answer alone, or what stands in its way.")
     ] = False,
+    url: RemoteOption = None,
+    key_file: KeyFileOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Run one request in this process. Events go to standard error, the answer to standard output.
+    """Run one request, in this process or on a server.
 
-    A question to a person is asked at the terminal; without one the command ends with 3.
+    Events go to standard error, the answer to standard output. A question to a person is asked at the terminal; without
+    one the command ends with 3.
     """
     if (text is None) == (file is None) or (
         file is not None and any((mode, tool, model, agent, system, schema, passes))
     ):
         raise typer.BadParameter("give TEXT with its options, or --file alone", param_hint="TEXT or --file")
-    import anyio
+    from portico.entrypoints.cli.request import ExecuteOptions, read_request, read_text
 
-    from portico.entrypoints.cli.execution import (
-        ExecuteOptions,
-        OutputOptions,
-        exit_unless_complete,
-        read_request,
-        run_once,
-    )
-    from portico.settings import load_settings
-
-    wiring: Wiring = context.obj()
-    ask = partial(typer.prompt, err=True) if sys.stdin.isatty() and not as_json else None
-    output = OutputOptions(stream=stream, as_json=as_json, quiet=quiet, ask=ask)
     with failures_as_exits():
-        settings = load_settings(path=config)
+        if text == "-":
+            text = read_text()
+            if not text.strip():
+                raise typer.BadParameter("standard input is empty", param_hint="TEXT")
         request = (
             ExecuteOptions(text or "", system, model, mode, tool, schema, agent, passes).request()
             if file is None
             else read_request(file)
         )
-        response = anyio.run(run_once, wiring.open_service, settings, request, output)
+    _run(context, request, _Run(stream, as_json, quiet, url, key_file, config))
+
+
+@value
+class _Run:
+    """Options of a command that runs a request, here or on the server of the URL."""
+
+    stream: bool
+    as_json: bool
+    quiet: bool
+    url: str | None
+    key_file: Path | None
+    config: Path | None
+
+
+def _run(context: typer.Context, request: "SystemRequest", run: _Run) -> None:
+    from portico.entrypoints.cli.output import OutputOptions, exit_unless_complete
+
+    ask = partial(typer.prompt, err=True) if sys.stdin.isatty() and not run.as_json else None
+    output = OutputOptions(stream=run.stream, as_json=run.as_json, quiet=run.quiet, ask=ask)
+    with failures_as_exits():
+        if run.url is not None:
+            from portico.entrypoints.cli.clients.remote_execution import execute_remotely
+
+            response = execute_remotely(run.url, run.key_file, request, output)
+        else:
+            import anyio
+
+            from portico.entrypoints.cli.execution import run_once
+            from portico.settings import load_settings
+
+            wiring: Wiring = context.obj()
+            response = anyio.run(run_once, wiring.open_service, load_settings(path=run.config), request, output)
     exit_unless_complete(response)
 
 
-def _replay(
+def replay(
     context: typer.Context,
     ids: Annotated[list[str] | None, typer.Argument(help="Request ids.", metavar="[ID]...", show_default=False)] = None,
     *,
@@ -258,36 +222,31 @@ def _replay(
         raise typer.Exit(code)
 
 
-def _run_flow(
+def run_flow(  # noqa: PLR0913 - Typer reads one parameter per option
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="Name of the flow.")],
     *,
     input_file: Annotated[Path, typer.Option("--input", help="File of the input as JSON, - for standard input.")],
     stream: Annotated[bool, typer.Option("--stream", help="Show what agents write while it is generated.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole SystemResponse as JSON.")] = False,
+    quiet: QuietOption = False,
+    url: RemoteOption = None,
+    key_file: KeyFileOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Run a flow in this process. Events go to standard error, the result to standard output.
+    """Run a flow, in this process or on a server.
 
-    A question to a person is asked at the terminal; without one the command ends with 3.
+    Events go to standard error, the result to standard output. A question to a person is asked at the terminal; without
+    one the command ends with 3.
     """
-    import anyio
+    from portico.entrypoints.cli.request import read_flow_request
 
-    from portico.entrypoints.cli.execution import OutputOptions, exit_unless_complete, run_once
-    from portico.entrypoints.cli.flows import read_flow_request
-    from portico.settings import load_settings
-
-    wiring: Wiring = context.obj()
-    ask = partial(typer.prompt, err=True) if sys.stdin.isatty() and not as_json else None
-    output = OutputOptions(stream=stream, as_json=as_json, ask=ask)
     with failures_as_exits():
-        settings = load_settings(path=config)
         request = read_flow_request(name, input_file)
-        response = anyio.run(run_once, wiring.open_service, settings, request, output)
-    exit_unless_complete(response)
+    _run(context, request, _Run(stream, as_json, quiet, url, key_file, config))
 
 
-def _print_flow(
+def print_flow(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="Name of the flow.")],
     *,
@@ -305,13 +264,13 @@ def _print_flow(
     sys.stdout.write(diagram + "\n")
 
 
-def _check_flows(
+def check_flows(
     context: typer.Context,
     *,
     tenant: Annotated[str, typer.Option(help="Tenant of the executions.")] = LOCAL.tenant,
     config: ConfigOption = None,
 ) -> None:
-    """Say which suspended flows would not resume with today's graphs, and why; exit with 19 if there are any."""
+    """Say which suspended flows would not resume with today's graphs, and why. Exit with 19 if there are any."""
     import anyio
 
     from portico.entrypoints.cli.flows import check_suspended_flows
@@ -325,7 +284,7 @@ def _check_flows(
         raise typer.Exit(EXIT_CODES[Category.STORAGE])
 
 
-def _prompts(
+def prompts(
     context: typer.Context,
     prompt_id: Annotated[
         str | None, typer.Argument(metavar="[ID]", help="Prompt whose text is printed.", show_default=False)
@@ -349,7 +308,7 @@ def _prompts(
     sys.stdout.write(f"{text}\n")
 
 
-def _backup(
+def backup(
     context: typer.Context,
     target: Annotated[Path, typer.Argument(help="New file that the backup is written to.")],
     *,
@@ -374,7 +333,7 @@ def _backup(
     raise typer.Exit(code)
 
 
-def _restore(
+def restore(
     backup: Annotated[Path, typer.Argument(help="File that `portico backup` wrote.")],
     *,
     replace: Annotated[
@@ -398,20 +357,24 @@ def _restore(
         print_restored(load_settings(path=config), backup, replace=replace, resume=resume)
 
 
-def _explain(
+def explain(
     request_id: Annotated[str, typer.Argument(metavar="REQUEST_ID", help="Id of the request.")],
     *,
     url: UrlOption = DEFAULT_SERVER,
+    key_file: KeyFileOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the contexts as one JSON object.")] = False,
 ) -> None:
-    """Print what each inference of an execution has read, in tokens, and what was cut, redacted, chosen, retrieved."""
-    from portico.entrypoints.cli.clients.explain import explain
+    """Print what each inference of an execution has read, in tokens.
+
+    Behind the table stands a line for everything that was cut, redacted, chosen or retrieved.
+    """
+    from portico.entrypoints.cli.clients.explain import print_contexts
 
     with failures_as_exits():
-        explain(request_id, url, as_json=as_json)
+        print_contexts(request_id, url, key_file, as_json=as_json)
 
 
-def _openapi(context: typer.Context) -> None:
+def openapi(context: typer.Context) -> None:
     """Print the description of the HTTP API as JSON, with the default limits."""
     import json
 

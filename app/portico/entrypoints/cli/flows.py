@@ -1,24 +1,15 @@
 """Flows at the command line: the request of a run, the diagram of a graph, and a check before a deploy."""
 
-from pathlib import Path
-
 from rich.console import Console
 from rich.text import Text
 
 from portico.domain.access.principal import LOCAL
-from portico.domain.contract.request import SystemRequest
 from portico.domain.failures import Code, ConfigurationFailure
 from portico.domain.ids import TenantId
-from portico.domain.lifecycle import Mode
 from portico.entrypoints.cli.display.terminal import printable
-from portico.entrypoints.cli.execution import parse_request, read_json, settings_of_command
+from portico.entrypoints.cli.execution import settings_of_command
 from portico.entrypoints.cli.service_parts import OpenHistoryReader, OpenService
 from portico.settings import Settings
-
-
-def read_flow_request(name: str, file: Path) -> SystemRequest:
-    """Return the request that runs a flow with the input in a file. Raises: RequestFailure (REQUEST_INVALID)."""
-    return parse_request({"mode": Mode.FLOW, "flow": {"name": name, "input": read_json(file)}})
 
 
 async def flow_diagram(open_service: OpenService, settings: Settings, name: str) -> str:

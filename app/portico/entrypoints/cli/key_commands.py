@@ -15,7 +15,7 @@ from portico.domain.access.limits import MILLIONTHS, AccessLimits, Rate, parse_r
 from portico.domain.access.principal import KEY_DEFAULT, Permission, Permissions, is_permission
 from portico.domain.failures import Category
 from portico.domain.ids import KeyId, TenantId, UserId
-from portico.entrypoints.cli.exit_codes import EPILOG, EXIT_CODES, failures_as_exits
+from portico.entrypoints.cli.exit_codes import EXIT_CODES, failures_as_exits
 from portico.entrypoints.cli.options import ConfigOption
 
 if TYPE_CHECKING:
@@ -23,16 +23,6 @@ if TYPE_CHECKING:
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._@|:-]{1,128}")
 _KEY_ID: Final = re.compile(r"[A-Za-z0-9]{8}")
-
-
-def key_commands() -> typer.Typer:
-    """Return the commands, which expect a function that returns the `Wiring` as `obj`."""
-    keys = typer.Typer(help="Create, list and revoke API keys, also beside a running server.", epilog=EPILOG)
-    keys.command("create", epilog=EPILOG)(_create)
-    keys.command("list", epilog=EPILOG)(_list)
-    keys.command("revoke", epilog=EPILOG)(_revoke)
-    keys.command("generate", epilog=EPILOG)(_generate)
-    return keys
 
 
 def _name(text: str) -> str:
@@ -68,7 +58,7 @@ def _key_id(text: str) -> str:
     return text
 
 
-def _create(  # noqa: PLR0913 - Typer reads one parameter per option
+def create(  # noqa: PLR0913 - Typer reads one parameter per option
     context: typer.Context,
     *,
     tenant: Annotated[str, typer.Option(callback=_name, help="Tenant whose data the key gives access to.")],
@@ -105,7 +95,7 @@ def _create(  # noqa: PLR0913 - Typer reads one parameter per option
     sys.stdout.write(key + "\n")
 
 
-def _list(
+def list_keys(
     context: typer.Context,
     *,
     tenant: Annotated[str | None, typer.Option(help="Only keys of this tenant.")] = None,
@@ -124,7 +114,7 @@ def _list(
     write_keys(found, as_json=as_json)
 
 
-def _revoke(
+def revoke(
     context: typer.Context,
     public_id: Annotated[str, typer.Argument(callback=_key_id, help="The 8 characters behind ptk_.")],
     *,
@@ -153,7 +143,7 @@ def _revoke(
     console.print(f"The key {key.key_id} of {key.tenant}/{key.user} is revoked.{stopped}", soft_wrap=True)
 
 
-def _generate() -> None:
+def generate() -> None:
     """Print a new key without storing it, for auth.bootstrap_key_file."""
     from portico.bootstrap.keys import new_key
 

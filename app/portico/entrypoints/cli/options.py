@@ -23,4 +23,16 @@ def _url(text: str) -> str:
     return text
 
 
-UrlOption = Annotated[str, typer.Option("--url", callback=_url, help="URL of the server.")]
+def _optional_url(text: str | None) -> str | None:
+    return None if text is None else _url(text)
+
+
+UrlOption = Annotated[str, typer.Option("--url", envvar="PORTICO_URL", callback=_url, help="URL of the server.")]
+RemoteOption = Annotated[
+    str | None, typer.Option("--url", callback=_optional_url, help="URL of a server that runs it, instead of here.")
+]
+KeyFileOption = Annotated[
+    Path | None, typer.Option("--key-file", help="File of the key for the server. Default: the key of PORTICO_KEY.")
+]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Write nothing but failures to standard error.")]
+JsonLinesOption = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]

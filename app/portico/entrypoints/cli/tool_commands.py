@@ -8,22 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from portico.entrypoints.cli.exit_codes import EPILOG, failures_as_exits
+from portico.entrypoints.cli.exit_codes import failures_as_exits
 from portico.entrypoints.cli.options import ConfigOption
 
 if TYPE_CHECKING:
     from portico.entrypoints.cli.service_parts import Wiring
 
 
-def tool_commands() -> typer.Typer:
-    """Return the commands, which expect a function that returns the `Wiring` as `obj`."""
-    tools = typer.Typer(help="List the configured tools, or call one, without a server.", epilog=EPILOG)
-    tools.command("list", epilog=EPILOG)(_list)
-    tools.command("call", epilog=EPILOG)(_call)
-    return tools
-
-
-def _list(
+def list_tools(
     context: typer.Context,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
@@ -53,7 +45,7 @@ def _arguments(text: str) -> dict[str, Any]:
     return arguments
 
 
-def _call(
+def call(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="Name of the tool.")],
     *,

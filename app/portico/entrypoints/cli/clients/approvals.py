@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC
+from pathlib import Path
 from typing import Final
 
 import orjson
@@ -19,12 +20,12 @@ _COLUMNS: Final = ("id", "kind", "because", "user", "agent", "asked", "tool", "c
 _KINDS: Sequence[CallKind] = (SuspensionKind.APPROVAL, SuspensionKind.UNKNOWN_OUTCOME)
 
 
-def write_open_calls(url: str, *, as_json: bool) -> None:
+def write_open_calls(url: str, key_file: Path | None, *, as_json: bool) -> None:
     """Write the calls that wait for a person to standard output, as a table or one JSON object per line.
 
     Raises: Failure.
     """
-    with ApprovalClient.open(url, client_key()) as client:
+    with ApprovalClient.open(url, client_key(key_file)) as client:
         found = [call for kind in _KINDS for call in client.open_calls(kind)]
     if as_json:
         sys.stdout.write("".join(call.model_dump_json() + "\n" for call in found))
@@ -32,19 +33,19 @@ def write_open_calls(url: str, *, as_json: bool) -> None:
         write_table([_COLUMNS, *map(_row, found)])
 
 
-def decide_approvals(url: str, ids: Sequence[str], payload: dict[str, JsonValue]) -> None:
+def decide_approvals(url: str, key_file: Path | None, ids: Sequence[str], payload: dict[str, JsonValue]) -> None:
     """Send the decision on calls that wait for an approval. Raises: Failure."""
-    _decide(url, ids, SuspensionKind.APPROVAL, payload)
+    _decide(url, key_file, ids, SuspensionKind.APPROVAL, payload)
 
 
-def settle_outcomes(url: str, ids: Sequence[str], payload: dict[str, JsonValue]) -> None:
+def settle_outcomes(url: str, key_file: Path | None, ids: Sequence[str], payload: dict[str, JsonValue]) -> None:
     """Send the decision on calls whose outcome is not known. Raises: Failure."""
-    _decide(url, ids, SuspensionKind.UNKNOWN_OUTCOME, payload)
+    _decide(url, key_file, ids, SuspensionKind.UNKNOWN_OUTCOME, payload)
 
 
-def _decide(url: str, ids: Sequence[str], kind: CallKind, payload: dict[str, JsonValue]) -> None:
+def _decide(url: str, key_file: Path | None, ids: Sequence[str], kind: CallKind, payload: dict[str, JsonValue]) -> None:
     """Send the decision for every call that the ids name, once all of them are found, and print those calls."""
-    with ApprovalClient.open(url, client_key()) as client:
+    with ApprovalClient.open(url, client_key(key_file)) as client:
         for call in _named(ids, client.open_calls(kind), kind):
             client.answer(call, payload)
             line = f"{payload['decision']}  {call.name}  {call.tool_id}"

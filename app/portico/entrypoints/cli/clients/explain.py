@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from urllib.parse import quote
 
 from pydantic import BaseModel
@@ -37,9 +38,9 @@ class _Trace(BaseModel):
     inferences: list[_Inference]
 
 
-def explain(request_id: str, url: str, *, as_json: bool) -> None:
+def print_contexts(request_id: str, url: str, key_file: Path | None, *, as_json: bool) -> None:
     """Write the contexts of an execution to standard output, as a table or as one JSON object. Raises: Failure."""
-    with ServerClient.open(url, client_key()) as client:
+    with ServerClient.open(url, client_key(key_file)) as client:
         answer = client.send("GET", f"/v1/executions/{quote(request_id, safe='')}/trace", {})
         trace = client.parsed(_Trace, answer, "a trace")
     if as_json:

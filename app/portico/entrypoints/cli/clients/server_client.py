@@ -1,7 +1,8 @@
 """Client of a server at the command line: it sends requests with the key of the caller, and reads the answers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Final, Self, TypeVar
 
 import httpx2
@@ -12,6 +13,7 @@ from portico.settings import Secret
 
 _TIMEOUT_S: Final = 30.0
 _FIRST_REFUSAL: Final = 300
+_JSON: Final[Mapping[str, str]] = MappingProxyType({"content-type": "application/json"})
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -46,11 +48,32 @@ class ServerClient:
         try:
             answer = self._http.request(method, path, params=query, content=body, headers=headers)
         except httpx2.HTTPError as error:
-            message = f"{self._http.base_url} cannot be reached: {type(error).__name__}"
-            raise ConfigurationFailure(Code.CONFIG_INVALID, message) from None
+            raise self._unreachable(error) from None
         if answer.status_code >= _FIRST_REFUSAL:
             raise self._refusal(answer)
         return answer
+
+    @contextmanager
+    def stream(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes | None = None
+    ) -> Iterator[httpx2.Response]:
+        """Send a request for events, and yield the answer, which is no refusal and whose body is not read yet.
+
+        Raises: httpx2.TransportError if the connection ends before the body does.
+        """
+        named = {"accept": "text/event-stream", **headers, **({} if body is None else _JSON)}
+        request = self._http.build_request(method, path, headers=named, content=body)
+        try:
+            answer = self._http.send(request, stream=True)
+        except httpx2.HTTPError as error:
+            raise self._unreachable(error) from None
+        try:
+            if answer.status_code >= _FIRST_REFUSAL:
+                answer.read()
+                raise self._refusal(answer)
+            yield answer
+        finally:
+            answer.close()
 
     def parsed(self, model: type[M], answer: httpx2.Response, expected: str) -> M:
         """Return the answer as that model; `expected` names it for a person."""
@@ -59,6 +82,10 @@ class ServerClient:
         except ValidationError:
             message = f"{self._http.base_url} answered with something else than {expected}"
         raise ConfigurationFailure(Code.CONFIG_INVALID, message)
+
+    def _unreachable(self, error: httpx2.HTTPError) -> Failure:
+        message = f"{self._http.base_url} cannot be reached: {type(error).__name__}"
+        return ConfigurationFailure(Code.CONFIG_INVALID, message)
 
     def _refusal(self, answer: httpx2.Response) -> Failure:
         """Return the failure that the server has sent, or one that says that it is no server of this service."""
