@@ -10,15 +10,23 @@ if TYPE_CHECKING:
 _IMPORTING = (5_000, 1_000, 1_000)
 """Thresholds of the garbage collection with which only new objects are searched."""
 
+_COMPLETION_WORDS = 3
+
 
 def portico() -> None:
-    """Run the command that this process was started with; `health` before anything else is imported."""
+    """Run the command that this process was started with; `health` and `completion` before all else is imported."""
     if sys.argv[1:2] == ["health"]:
         from portico.entrypoints.cli.health import run_health  # noqa: PLC0415 - see above
 
         code = run_health(sys.argv[1:])
         if code is not None:
             sys.exit(code)
+    if sys.argv[1:2] == ["completion"] and len(sys.argv) == _COMPLETION_WORDS:
+        from portico.entrypoints.cli.completion_commands import SHELLS  # noqa: PLC0415 - see above
+
+        if sys.argv[2] in SHELLS:
+            SHELLS[sys.argv[2]]()
+            return
     # Imported objects stay alive; searching all of them again and again takes a fifth of the start-up time.
     gc.set_threshold(*_IMPORTING)
     from portico.entrypoints.cli.command_line import main  # noqa: PLC0415 - see above
