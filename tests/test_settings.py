@@ -94,6 +94,14 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
             "leeway": 60,
         },
         "ingress": {"approval_wait": 60.0, "waiting": 200, "models": {}},
+        "mcp": {
+            "enabled": False,
+            "expose": ["execute", "agents", "flows"],
+            "sessions": "auto",
+            "wait": 30,
+            "waiting": 200,
+            "origins": [],
+        },
         "sessions": {"compact": False},
         "failover": {
             "max_retries": 1,

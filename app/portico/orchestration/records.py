@@ -106,6 +106,15 @@ class Records:
         request = whole_request(header)
         return request if sees_all(principal) else redacted_request(request)
 
+    async def ran(self, principal: Principal, request_id: RequestId, request: SystemRequest) -> bool:
+        """Return whether an execution of the principal's own has run this request, as far as it names what to run."""
+        history = await self._running_history(principal.own, request_id)
+        header = await self._header(await self.stored(principal.own, request_id)) if history is None else history.header
+        whole = whole_request(header)
+        fixed = ("messages", "agent", "flow", "session_id")
+        named = request.model_fields_set - {*fixed, "metadata"}
+        return all(getattr(whole, name) == getattr(request, name) for name in (*fixed, *named))
+
     async def steps(self, principal: Principal, request_id: RequestId, selected: StepSelection = ALL_STEPS) -> StepPage:
         """Return the selected ones of the steps that are recorded so far.
 

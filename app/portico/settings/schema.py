@@ -19,6 +19,7 @@ from portico.settings.tables.engines import EngineSettings, FailoverSettings, Ro
 from portico.settings.tables.guards import GuardName, GuardSettings, guard_errors
 from portico.settings.tables.ingress import IngressSettings, ingress_errors, shadowed_models
 from portico.settings.tables.limits import LimitSettings, QueueSettings, TenantName, TenantSettings
+from portico.settings.tables.mcp import McpSettings
 from portico.settings.tables.memory import MemorySettings, memory_errors
 from portico.settings.tables.modules import AnswerRuleSettings, FlowSettings, PlanModuleSettings
 from portico.settings.tables.planner import PlannerSettings, planner_errors
@@ -55,6 +56,7 @@ class Settings(Table):
     grammars: GrammarSettings = Field(default_factory=GrammarSettings)
     prompts: PromptSettings = Field(default_factory=PromptSettings)
     ingress: IngressSettings = Field(default_factory=IngressSettings)
+    mcp: McpSettings = Field(default_factory=McpSettings)
     sessions: SessionSettings = Field(default_factory=SessionSettings)
     skills: SkillSettings = Field(default_factory=SkillSettings)
     failover: FailoverSettings = Field(default_factory=FailoverSettings)
@@ -94,6 +96,11 @@ class Settings(Table):
         """Return the accepted Host headers; with authentication, a request that another page forges has no key."""
         is_open = self.auth.mode != "none" and "allowed_hosts" not in self.server.model_fields_set
         return ("*",) if is_open else self.server.allowed_hosts
+
+    @property
+    def has_mcp_sessions(self) -> bool:
+        """Return True if clients of MCP before 2026-07-28 have sessions; each is on one replica."""
+        return self.storage.url.startswith("sqlite:") if self.mcp.sessions == "auto" else self.mcp.sessions
 
     @property
     def warnings(self) -> tuple[str, ...]:

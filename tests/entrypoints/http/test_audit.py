@@ -170,7 +170,7 @@ async def test_a_log_that_cannot_be_written_stops_the_start_and_the_change_of_ke
 
 UNRECORDED: Mapping[type, frozenset[str]] = {
     Executions: frozenset({"require", "require_answerable", "load_at_rest"}),
-    Records: frozenset({"predecessor", "find_predecessor", "stored"}),
+    Records: frozenset({"predecessor", "find_predecessor", "stored", "ran"}),
     Erasure: frozenset(),
     Sessions: frozenset({"page", "require", "update"}),
     Keys: frozenset({"page"}),

@@ -1,7 +1,7 @@
 """HTTP application: the routes, the middleware around them, and the service that they call."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -14,11 +14,11 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from portico.bootstrap.service import Service, open_service
+from portico.domain.value import value
 from portico.entrypoints.http.console.assets import console_assets
 from portico.entrypoints.http.exception_handlers import HANDLERS
 from portico.entrypoints.http.middleware import AdmissionMiddleware, CorrelationMiddleware, Listeners
 from portico.entrypoints.http.openapi.document import openapi_document
-from portico.entrypoints.http.person_wait import WaitingRequests
 from portico.entrypoints.http.routes import (
     access,
     changes,
@@ -39,6 +39,7 @@ from portico.entrypoints.http.routes import (
     usage,
 )
 from portico.entrypoints.http.trace_front import TraceFront
+from portico.entrypoints.person_waits import WaitingRequests
 from portico.settings import Settings, is_loopback
 
 _EXPOSED_HEADERS: Final = (
@@ -76,17 +77,18 @@ def create_app(settings: Settings, opener: ServiceOpener = open_service) -> Fast
     It is made for uvicorn with `http=BoundedProtocol`, and for a server that drains `app.state.service` before it
     closes its listener.
     """
+    mcp = _mcp_parts(settings)
     app = PorticoApi(
         title="Portico",
         version=version("portico"),
-        routes=_routes(settings),
+        routes=[*_routes(settings), *mcp.routes],
         middleware=[
             Middleware(CorrelationMiddleware, new_id=_new_id),
             *_cors(settings),
             Middleware(AdmissionMiddleware, new_id=_new_id, listeners=_listeners(settings)),
         ],
         exception_handlers=dict(HANDLERS),
-        lifespan=_lifespan(settings, opener),
+        lifespan=_lifespan(settings, opener, mcp.opened),
         telemetry=_no_telemetry(),
         redirect_slashes=False,
         docs_url=None,
@@ -158,10 +160,34 @@ def _routes(settings: Settings) -> list[BaseRoute]:
     return [*routes, *heads, *pages]
 
 
-def _lifespan(settings: Settings, opener: ServiceOpener) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+def _nothing_opened(_: Service) -> AbstractAsyncContextManager[None]:
+    return nullcontext()
+
+
+@value
+class _McpParts:
+    """Routes of the MCP server, and what runs while they are served."""
+
+    routes: Sequence[BaseRoute] = ()
+    opened: Callable[[Service], AbstractAsyncContextManager[None]] = _nothing_opened
+
+
+def _mcp_parts(settings: Settings) -> _McpParts:
+    """Return the parts of the MCP server, whose libraries are imported only if it is enabled."""
+    if not settings.mcp.enabled:
+        return _McpParts()
+    from portico.entrypoints.http.routes.mcp import McpEndpoint, mcp_route  # noqa: PLC0415 - see above
+
+    endpoint = McpEndpoint(settings)
+    return _McpParts((mcp_route(endpoint),), endpoint.opened)
+
+
+def _lifespan(
+    settings: Settings, opener: ServiceOpener, opened: Callable[[Service], AbstractAsyncContextManager[None]]
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with opener(settings) as service:
+        async with opener(settings) as service, opened(service):
             app.state.service = service
             with _front(app, service):
                 yield

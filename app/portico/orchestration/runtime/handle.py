@@ -47,6 +47,11 @@ class ExecutionHandle:
         on_disconnect = header.request.on_disconnect
         return header.durability == "journaled" if on_disconnect is None else on_disconnect == "continue"
 
+    @property
+    def is_in_session(self) -> bool:
+        """Return whether the execution is a turn of a session."""
+        return self._execution.header.request.session_id is not None
+
     def show_as(
         self, response: Callable[[SystemResponse], SystemResponse], events: Callable[[Subscription], Subscription]
     ) -> None:
