@@ -14,7 +14,7 @@ from portico.capabilities.tools.definition import tool
 from portico.capabilities.tools.planner_function import PlanningTask, planner
 from portico.capabilities.tools.step_function import step
 from portico.domain.contract.rules import AnswerContent
-from portico.domain.tools import Availability, SideEffects, ToolDefinition, ToolInfo
+from portico.domain.tools import Availability, Caller, SideEffects, ToolDefinition, ToolInfo
 from portico.orchestration.flow import (
     AgentConfig,
     Context,
@@ -43,6 +43,7 @@ __all__ = [
     "AgentConfig",
     "AnswerContent",
     "Availability",
+    "Caller",
     "Context",
     "Deserialize",
     "FlowError",

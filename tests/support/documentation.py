@@ -43,7 +43,15 @@ from portico.settings.tables.agents import AgentSettings
 from portico.settings.tables.engines import EngineSettings, RouteSettings
 from portico.settings.tables.guards import GuardSettings
 from portico.settings.tables.limits import TenantSettings
-from portico.settings.tables.tool_sources import HttpToolSettings, McpServerSettings, ProgramSettings, SandboxSettings
+from portico.settings.tables.tool_sources import (
+    FileSettings,
+    HttpGetSettings,
+    HttpToolSettings,
+    McpServerSettings,
+    ProgramSettings,
+    PythonSettings,
+    SandboxSettings,
+)
 from tests.counts.bounds import BOUNDS
 
 ROOT = Path(__file__).parents[2]
@@ -421,6 +429,9 @@ def _sections() -> Iterator[tuple[str, type[BaseModel]]]:
             yield name, setting.annotation
         if name == "tools":
             yield "tools.sandbox", SandboxSettings
+            yield "tools.files", FileSettings
+            yield "tools.http_get", HttpGetSettings
+            yield "tools.python", PythonSettings
             yield "tools.cli.NAME", ProgramSettings
             yield "tools.http.NAME", HttpToolSettings
             yield "tools.mcp.NAME", McpServerSettings

@@ -57,6 +57,8 @@ def isolated(key: str, table: ChildSettings, settings: Settings, sandbox: Sandbo
 def _programs(settings: Settings) -> Iterator[tuple[str, ChildSettings]]:
     yield from ((f"tools.cli.{name}", table) for name, table in settings.tools.cli.items())
     yield from ((f"tools.mcp.{name}", table) for name, table in settings.tools.mcp.items() if table.command)
+    if settings.tools.python is not None:
+        yield "tools.python", settings.tools.python
 
 
 def _writes_directory(table: ChildSettings) -> bool:
@@ -71,6 +73,9 @@ def _path(key: str, given: str, settings: Settings, *, writes: bool = False) -> 
         raise _invalid(key, "does not exist")
     if path in FORBIDDEN_ROOTS:
         raise _invalid(key, f"must not be {path}")
+    root = settings.files_root
+    if root is not None and (root.is_relative_to(path) or path.is_relative_to(root)):
+        raise _invalid(key, "must not contain the root of tools.files, or lie beneath it")
     protected = settings.protected_files if not writes else (*settings.protected_files, *_code_files(settings))
     for each in protected:
         if each.is_relative_to(path):

@@ -28,9 +28,7 @@ from portico.adapters.runners.dbos import DbosRunner
 from portico.adapters.runners.local import LocalRunner
 from portico.adapters.runners.log_tailer import LogTailer
 from portico.adapters.runners.task_pool import TaskPool, open_task_pool
-from portico.adapters.stores.database import Database
 from portico.adapters.stores.erasure import DatabaseRecords
-from portico.adapters.stores.executions.retention import RetentionLimits, purge
 from portico.adapters.stores.executions.statistics import StorageStatistics
 from portico.adapters.stores.executions.store import DatabaseExecutionStore
 from portico.adapters.stores.factory import open_database, open_read_only
@@ -44,13 +42,14 @@ from portico.adapters.telemetry.logs import LogSink, open_logger, route_standard
 from portico.adapters.telemetry.loop_lag import watch_loop_lag
 from portico.adapters.telemetry.metrics.sink import MetricsSink
 from portico.adapters.thread_pool import WorkerThread
-from portico.adapters.tools.sandbox.levels import Sandbox
+from portico.adapters.tools.files.store import DirectoryFiles
 from portico.adapters.tools.threads import DaemonThreads
 from portico.adapters.validation.worker_pool import WorkerLimits, open_worker_pool
 from portico.bootstrap.access import AccessReports, key_parts, open_access
 from portico.bootstrap.agents import agent_source, check_agents, configured_agents
 from portico.bootstrap.changes import start_changes
 from portico.bootstrap.engines import EngineResources, build_engine, engine_catalogue, failover_policy, model_names
+from portico.bootstrap.files import session_files
 from portico.bootstrap.flows import (
     LoadedFlow,
     check_aliases,
@@ -65,6 +64,7 @@ from portico.bootstrap.limits import LimitAccounts, LimitReports, open_limits
 from portico.bootstrap.memory import MemoryResources, check_embedder, start_memory
 from portico.bootstrap.modules import PlanModules, load_plan_modules, load_rules
 from portico.bootstrap.replicas import ClusteredReplica, MaintenanceJobs, SingleReplica, queue_limits, replica_for
+from portico.bootstrap.retention import purge_job
 from portico.bootstrap.skills import SkillReload, open_skills
 from portico.bootstrap.tools import ToolParts, check_tool_names, open_registry, open_tools
 from portico.bootstrap.tracing import observed, open_server_spans, open_traces
@@ -115,14 +115,11 @@ if TYPE_CHECKING:
     from portico.adapters.stores.postgres import PostgresDatabase
     from portico.adapters.telemetry.tracing.provider import Tracing
     from portico.adapters.telemetry.tracing.server_spans import ServerSpans
-    from portico.adapters.tools.mcp.source import McpSource
 
 SUBSCRIPTION_CAPACITY = 4_096
 """Events that may be queued for one live subscription."""
 REMEMBERED_IDS = 10_000
 """Number of ended executions whose request_id is still refused."""
-PURGE_BATCH = 500
-_DAY_S = 86_400.0
 LAG_WARNING_S = 0.5
 _GC_THRESHOLDS = (10_000, 3, 100)
 """Measured: after the start-up objects are frozen, 1.37 times the requests and a quarter of the p99.
@@ -251,7 +248,7 @@ async def open_service(
             environment = base.environment(journal, event_bus, sessions, engines, validator, accounts, memory.search)
             launcher = Launcher(observed(environment, tracing), runner, _with_flows(patterns, flows))
             recovery, tailer, local = Recovery(store, launcher), LogTailer(store, event_bus), launcher.local
-            config, purge = base.facade_config(flows, tracing, replica), partial(_purge, database, clock, settings)
+            config, purge = base.facade_config(flows, tracing, replica), purge_job(database, clock, storage, base.files)
             feed, live = start_changes(environment, stores, launcher=launcher, flows=flows, group=group)
             plain = Facade(environment, stores, config, launcher=launcher, recovery=recovery, tailer=tailer, live=live)
             measure = base.observe_gauges(runner, environment.health, database).measure
@@ -299,10 +296,10 @@ class Foundation:
     plan_modules: PlanModules
     tools: ToolRegistry
     tool_threads: DaemonThreads
-    mcp: "McpSource | None"
+    tool_parts: ToolParts
+    files: DirectoryFiles | None
     logs: LogSink
     metrics: MetricsSink
-    sandbox: Sandbox | None
 
     @classmethod
     def of(cls, settings: Settings, *, is_offline: bool = False, reaches_servers: bool = True) -> Self:
@@ -346,10 +343,10 @@ class Foundation:
             plan_modules=plan,
             tools=tools,
             tool_threads=threads,
-            mcp=parts.mcp,
+            tool_parts=parts,
+            files=session_files(parts.files),
             logs=logs,
             metrics=metrics,
-            sandbox=parts.sandbox,
         )
 
     def engines(self, http: HttpSession, stack: AsyncExitStack) -> dict[str, Engine]:
@@ -393,9 +390,9 @@ class Foundation:
         observe("portico_tool_threads_abandoned", lambda: self.tool_threads.abandoned)
         observe("portico_storage_bytes", lambda: statistics.size_bytes)
         observe("portico_storage_up", lambda: database.health.failure is None)
-        if self.sandbox is not None:
+        if (sandbox := self.tool_parts.sandbox) is not None:
             for level in IsolationLevel:
-                observe("portico_sandbox_runs_total", partial(self.sandbox.run_count, level), level)
+                observe("portico_sandbox_runs_total", partial(sandbox.run_count, level), level)
         for provider, breaker in providers.breakers.items():
             for state in BreakerState:
                 observe("portico_breaker_state", partial(_is_in_state, breaker, state), provider, state)
@@ -405,9 +402,9 @@ class Foundation:
         """Start to measure the lag of the event loop, and connect the MCP servers; those get a moment to answer."""
         observe, log = self.metrics.observe_lag, self.logs.log_lag
         group.start_soon(partial(watch_loop_lag, self.clock, observe, log, threshold=LAG_WARNING_S))
-        if self.mcp is not None:
-            group.start_soon(self.mcp.run)
-            await self.mcp.wait_for_servers()
+        if (mcp := self.tool_parts.mcp) is not None:
+            group.start_soon(mcp.run)
+            await mcp.wait_for_servers()
 
     def environment(
         self,
@@ -451,6 +448,7 @@ class Foundation:
             quotas=accounts.quotas,
             usage=accounts.usage,
             memory=memory,
+            files=self.files,
             on_exception=self.logs.log_exception,
         )
 
@@ -535,14 +533,6 @@ async def _tuned_interpreter() -> AsyncIterator[None]:
     gc.set_threshold(*_GC_THRESHOLDS)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     yield
-
-
-async def _purge(database: Database, clock: Clock, settings: Settings) -> None:
-    """Delete histories, executions and sessions that are older than their retention, in batches."""
-    deleted, now, storage = PURGE_BATCH, clock.now(), settings.storage
-    limits = RetentionLimits(now - storage.event_retention_days * _DAY_S, now - storage.answer_retention_days * _DAY_S)
-    while deleted == PURGE_BATCH:
-        deleted = await purge(database, limits, limit=PURGE_BATCH, now=now)
 
 
 def _with_planner(

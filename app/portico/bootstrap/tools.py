@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING
 from portico.adapters.telemetry.logs import LogSink
 from portico.adapters.tools.builtin import BUILTIN_TOOLS
 from portico.adapters.tools.external_tool import ExternalToolFacts
+from portico.adapters.tools.files.directories import FileDirectories
+from portico.adapters.tools.files.file_tools import FileTools
 from portico.adapters.tools.mcp.server_config import McpServerConfig
 from portico.adapters.tools.programs.program_tool import ProgramConfig, ProgramTool
+from portico.adapters.tools.programs.python_tool import PythonConfig, PythonTool
 from portico.adapters.tools.sandbox.box import ProcessLimits
 from portico.adapters.tools.sandbox.levels import Sandbox
 from portico.adapters.tools.threads import DaemonThreads
+from portico.bootstrap.files import open_files
 from portico.bootstrap.flows import LoadedFlow, tools_of_flows
 from portico.bootstrap.modules import load_tools
 from portico.bootstrap.sandbox import isolated, open_sandbox
@@ -28,6 +32,8 @@ from portico.settings.tables.tool_sources import (
     HttpToolSettings,
     McpServerSettings,
     ProgramSettings,
+    PythonSettings,
+    RunSettings,
 )
 from portico.settings.values import closest_name
 
@@ -37,15 +43,18 @@ if TYPE_CHECKING:
     from portico.adapters.tools.http_api.http_tool import HttpTool
     from portico.adapters.tools.mcp.source import McpSource
 
+SANDBOX = "sandbox"
+"""Name of the source of the tools for files, requests and code, whose results are untrusted."""
 _PROBES_AT_ONCE = 32
 
 
 @value
 class ToolParts:
-    """The sources of configured tools, and what runs for them: the box of programs, and the MCP servers."""
+    """The sources of configured tools, and what they use: the box of programs, the MCP servers, the files."""
 
     sources: Sequence[ToolSource] = ()
     sandbox: Sandbox | None = None
+    files: FileDirectories | None = None
     mcp: "McpSource | None" = None
 
 
@@ -56,9 +65,10 @@ def open_tools(
 
     Raises: ConfigurationFailure (CONFIG_INVALID) for a source that cannot be used.
     """
-    sandbox = open_sandbox(settings)
+    sandbox, files = open_sandbox(settings), open_files(settings)
     mcp = open_mcp(settings, logs, sandbox, reaches_servers=reaches_servers)
-    return ToolParts(tool_sources(settings, tools_of_flows(flows), sandbox, mcp), sandbox, mcp)
+    sources = tool_sources(settings, tools_of_flows(flows), sandbox, mcp)
+    return ToolParts([ToolList(SANDBOX, _sandbox_tools(settings, sandbox, files)), *sources], sandbox, files, mcp)
 
 
 def open_registry(
@@ -90,6 +100,44 @@ def check_tool_names(settings: Settings, tools: ToolRegistry) -> None:
             raise ConfigurationFailure(
                 Code.CONFIG_INVALID, f"{key}: must name a registered tool; did you mean {closest}?"
             )
+
+
+def _sandbox_tools(settings: Settings, sandbox: Sandbox | None, files: FileDirectories | None) -> list[Tool]:
+    """Return the tools of the source `sandbox`, those whose tables the configuration has."""
+    tools: list[Tool] = [] if files is None else list(FileTools(files).tools())
+    table = settings.tools.http_get
+    if table is not None:
+        from portico.adapters.tools.http_api.exchange import http_client  # noqa: PLC0415 - loads the HTTP client
+        from portico.adapters.tools.http_api.http_get import HttpGet  # noqa: PLC0415 - see above
+
+        tools.append(HttpGet(table.hosts, table.max_bytes, table.timeout, http_client()))
+    if settings.tools.python is not None and sandbox is not None:
+        tools.append(_python(settings.tools.python, settings, sandbox, files))
+    return tools
+
+
+def _python(table: PythonSettings, settings: Settings, sandbox: Sandbox, files: FileDirectories | None) -> PythonTool:
+    config = PythonConfig(
+        interpreter=table.interpreter,
+        base=settings.directory.absolute(),
+        isolated=isolated("tools.python", table, settings, sandbox),
+        limits=_limits(table, table.timeout),
+        environment=table.environment(settings.child_environment),
+        timeout=table.timeout,
+        files=files,
+    )
+    return PythonTool(config)
+
+
+def _limits(table: RunSettings, timeout: float) -> ProcessLimits:
+    return ProcessLimits(
+        output=table.output_limit,
+        memory=table.memory,
+        processes=table.processes,
+        open_files=table.open_files,
+        file_bytes=table.file_bytes,
+        cpu_seconds=table.cpu_seconds or timeout,
+    )
 
 
 def tool_sources(
@@ -152,20 +200,12 @@ def _programs(settings: Settings, sandbox: Sandbox | None) -> list[ProgramTool]:
 
 def _program(name: str, table: ProgramSettings, settings: Settings, sandbox: Sandbox) -> ProgramTool:
     """Return a program as a tool. Raises: ConfigurationFailure (CONFIG_INVALID) if no call could fill its command."""
-    limits = ProcessLimits(
-        output=table.output_limit,
-        memory=table.memory,
-        processes=table.processes,
-        open_files=table.open_files,
-        file_bytes=table.file_bytes,
-        cpu_seconds=table.cpu_seconds or table.timeout,
-    )
     config = ProgramConfig(
         facts=_facts(name, table),
         command=table.command,
         base=table.directory(settings.directory) or settings.directory.absolute(),
         isolated=isolated(f"tools.cli.{name}", table, settings, sandbox),
-        limits=limits,
+        limits=_limits(table, table.timeout),
         environment=table.environment(settings.child_environment),
         ok_exit_codes=frozenset(table.ok_exit_codes),
     )
@@ -179,7 +219,7 @@ def _http_tools(tables: Mapping[str, HttpToolSettings]) -> list["HttpTool"]:
     """Return the HTTP APIs as tools; only then is the HTTP client loaded."""
     if not tables:
         return []
-    from portico.adapters.tools.http_api.http_tool import http_client  # noqa: PLC0415 - see above
+    from portico.adapters.tools.http_api.exchange import http_client  # noqa: PLC0415 - see above
 
     client = http_client()
     return [_http_tool(name, table, client) for name, table in tables.items()]

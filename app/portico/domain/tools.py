@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
+from portico.domain.ids import RequestId, SessionId, TenantId, UserId
 from portico.domain.value import value
 
 AGENT_PREFIX: Final = "agent:"
@@ -79,6 +80,16 @@ class NetworkAccess(StrEnum):
     OPEN = "open"
 
 
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Caller for whom a tool acts: its tenant and user, its session if it has one, and its execution's request_id."""
+
+    tenant: TenantId
+    user: UserId
+    session_id: SessionId | None
+    request_id: RequestId
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ToolDefinition:
     """Definition that the model sees: `parameters` is a JSON Schema of an object.
@@ -98,7 +109,7 @@ class ToolInfo:
     `identity` stands for what a call reaches, such as a command or a URL: an approval does not outlive its change.
     `containment` is a sentence about how a call is contained; empty for one that runs in this process. `original_name`
     is the name at its server, if the tool is one of a server. `isolation` and `network` are those of a tool that
-    starts a program.
+    starts a program. The same call of a `repeatable` one asks nobody, since it reaches nothing but its caller's files.
     """
 
     name: str
@@ -113,6 +124,7 @@ class ToolInfo:
     original_name: str = ""
     isolation: IsolationLevel | None = None
     network: NetworkAccess | None = None
+    repeatable: bool = False
 
     @property
     def unsafe(self) -> bool:

@@ -6,6 +6,7 @@
 | records | | `input`, `steps`, `snapshot`, `suspensions` |
 | erasure | `delete_execution`, `delete_session` | |
 | sessions | | `show`, `messages` |
+| files | `write`, `delete` | `page`, `read` |
 | memory | `delete` | |
 | keys | `create`, `revoke` | |
 | facade | `fork` | |
@@ -32,6 +33,7 @@ from portico.orchestration.executions import (
     ResumeAccepted,
 )
 from portico.orchestration.facade import DEFAULT_OPTIONS, CallOptions, Facade
+from portico.orchestration.files import FilePage, Files, WrittenFileView
 from portico.orchestration.flow.snapshot import FlowSnapshot
 from portico.orchestration.keys import KeyRequest, Keys, NewKeyView
 from portico.orchestration.memory import Memory
@@ -235,12 +237,41 @@ class AuditedErasure(Erasure):
             await super().delete_session(principal, session_id, with_forks=with_forks)
 
 
+class AuditedFiles(Files):
+    """Files of sessions, whose reads and changes are recorded."""
+
+    def __init__(self, audit: Audit, plain: Files) -> None:
+        vars(self).update(vars(plain))
+        self._audit = audit
+
+    async def page(self, principal: Principal, session_id: SessionId, *, after: str | None, limit: int) -> FilePage:
+        page = await super().page(principal, session_id, after=after, limit=limit)
+        await self._audit.read(Action.FILE_READ, principal, session_id, owner=principal.user)
+        return page
+
+    async def read(self, principal: Principal, session_id: SessionId, path: str) -> bytes:
+        content = await super().read(principal, session_id, path)
+        await self._audit.read(Action.FILE_READ, principal, session_id, owner=principal.user, detail="content")
+        return content
+
+    async def write(
+        self, principal: Principal, session_id: SessionId, path: str, content: bytes
+    ) -> tuple[WrittenFileView, bool]:
+        async with self._audit.change(Action.FILE_WRITE, principal, session_id, owner=principal.user):
+            return await super().write(principal, session_id, path, content)
+
+    async def delete(self, principal: Principal, session_id: SessionId, path: str) -> None:
+        async with self._audit.change(Action.FILE_DELETE, principal, session_id, owner=principal.user):
+            await super().delete(principal, session_id, path)
+
+
 class AuditedSessions(Sessions):
     """Sessions whose reads are recorded; the owner of another user's session is not known here."""
 
     def __init__(self, audit: Audit, plain: Sessions) -> None:
         vars(self).update(vars(plain))
         self._audit = audit
+        self.files = AuditedFiles(audit, plain.files)
 
     async def show(self, principal: Principal, session_id: SessionId) -> SessionView:
         view = await super().show(principal, session_id)

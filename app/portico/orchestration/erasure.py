@@ -7,6 +7,7 @@ from portico.domain.access.principal import AccessScope, Permission, Principal
 from portico.domain.failures import Code, RequestFailure
 from portico.domain.ids import RequestId, SessionId, TenantId
 from portico.domain.journal.header import ExecutionHeader
+from portico.domain.tools import Caller
 from portico.orchestration.changes import Changes
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.executions import Executions
@@ -43,6 +44,7 @@ class Erasure:
         self._records = records
         self._local = local
         self._changes = changes
+        self._files = environment.files
 
     async def delete_execution(self, principal: Principal, request_id: RequestId, *, with_forks: bool) -> bool:
         """Delete an execution; return False if it or a fork still runs, which stops and is deleted at its end.
@@ -67,6 +69,7 @@ class Erasure:
         own = ExecutionRemoval(stored.request_id, stored.user, stored.session_id)
         all_ended = await self._end(principal, pending)
         self._announce_all(stored.tenant, (own, *forks))
+        await self._remove_files()
         return all_ended
 
     async def delete_session(self, principal: Principal, session_id: SessionId, *, with_forks: bool) -> None:
@@ -85,6 +88,13 @@ class Erasure:
             raise RequestFailure(Code.REQUEST_NOT_FOUND, "no session has this id", condition="path")
         await self._end(principal, pending)
         self._announce_all(principal.tenant, removals)
+        if self._files is not None:
+            self._files.discard(Caller(principal.tenant, principal.user, session_id, RequestId("")))
+        await self._remove_files()
+
+    async def _remove_files(self) -> None:
+        if self._files is not None:
+            await self._files.remove_discarded()
 
     def _announce_all(self, tenant: TenantId, removals: Sequence[ExecutionRemoval]) -> None:
         """Announce the removals, those of executions that still run here after their end."""
@@ -97,6 +107,8 @@ class Erasure:
 
     def _announce(self, tenant: TenantId, removal: ExecutionRemoval) -> None:
         self._changes.remove(tenant, [removal])
+        if self._files is not None:
+            self._files.discard(Caller(tenant, removal.user, None, removal.request_id))
 
     async def _end(self, principal: Principal, live: Sequence[RequestId]) -> bool:
         """Cancel the executions; return True if all have ended, as those that were waiting do at once."""

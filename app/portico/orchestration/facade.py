@@ -44,6 +44,7 @@ from portico.orchestration.executions import (
     ResumeAccepted,
     summary_of,
 )
+from portico.orchestration.files import FileView, WrittenFileView
 from portico.orchestration.flow.served_flow import ServedFlow
 from portico.orchestration.flow.snapshot import FlowSnapshot
 from portico.orchestration.guards import NOTHING_GUARDED, GuardResult, check_request, input_contract, of_input
@@ -129,6 +130,7 @@ __all__ = [
     "Facade",
     "FacadeConfig",
     "FacadeStores",
+    "FileView",
     "FlowSnapshot",
     "FlowView",
     "ForkRequest",
@@ -164,6 +166,7 @@ __all__ = [
     "SuspensionView",
     "ToolView",
     "UsageView",
+    "WrittenFileView",
     "summary_of",
 ]
 

@@ -133,7 +133,7 @@ class ToolView(BaseModel):
 
     name: str = Field(description="The tool's name.")
     type: str = Field(description="The kind of tool.")
-    source: str = Field(description="The source: `built-in`, `modules`, `flows`, `cli`, `http` or `mcp`.")
+    source: str = Field(description="The source: `built-in`, `sandbox`, `modules`, `flows`, `cli`, `http` or `mcp`.")
     description: str = Field(description="The description that the model reads.")
     parameters: dict[str, JsonValue] = Field(description="JSON Schema of its arguments.")
     side_effects: SideEffects = Field(description="The effect of a call on the outside world.")

@@ -16,6 +16,7 @@ from portico.domain.ids import SessionId
 from portico.domain.value import value
 from portico.orchestration.execution.branch_settings import merge_hints
 from portico.orchestration.execution.environment import Environment
+from portico.orchestration.files import Files
 from portico.orchestration.redaction import redacted_messages, sees_all
 from portico.orchestration.rights import denied, require
 from portico.ports.storage import StoredSession
@@ -88,6 +89,8 @@ class Sessions:
     """
 
     def __init__(self, environment: Environment) -> None:
+        self.files = Files(environment)
+        """The files of sessions."""
         self._environment = environment
 
     async def page(self, principal: Principal, *, after: str | None, limit: int) -> SessionPage:

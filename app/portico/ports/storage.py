@@ -308,6 +308,10 @@ class SessionStore(Protocol):
         """Return a page of sessions, the most recently used first."""
         ...
 
+    async def create(self, owner: AccessScope, session_id: SessionId, now: float) -> None:
+        """Create an empty session at that time in Unix seconds, unless there is one of that id."""
+        ...
+
     async def update(
         self, scope: AccessScope, session_id: SessionId, changes: Mapping[str, JsonValue]
     ) -> StoredSession | None:

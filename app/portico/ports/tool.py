@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 from pydantic import JsonValue
 
 from portico.domain.ids import IdempotencyKey, ToolCallId
-from portico.domain.tools import Availability, ToolDefinition, ToolInfo, ToolServerStatus
+from portico.domain.tools import Availability, Caller, ToolDefinition, ToolInfo, ToolServerStatus
 from portico.domain.value import value
 from portico.ports.runtime import Clock, Entropy
 
@@ -45,6 +45,7 @@ class ToolContext:
 
     `idempotency_key` is the same for every attempt at this call, in every process, and for no other call. `threads` run
     blocking functions; None outside of the service. `continuation` is there if the call goes on after a question.
+    `caller` is for whom the tool acts; None outside of an execution.
     """
 
     tool_call_id: ToolCallId
@@ -54,6 +55,7 @@ class ToolContext:
     idempotency_key: IdempotencyKey
     threads: ToolThreads | None = None
     continuation: ToolContinuation | None = None
+    caller: Caller | None = None
 
 
 class ToolError(Exception):

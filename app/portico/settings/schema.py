@@ -128,6 +128,12 @@ class Settings(Table):
         own = (self._file, self.storage.file, None if key_file is None else Path(key_file))
         return [path.resolve() for path in (*own, *_secret_files(self)) if path is not None]
 
+    @property
+    def files_root(self) -> Path | None:
+        """Return the directory of all files of tools, without links; None if none is configured."""
+        files = self.tools.files
+        return None if files is None else (self.directory / files.root).resolve()
+
     def named_tools(self) -> Iterator[tuple[str, str]]:
         """Yield the key and the name of each tool that a rule, a tenant or an agent names."""
         policy = self.policy

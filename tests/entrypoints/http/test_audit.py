@@ -19,6 +19,7 @@ from portico.domain.ids import KeyId, TenantId, UserId
 from portico.orchestration.audit import (
     AuditedErasure,
     AuditedExecutions,
+    AuditedFiles,
     AuditedKeys,
     AuditedMemory,
     AuditedRecords,
@@ -26,6 +27,7 @@ from portico.orchestration.audit import (
 )
 from portico.orchestration.erasure import Erasure
 from portico.orchestration.executions import Executions
+from portico.orchestration.files import Files
 from portico.orchestration.keys import Keys
 from portico.orchestration.memory import Memory
 from portico.orchestration.records import Records
@@ -173,6 +175,7 @@ UNRECORDED: Mapping[type, frozenset[str]] = {
     Records: frozenset({"predecessor", "find_predecessor", "stored", "ran"}),
     Erasure: frozenset(),
     Sessions: frozenset({"page", "require", "update"}),
+    Files: frozenset({"require", "require_writable"}),
     Keys: frozenset({"page"}),
     Memory: frozenset({"put", "show", "require_own", "page", "search"}),
 }
@@ -186,6 +189,7 @@ UNRECORDED: Mapping[type, frozenset[str]] = {
         (AuditedRecords, Records),
         (AuditedErasure, Erasure),
         (AuditedSessions, Sessions),
+        (AuditedFiles, Files),
         (AuditedMemory, Memory),
         (AuditedKeys, Keys),
     ],

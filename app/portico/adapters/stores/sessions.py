@@ -72,6 +72,11 @@ class DatabaseSessions:
         items = [_session(row) for row in rows[:limit]]
         return ResultPage(items, f"{items[-1].updated_at!r}/{items[-1].session_id}" if len(rows) > limit else None)
 
+    async def create(self, owner: AccessScope, session_id: SessionId, now: float) -> None:
+        row = {"tenant": owner.tenant, "session_id": session_id, "user_id": owner.user}
+        new = {**row, "created_at": now, "updated_at": now}
+        await self._database.write(lambda: execute(_CREATE, new), idempotent=True)
+
     async def update(
         self, scope: AccessScope, session_id: SessionId, changes: Mapping[str, JsonValue]
     ) -> StoredSession | None:
@@ -245,6 +250,14 @@ _SESSION = Statement(lambda _: select(*_COLUMNS).where(_IS_SESSION, _IN_SCOPE))
 _SESSION_OF_TENANT = Statement(lambda _: select(*_COLUMNS).where(_IS_SESSION))
 _LOCK = Statement(lambda _: select(sessions.c.details).where(_IS_SESSION, _IN_SCOPE).with_for_update())
 """Lock the session, so that no turn begins or ends meanwhile; SQLite has one writer anyway."""
+_CREATE = Statement(
+    lambda insert: (
+        insert(sessions)
+        .values({name: bindparam(name) for name in ("tenant", "session_id", "user_id", "created_at", "updated_at")})
+        .values(messages=0)
+        .on_conflict_do_nothing(index_elements=["tenant", "session_id"])
+    )
+)
 _HOLDER = Statement(lambda _: select(sessions.c.holder).where(_IS_SESSION, _IN_SCOPE))
 _TAKE_TURN = Statement(
     lambda _: (

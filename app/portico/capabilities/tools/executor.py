@@ -17,7 +17,7 @@ from portico.domain.contract.messages import UNREADABLE_ARGUMENTS, ToolCall
 from portico.domain.failures import Code
 from portico.domain.ids import IdempotencyKey
 from portico.domain.journal.outcomes import ToolCallSuspended, ToolEnded
-from portico.domain.tools import ArgumentViolation
+from portico.domain.tools import ArgumentViolation, Caller
 from portico.domain.value import value
 from portico.ports.runtime import Clock, Entropy
 from portico.ports.tool import Tool, ToolContext, ToolContinuation, ToolError, ToolOutcomeUnknown, ToolSuspended
@@ -56,7 +56,7 @@ class ToolExecutor:
         self._entropy = entropy
         self.result_bytes = result_bytes
 
-    async def attempt(
+    async def attempt(  # noqa: PLR0913 - an attempt is described by all of these
         self,
         call: ToolCall,
         *,
@@ -66,11 +66,13 @@ class ToolExecutor:
         digest: str = "",
         continuation: ToolContinuation | None = None,
         on_exception: OnException | None = None,
+        caller: Caller | None = None,
     ) -> ToolEnded | ToolCallSuspended:
         """Run one attempt at a tool that was offered; `attempt` counts from 0, `key` is the call's idempotency key.
 
         A tool whose source or definition is no longer that of the `digest` is not available. A `continuation` goes on
-        with a call that asked a question. `on_exception` is called if the tool raises anything but a `ToolError`.
+        with a call that asked a question. `on_exception` is called if the tool raises anything but a `ToolError`. The
+        tool acts for the `caller`.
         """
         began = self._clock.monotonic()
         found, status = await self._registry.look_up(call.name)
@@ -80,7 +82,14 @@ class ToolExecutor:
             return self._outcome(_unavailable("it has changed since it was offered"), began)
         tool = found.tool
         violations = argument_violations(found.validator, call.arguments)
-        attempted = _refusal(call, violations) or await self._run(tool, call, key, seconds_left, continuation)
+        attempted = _refusal(call, violations)
+        if attempted is None:
+            info = tool.info()
+            limit = seconds_left if info.timeout is None else min(info.timeout, seconds_left)
+            context = ToolContext(
+                call.id, limit, self._clock, self._entropy, key, self._registry.threads, continuation, caller
+            )
+            attempted = await _run(tool, call, context, seconds_left)
         if attempted.exception is not None and on_exception is not None:
             on_exception(attempted.exception)
         retry = attempted.is_repeatable and attempt == 0 and tool.info().idempotent
@@ -98,24 +107,6 @@ class ToolExecutor:
         code, has_run, violations = attempted.code, attempted.has_run, attempted.violations
         return ToolEnded(content, code is not None, code, duration_ms, retry, has_run, violations)
 
-    async def _run(
-        self,
-        tool: Tool,
-        call: ToolCall,
-        key: IdempotencyKey,
-        seconds_left: float,
-        continuation: ToolContinuation | None,
-    ) -> _Attempt:
-        own = tool.info().timeout
-        limit = seconds_left if own is None else min(own, seconds_left)
-        if limit <= 0:
-            return _Attempt("There was no time left for the tool.", Code.TOOL_TIMEOUT)
-        context = ToolContext(call.id, limit, self._clock, self._entropy, key, self._registry.threads, continuation)
-        with anyio.move_on_after(limit):
-            return await _guarded(tool, call.arguments, context)
-        fits_second = seconds_left - limit >= limit
-        return _Attempt(f"The tool did not finish within {limit:g} s.", Code.TOOL_TIMEOUT, is_repeatable=fits_second)
-
 
 def refused_call(call: ToolCall, violations: tuple[ArgumentViolation, ...] = ()) -> ToolEnded | None:
     """Return the end of a call with these violations, or whose arguments are no JSON object; None for any other."""
@@ -123,6 +114,16 @@ def refused_call(call: ToolCall, violations: tuple[ArgumentViolation, ...] = ())
     if refused is None:
         return None
     return ToolEnded(refused.content, True, refused.code, 0.0, False, False, refused.violations)
+
+
+async def _run(tool: Tool, call: ToolCall, context: ToolContext, seconds_left: float) -> _Attempt:
+    limit = context.seconds_left
+    if limit <= 0:
+        return _Attempt("There was no time left for the tool.", Code.TOOL_TIMEOUT)
+    with anyio.move_on_after(limit):
+        return await _guarded(tool, call.arguments, context)
+    fits_second = seconds_left - limit >= limit
+    return _Attempt(f"The tool did not finish within {limit:g} s.", Code.TOOL_TIMEOUT, is_repeatable=fits_second)
 
 
 async def _guarded(tool: Tool, arguments: Mapping[str, Any], context: ToolContext) -> _Attempt:

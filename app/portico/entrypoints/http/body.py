@@ -112,6 +112,20 @@ async def read_body(headers: Mapping[bytes, bytes], receive: Receive, max_bytes:
         raise RequestFailure(Code.REQUEST_UNSUPPORTED_MEDIA, "Content-Type must be application/json")
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise RequestFailure(Code.REQUEST_UNSUPPORTED_MEDIA, "a Content-Encoding is not supported")
+    return await _whole_body(headers, receive, max_bytes)
+
+
+async def read_bytes(context: RequestContext, max_bytes: int) -> bytes:
+    """Return the bytes of a body of any kind; stop reading at the limit. Raises: as `read_body`."""
+    headers = dict(context.scope["headers"])
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise RequestFailure(Code.REQUEST_UNSUPPORTED_MEDIA, "a Content-Encoding is not supported")
+    body = await _whole_body(headers, context.receive, max_bytes)
+    context.body_was_read = True
+    return body
+
+
+async def _whole_body(headers: Mapping[bytes, bytes], receive: Receive, max_bytes: int) -> bytes:
     declared = headers.get(b"content-length", b"")
     if declared.isdigit() and (len(declared) > 18 or int(declared) > max_bytes):
         _refuse_size(max_bytes)

@@ -103,6 +103,7 @@ TypeNames = Annotated[
 ]
 IdPrefix = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,128}$")]
 Cursor = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+PathCursor = Annotated[str, StringConstraints(min_length=1, max_length=1_100)]
 NameFilter = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Timestamp = Annotated[AwareDatetime, BeforeValidator(_parse_timestamp)]
 DecimalInt = Annotated[int, BeforeValidator(_parse_decimal)]
@@ -215,6 +216,13 @@ class DocumentListQuery(QueryParameters):
 
     limit: DecimalInt = Field(DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE, description="Maximum number of documents.")
     after: Cursor | None = Field(None, description="The `next` of the previous page.")
+
+
+class FileListQuery(QueryParameters):
+    """Page of a list of files."""
+
+    limit: DecimalInt = Field(DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE, description="Maximum number of files.")
+    after: PathCursor | None = Field(None, description="The `next` of the previous page.")
 
 
 class KeyListQuery(QueryParameters):

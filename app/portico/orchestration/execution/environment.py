@@ -20,6 +20,7 @@ from portico.domain.raised_exception import ExceptionReport
 from portico.domain.tools import ToolDefinition
 from portico.domain.value import value
 from portico.ports.events import EventFeed
+from portico.ports.files import FileStore
 from portico.ports.journal import Journal
 from portico.ports.memory import MemorySearch
 from portico.ports.model import ModelCallObserver, TokenEstimator
@@ -54,6 +55,8 @@ class Environment:
     usage: UsageMeter
     agents: AgentCatalogue = NO_AGENTS
     memory: MemorySearch | None = None
+    files: FileStore | None = None
+    """Files of sessions and executions; None without them, or if those of a tenant are in one place."""
     guards: GuardCatalogue = NO_GUARDS
     compacts_sessions: bool = False
     """True if turns of a session that do not fit any more are summed up."""

@@ -1,4 +1,4 @@
-"""Tools of the configuration: Python modules, programs and their isolation, HTTP APIs and MCP servers."""
+"""Tools of the configuration: Python modules, programs and their isolation, files, HTTP APIs and MCP servers."""
 
 import re
 from collections.abc import Mapping
@@ -18,6 +18,7 @@ from portico.settings.values import BaseUrl, Secret, SecretFromVariable, Table
 _KIB: Final = 1024
 _MIB: Final = 1024 * 1024
 _VARIABLE: Final = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")
+_HOST: Final = re.compile(r"^(\*\.)?[A-Za-z0-9]([A-Za-z0-9.:-]{0,251}[A-Za-z0-9])?$")
 _COMPOSITION: Final = ("$ref", "allOf", "anyOf", "oneOf")
 """Keywords under which a schema may declare properties that `additionalProperties` beside them does not know."""
 
@@ -165,7 +166,18 @@ class ChildSettings(Table):
         return None if self.working_dir is None else (base / self.working_dir).absolute()
 
 
-class ProgramSettings(ExternalToolSettings, ChildSettings):
+class RunSettings(ChildSettings):
+    """Limits of a program that is started for each call."""
+
+    output_limit: Count = Field(256 * _KIB, description="Bytes of output that a result has: its beginning and its end")
+    memory: Count = Field(1024 * _MIB, description="Bytes of memory that a call may have, and each of its processes")
+    processes: Count = Field(64, description="Processes that a call may have at the same time")
+    open_files: Count = Field(256, description="Files that a process may have open")
+    file_bytes: Count = Field(64 * _MIB, description="Bytes that a file may have that it writes")
+    cpu_seconds: Seconds | None = Field(None, description="Seconds of CPU time of a process; by default `timeout`")
+
+
+class ProgramSettings(ExternalToolSettings, RunSettings):
     """A program as a tool."""
 
     command: Annotated[tuple[Word, ...], Field(min_length=1, strict=False)] = Field(
@@ -174,12 +186,53 @@ class ProgramSettings(ExternalToolSettings, ChildSettings):
     ok_exit_codes: Annotated[tuple[int, ...], Field(min_length=1, strict=False)] = Field(
         (0,), description="Exit codes of a success"
     )
-    output_limit: Count = Field(256 * _KIB, description="Bytes of output that a result has: its beginning and its end")
-    memory: Count = Field(1024 * _MIB, description="Bytes of memory that a call may have, and each of its processes")
-    processes: Count = Field(64, description="Processes that a call may have at the same time")
-    open_files: Count = Field(256, description="Files that a process may have open")
-    file_bytes: Count = Field(64 * _MIB, description="Bytes that a file may have that it writes")
-    cpu_seconds: Seconds | None = Field(None, description="Seconds of CPU time of a process; by default `timeout`")
+
+
+class PythonSettings(RunSettings):
+    """Code of models, run by a Python interpreter in the directory of the caller's files, or in its home."""
+
+    interpreter: Word = Field("python3", description="Name on PATH, or path, of the Python interpreter")
+    timeout: Seconds = Field(30, description="Seconds after which a call is given up")
+
+    @model_validator(mode="after")
+    def _check_python(self) -> Self:
+        if self.isolation == "limits":
+            raise ValueError("must not run at the level limits")
+        if self.working_dir is not None:
+            raise ValueError("runs in the directory of the caller, so working_dir has no meaning")
+        return self
+
+
+class FileSettings(Table):
+    """Files that tools keep for their callers."""
+
+    root: Annotated[str, Field(min_length=1), AfterValidator(_word)] = Field(
+        description="Directory of all files; a relative one begins at the configuration file. It is made if need be"
+    )
+    scope: Literal["session", "tenant"] = Field(
+        "session", description="`session`: each has a directory of its own; `tenant`: all of a tenant share one"
+    )
+    max_file_bytes: Count = Field(_MIB, description="Bytes that a file may have")
+    quota_bytes: Count = Field(64 * _MIB, description="Bytes that all files of a directory of the scope may have")
+    quota_files: Count = Field(1024, description="Files and directories that a directory of the scope may have")
+
+
+def _host(name: str) -> str:
+    if name != "*" and _HOST.fullmatch(name) is None:
+        raise ValueError("must be the name of a host, `*.` before a name, or `*`")
+    return name
+
+
+class HttpGetSettings(Table):
+    """GET requests to URLs that models choose."""
+
+    hosts: Annotated[tuple[Annotated[str, AfterValidator(_host)], ...], Field(strict=False)] = Field(
+        (),
+        description="Hosts that may be asked, such as `docs.example.com`, `*.example.org` or `*`; without any,"
+        " each call waits for approval",
+    )
+    max_bytes: Count = Field(_MIB, description="Bytes that a reply may have")
+    timeout: Seconds = Field(30, description="Seconds after which a call is given up")
 
 
 class HttpToolSettings(ExternalToolSettings):
@@ -246,6 +299,11 @@ class ToolSettings(Table):
     sandbox: SandboxSettings = Field(
         default_factory=SandboxSettings, description="Isolation of programs that have no setting of their own"
     )
+    files: FileSettings | None = Field(None, description="Files that tools keep; without it there are no such tools")
+    http_get: HttpGetSettings | None = Field(
+        None, description="Requests to URLs that models choose; without it there are none"
+    )
+    python: PythonSettings | None = Field(None, description="The tool `run_python`; without it there is none")
     cli: Mapping[ToolName, ProgramSettings] = Field(default_factory=dict, description="Programs, by tool name")
     http: Mapping[ToolName, HttpToolSettings] = Field(default_factory=dict, description="HTTP APIs, by tool name")
     mcp: Mapping[ServerName, McpServerSettings] = Field(default_factory=dict, description="MCP servers, by name")

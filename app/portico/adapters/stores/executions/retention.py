@@ -3,7 +3,8 @@
 from portico.adapters.stores.database import Database, Transaction, execute
 from portico.adapters.stores.erasure import delete_histories, erase_rows, erase_session_rows
 from portico.adapters.stores.executions import queries
-from portico.adapters.stores.journal.insert_execution import IDEMPOTENCY_KEY_TTL_S
+from portico.adapters.stores.journal.insert_execution import BY_REQUEST_ID, IDEMPOTENCY_KEY_TTL_S
+from portico.domain.ids import RequestId, TenantId
 from portico.domain.value import value
 
 
@@ -20,6 +21,12 @@ async def count_waiting(database: Database) -> int:
     rows = await database.read(lambda: execute(queries.COUNT_WAITING, {}))
     count: int = rows[0][0]
     return count
+
+
+async def is_stored(database: Database, tenant: TenantId, request_id: RequestId) -> bool:
+    """Return True if there is an execution of that id. Raises: StorageFailure."""
+    key = {"the_tenant": tenant, "the_request_id": request_id}
+    return bool(await database.read(lambda: execute(BY_REQUEST_ID, key)))
 
 
 async def purge(database: Database, limits: RetentionLimits, *, limit: int, now: float) -> int:

@@ -167,13 +167,13 @@ def holder_of_key(
 
 def has_request_id(tenant: TenantId, request_id: RequestId) -> Generator[StatementCall, ResultRows, bool]:
     """Return whether a stored execution has the id."""
-    return bool((yield from execute(_BY_REQUEST_ID, {"the_tenant": tenant, "the_request_id": request_id})))
+    return bool((yield from execute(BY_REQUEST_ID, {"the_tenant": tenant, "the_request_id": request_id})))
 
 
 def request_id_refusal(new: NewExecution) -> Generator[StatementCall, ResultRows, RequestFailure | None]:
     """Return the refusal if another execution has this request_id, or None."""
     name = {"the_tenant": new.row["tenant"], "the_request_id": new.row["request_id"]}
-    found = yield from execute(_BY_REQUEST_ID, name)
+    found = yield from execute(BY_REQUEST_ID, name)
     if found and found[0][0] == new.header.execution_id:
         return None
     return RequestFailure(Code.REQUEST_ID_CONFLICT, "request_id is in use")
@@ -223,11 +223,12 @@ _INSERT = Statement(
 )
 INSERT_IF_ABSENT = Statement(lambda insert: insert(executions).values(_NEW_COLUMNS).on_conflict_do_nothing())
 """Insert, and ignore existing rows."""
-_BY_REQUEST_ID = Statement(
+BY_REQUEST_ID = Statement(
     lambda _: select(executions.c.execution_id).where(
         executions.c.tenant == bindparam("the_tenant"), executions.c.request_id == bindparam("the_request_id")
     )
 )
+"""The execution of a request id."""
 _SESSION_COLUMNS = ("tenant", "session_id", "user_id", "created_at", "updated_at", "holder")
 _TAKE_TURN = Statement(
     lambda insert: (

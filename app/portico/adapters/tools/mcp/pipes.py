@@ -20,7 +20,7 @@ from mcp.shared.message import SessionMessage
 
 from portico.adapters.tools.sandbox.box import SEARCH_PATH
 from portico.adapters.tools.sandbox.levels import IsolatedProgram
-from portico.adapters.tools.sandbox.process_table import MARK, become_subreaper, processes_of
+from portico.adapters.tools.sandbox.process_table import MARK, RunRegistry, become_subreaper
 from portico.adapters.tools.sandbox.run import end_leftovers
 from portico.adapters.tools.sandbox.watch import DiskWatch
 
@@ -95,7 +95,7 @@ async def _server(
         runs.add(process.pid, run)
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_watch_disk, process, run, watch)
+                tasks.start_soon(_watch_disk, process, runs, watch)
                 yield process
                 tasks.cancel_scope.cancel()
         finally:
@@ -104,11 +104,12 @@ async def _server(
                 await end_leftovers(runs, run, process.pid)
 
 
-async def _watch_disk(process: Process, run: str, watch: DiskWatch) -> None:
+async def _watch_disk(process: Process, runs: RunRegistry, watch: DiskWatch) -> None:
     """End the program once it has written more than it may."""
     while True:
         await anyio.sleep(_WATCH_SECONDS)
-        if watch.excess([each.pid for each in processes_of(run, process.pid)]) is not None:
+        found = runs.processes(process.pid, anyio.current_time())
+        if watch.excess([each.pid for each in found]) is not None:
             process.kill()
             return
 

@@ -1,7 +1,7 @@
 """A configured program as a tool."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from shutil import which
 from typing import Any
@@ -87,7 +87,7 @@ class ProgramTool(ExternalTool):
             raise ToolError(f"the box could not be made: {cause}") from cause
         except OSError as cause:
             raise ToolError(f"the program could not be started: {os.strerror(cause.errno or 0)}") from cause
-        return self._result(end)
+        return result_of(end, self._config.ok_exit_codes)
 
     def _path(self) -> str | None:
         """Return the path of the program, which is looked up anew for each call; a relative one starts here."""
@@ -95,10 +95,12 @@ class ProgramTool(ExternalTool):
         path = str(self._config.base / program) if "/" in program else program
         return which(path, path=self._config.environment.get("PATH", SEARCH_PATH))
 
-    def _result(self, end: ProcessEnd) -> str:
-        if end.exceeded is not None:
-            raise ToolError(f"the program was ended: {end.exceeded}")
-        if end.exit_code in self._config.ok_exit_codes:
-            return end.output
-        how = f"exited with {end.exit_code}" if end.exit_code >= 0 else f"was ended by signal {-end.exit_code}"
-        raise ToolError(f"the program {how}; its output:\n{end.output}" if end.output else f"the program {how}")
+
+def result_of(end: ProcessEnd, ok_exit_codes: Set[int]) -> str:
+    """Return the output of a run. Raises: ToolError with it for another exit code, and for a limit that ended it."""
+    if end.exceeded is not None:
+        raise ToolError(f"the program was ended: {end.exceeded}")
+    if end.exit_code in ok_exit_codes:
+        return end.output
+    how = f"exited with {end.exit_code}" if end.exit_code >= 0 else f"was ended by signal {-end.exit_code}"
+    raise ToolError(f"the program {how}; its output:\n{end.output}" if end.output else f"the program {how}")

@@ -145,10 +145,10 @@ class IsolatedProgram:
         """Return the command that makes the box and runs the command in it."""
         return self.sandbox.boxed(self.level_in_force, self.box, command, environment, limits)
 
-    def disk_watch(self, boxed: BoxedCommand) -> DiskWatch:
-        """Return the watch over what the run writes to disk, which begins now."""
+    def disk_watch(self, boxed: BoxedCommand, quota: Callable[[], str | None] | None = None) -> DiskWatch:
+        """Return the watch over what the run writes to disk, and over the `quota` of its files; it begins now."""
         changed = self.box.writable if boxed.home is None else (*self.box.writable, boxed.home)
-        return DiskWatch(self.written_bytes, changed, boxed.began)
+        return DiskWatch(self.written_bytes, changed, boxed.began, quota)
 
 
 def try_levels(bubblewrap: str) -> Mapping[IsolationLevel, LevelState]:

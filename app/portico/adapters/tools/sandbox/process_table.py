@@ -9,15 +9,19 @@ to no run that could be named: `RunRegistry` ends it with the last run that was 
 import ctypes
 import os
 import signal
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import count
+from math import inf
 from pathlib import Path
 from typing import Final, NamedTuple
 
 MARK: Final = "PORTICO_TOOL_CALL"
 """Variable of a program's environment that identifies its run."""
+SCAN_INTERVAL_S: Final = 0.02
+"""A fork bomb makes some hundred processes in this time, which can still be ended; seconds later it cannot."""
 _PROC: Final = Path("/proc")
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _START_TIME: Final = 19
@@ -34,10 +38,15 @@ class Process(NamedTuple):
 
 
 class RunRegistry:
-    """Runs of programs that are there now, and the adopted processes that no run claims."""
+    """Runs of programs that are there now, and the adopted processes that no run claims.
+
+    All runs share one look at the children of the service each 20 ms, so that many runs cost no more than their sum.
+    """
 
     def __init__(self) -> None:
         self._runs: dict[int, str] = {}
+        self._claimed: Mapping[int, Sequence[Process]] = {}
+        self._scanned_at = -inf
         self._orphans: dict[tuple[int, int], frozenset[int]] = {}
         self._names = count(1)
 
@@ -49,10 +58,31 @@ class RunRegistry:
         """Add a run; from now on orphans may be its."""
         self._runs[program] = run
 
+    def processes(self, program: int, now: float) -> list[Process]:
+        """Return the processes of a run, the program first; `now` is in seconds of a clock that never goes back."""
+        if now - self._scanned_at >= SCAN_INTERVAL_S:
+            self._scanned_at = now
+            self.observe()
+        return _with_descendants(self._claimed.get(program, ()), program)
+
     def observe(self) -> None:
-        """Note the orphans that no run claims, with the runs that are there now."""
-        for process in _unclaimed_children(self._runs):
-            self._orphans.setdefault((process.pid, process.started), frozenset(self._runs))
+        """Look at the children once: note whose they are, and the orphans that no run claims with the runs by now."""
+        claimed = defaultdict[int, list[Process]](list)
+        programs, own_session = {run: program for program, run in self._runs.items()}, os.getsid(0)
+        for process in _children(os.getpid()):
+            program = self._program_of(process, programs, own_session)
+            if program is not None:
+                claimed[program].append(process)
+            elif process.session != own_session and not _is_own(process.pid):
+                self._orphans.setdefault((process.pid, process.started), frozenset(self._runs))
+        self._claimed = claimed
+
+    def _program_of(self, process: Process, programs: Mapping[str, int], own_session: int) -> int | None:
+        """Return the program of the run that a child of the service belongs to; None if no run claims it."""
+        for program in (process.pid, process.session):
+            if program in self._runs:
+                return program
+        return None if process.session == own_session else programs.get(_mark_of(process.pid))
 
     def remove(self, program: int) -> bool:
         """Remove a run that has ended, and kill the orphans all of whose runs have. Return True if there were any."""
@@ -86,7 +116,11 @@ def become_subreaper() -> None:
 
 def processes_of(run: str, program: int) -> list[Process]:
     """Return the processes of a run, the program first, also those that ended and were not waited for."""
-    found = {each.pid: each for each in _children(os.getpid()) if _is_of_run(each, run, program)}
+    return _with_descendants([each for each in _children(os.getpid()) if _is_of_run(each, run, program)], program)
+
+
+def _with_descendants(children: Sequence[Process], program: int) -> list[Process]:
+    found = {each.pid: each for each in children}
     for pid in list(found):
         found |= {each.pid: each for each in _descendants(pid)}
     return sorted(found.values(), key=lambda each: each.pid != program)
@@ -110,20 +144,8 @@ def kill_adopted(process: Process) -> None:
         os.waitpid(process.pid, os.WNOHANG)
 
 
-def _unclaimed_children(runs: dict[int, str]) -> Iterator[Process]:
-    """Yield the children of the service that it did not start itself and that no run claims.
-
-    Its own are in its session, have its environment, as what a Python tool starts, or run one of its modules.
-    """
-    own_session = os.getsid(0)
-    for process in _children(os.getpid()):
-        if process.session == own_session or process.session in runs or process.pid in runs:
-            continue
-        if not _is_own(process.pid) and not any(_has_mark(process.pid, run) for run in runs.values()):
-            yield process
-
-
 def _is_own(pid: int) -> bool:
+    """Return True for a child that has the service's environment, as what a Python tool starts, or runs its module."""
     given = _words(pid, "environ")
     return _own_environment() <= given or any(word.startswith(b"portico.") for word in _words(pid, "cmdline"))
 
@@ -162,6 +184,13 @@ def _process(pid: int) -> Iterator[Process]:
         row = (_PROC / str(pid) / "stat").read_bytes()
         fields = row[row.rindex(b")") + 2 :].split()
         yield Process(pid, int(fields[3]), fields[0] in b"ZX", int(fields[_START_TIME]))
+
+
+def _mark_of(pid: int) -> str:
+    """Return the name of the run that a process carries in its environment; an empty text without one."""
+    begin = f"{MARK}=".encode()
+    found = [word for word in _words(pid, "environ") if word.startswith(begin)]
+    return found[0].removeprefix(begin).decode(errors="replace") if found else ""
 
 
 def _has_mark(pid: int, run: str) -> bool:

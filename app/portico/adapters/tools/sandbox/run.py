@@ -7,19 +7,19 @@ own limits hold for each process, and that on processes counts all those of a us
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
 import anyio
 
-from portico.adapters.tools.sandbox.box import BoxedCommand, ProcessLimits
+from portico.adapters.tools.sandbox.box import BoxedCommand, ProcessLimits, passed_bytes
 from portico.adapters.tools.sandbox.levels import IsolatedProgram
 from portico.adapters.tools.sandbox.output import BoundedOutput
 from portico.adapters.tools.sandbox.process_table import (
     MARK,
-    Process,
+    SCAN_INTERVAL_S,
     RunRegistry,
     become_subreaper,
     kill_adopted,
@@ -32,8 +32,6 @@ GRACE_S: Final = 0.5
 """Time between SIGTERM and SIGKILL, and for reading what is left in the pipe, in seconds."""
 MAX_OUTPUT_BYTES: Final = 64 * 1024 * 1024
 """A program that writes more is ended."""
-_WATCH_INTERVAL_S: Final = 0.02
-"""A fork bomb makes some hundred processes in this time, which can still be ended; seconds later it cannot."""
 _READ_BYTES: Final = 64 * 1024
 _ROUNDS: Final = 50
 _ROUND_S: Final = 0.01
@@ -50,13 +48,18 @@ class ProcessEnd:
 
 @value
 class ProgramRun:
-    """A command to run; `run` identifies the run and marks its processes."""
+    """A command to run; `run` identifies the run and marks its processes. It reads `given` on its standard input.
+
+    `quota` is called while it runs, and says what its files exceed, in words for a model.
+    """
 
     command: Sequence[str]
     run: str
     isolated: IsolatedProgram
     environment: Mapping[str, str]
     limits: ProcessLimits
+    given: bytes = b""
+    quota: Callable[[], str | None] | None = None
 
 
 async def run_program(program: ProgramRun) -> ProcessEnd:
@@ -71,9 +74,10 @@ async def run_program(program: ProgramRun) -> ProcessEnd:
         reading, writing = os.pipe2(os.O_CLOEXEC)
         try:
             os.set_blocking(reading, False)
-            watch = RunWatch(program.limits, program.isolated.disk_watch(boxed), boxed.makers)
+            watch = RunWatch(program.limits, program.isolated.disk_watch(boxed, program.quota), boxed.makers)
             try:
-                process = _start(boxed, writing)
+                with passed_bytes(program.given) as given:
+                    process = _start(boxed, given, writing)
             finally:
                 os.close(writing)
             end = await _Run(process, program, reading, watch).finish()
@@ -82,10 +86,10 @@ async def run_program(program: ProgramRun) -> ProcessEnd:
         return replace(end, exit_code=boxed.result(end.exit_code, end.output))
 
 
-def _start(boxed: BoxedCommand, output: int) -> subprocess.Popen[bytes]:
+def _start(boxed: BoxedCommand, given: int, output: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(  # noqa: S603 - the operator's command; starting one takes 2 ms
         boxed.words,
-        stdin=subprocess.DEVNULL,
+        stdin=given,
         stdout=output,
         stderr=output,
         cwd=boxed.directory,
@@ -142,9 +146,9 @@ class _Run:
     async def _keep_watch(self) -> None:
         """End the run when it uses more than it may."""
         while True:
-            await anyio.sleep(_WATCH_INTERVAL_S)
-            self._runs.observe()
-            if (exceeded := self._watch.excess(self._processes())) is not None:
+            await anyio.sleep(SCAN_INTERVAL_S)
+            processes = self._runs.processes(self._process.pid, anyio.current_time())
+            if (exceeded := self._watch.excess(processes)) is not None:
                 self._kill_because(exceeded)
 
     def _kill_because(self, exceeded: str) -> None:
@@ -175,14 +179,11 @@ class _Run:
 
     def _kill_processes(self) -> None:
         """Kill the processes of the run; the program's end is waited for elsewhere."""
-        for process in self._processes():
+        for process in processes_of(self._run, self._process.pid):
             if process.pid == self._process.pid:
                 self._signal_group(signal.SIGKILL)
             else:
                 kill_adopted(process)
-
-    def _processes(self) -> list[Process]:
-        return processes_of(self._run, self._process.pid)
 
 
 async def end_leftovers(runs: RunRegistry, run: str, program: int) -> None:

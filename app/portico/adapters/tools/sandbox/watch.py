@@ -7,7 +7,7 @@ too.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Final
@@ -32,13 +32,16 @@ class DiskWatch:
     """The watch over what a run writes to disk: at most `written` bytes.
 
     `writable` are the directories that it may change. `began` is when it began, in seconds of the clock by which file
-    systems date their entries.
+    systems date their entries. `quota` says what its files exceed.
     """
 
-    def __init__(self, written: int, writable: Sequence[Path], began: float) -> None:
+    def __init__(
+        self, written: int, writable: Sequence[Path], began: float, quota: Callable[[], str | None] | None = None
+    ) -> None:
         self._written = written
         self._writable = writable
         self._began = began
+        self._quota = quota
         self._inodes = {path: _used_inodes(path) for path in writable}
 
     def excess(self, pids: Sequence[int]) -> str | None:
@@ -53,7 +56,7 @@ class DiskWatch:
             return "it filled the disk"
         if self._made_too_many_entries():
             return f"it made more than {MAX_ENTRIES} files and directories"
-        return None
+        return None if self._quota is None else self._quota()
 
     def _made_too_many_entries(self) -> bool:
         """Return True if there are too many new entries; they are counted where the file system has as many more."""

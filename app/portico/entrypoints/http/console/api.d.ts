@@ -933,6 +933,54 @@ export interface paths {
         patch: operations["updateSession"];
         trace?: never;
     };
+    "/v1/sessions/{session_id}/files": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the files of a session, by path
+         * @description Return one page of the files of one's own session.
+         */
+        get: operations["listFiles"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sessions/{session_id}/files/{path}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Fetch a file
+         * @description Return the bytes of a file of one's own session. It needs `can_view_full_history`, as they are not redacted.
+         */
+        get: operations["getFile"];
+        /**
+         * Write a file
+         * @description Write the bytes of the body as a file of one's own session. A session that does not exist is made, empty.
+         */
+        put: operations["putFile"];
+        post?: never;
+        /**
+         * Delete a file
+         * @description Delete a file of one's own session.
+         */
+        delete: operations["deleteFile"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sessions/{session_id}/messages": {
         parameters: {
             query?: never;
@@ -2130,6 +2178,30 @@ export interface components {
              * @enum {string}
              */
             type: "fallback.transition";
+        };
+        /** FilePage */
+        FilePage: {
+            /** @description Items of this page. */
+            data: components["schemas"]["FileView"][];
+            /** @description True if there are more pages. */
+            has_more: boolean;
+            /** @description Value of `after` for the next page; null on the last one. */
+            next: string | null;
+        };
+        /**
+         * FileView
+         * @description A file of a session.
+         */
+        FileView: {
+            /** @description Its size in bytes. */
+            bytes: number;
+            /**
+             * Format: date-time
+             * @description The time at which it was last written.
+             */
+            modified_at: string;
+            /** @description Its path, relative, with `/` between its parts. */
+            path: string;
         };
         /**
          * FinalAnswer
@@ -4114,7 +4186,7 @@ export interface components {
             retried: boolean;
             /** @description The effect of a call on the outside world. */
             side_effects: components["schemas"]["SideEffects"];
-            /** @description The source: `built-in`, `modules`, `flows`, `cli`, `http` or `mcp`. */
+            /** @description The source: `built-in`, `sandbox`, `modules`, `flows`, `cli`, `http` or `mcp`. */
             source: string;
             /** @description The kind of tool. */
             type: string;
@@ -4419,6 +4491,18 @@ export interface components {
             stopped_early: boolean;
             /** @description Votes by value. */
             tally: unknown[];
+        };
+        /**
+         * WrittenFileView
+         * @description A file that was written.
+         */
+        WrittenFileView: {
+            /** @description Its size in bytes. */
+            bytes: number;
+            /** @description Its path, relative, with `/` between its parts. */
+            path: string;
+            /** @description SHA-256 of its bytes, in hex. */
+            sha256: string;
         };
     };
     responses: never;
@@ -12377,6 +12461,646 @@ export interface operations {
             };
             /** @description REQUEST_UNSUPPORTED_MEDIA */
             415: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            422: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
+            503: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    listFiles: {
+        parameters: {
+            query?: {
+                /** @description Maximum number of files. */
+                limit?: number;
+                /** @description The `next` of the previous page. */
+                after?: string;
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description Id of the session.
+                 * @example games
+                 */
+                session_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FilePage"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ACCESS_UNAUTHENTICATED */
+            401: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            404: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            405: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            422: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
+            503: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getFile: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of the session.
+                 * @example games
+                 */
+                session_id: string;
+                /**
+                 * @description Path of the file, relative; its slashes are sent as they are.
+                 * @example orders.csv
+                 */
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Its bytes */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ACCESS_UNAUTHENTICATED */
+            401: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ACCESS_DENIED */
+            403: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            404: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            405: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            422: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
+            503: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    putFile: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of the session.
+                 * @example games
+                 */
+                session_id: string;
+                /**
+                 * @description Path of the file, relative; its slashes are sent as they are.
+                 * @example orders.csv
+                 */
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/octet-stream": string;
+            };
+        };
+        responses: {
+            /** @description The file, in place of an earlier one */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WrittenFileView"];
+                };
+            };
+            /** @description The file, which is new */
+            201: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WrittenFileView"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ACCESS_UNAUTHENTICATED */
+            401: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ACCESS_DENIED */
+            403: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            404: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            405: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_TOO_LARGE */
+            413: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_UNSUPPORTED_MEDIA */
+            415: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            422: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
+            503: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    deleteFile: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of the session.
+                 * @example games
+                 */
+                session_id: string;
+                /**
+                 * @description Path of the file, relative; its slashes are sent as they are.
+                 * @example orders.csv
+                 */
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The file is gone */
+            204: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ACCESS_UNAUTHENTICATED */
+            401: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ACCESS_DENIED */
+            403: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            404: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            405: {
                 headers: {
                     Allow: components["headers"]["Allow"];
                     "Retry-After": components["headers"]["Retry-After"];

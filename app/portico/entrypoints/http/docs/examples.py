@@ -27,6 +27,7 @@ def _user(text: str) -> list[dict[str, str]]:
 
 _DICE: Mapping[str, str] = MappingProxyType({"request_id": "dice"})
 _GAMES: Mapping[str, str] = MappingProxyType({"session_id": "games"})
+_FILE: Mapping[str, str] = MappingProxyType({"session_id": "games", "path": "orders.csv"})
 _NONE: Mapping[str, str] = MappingProxyType({"response_id": "resp_019ab3c0d4e87000a1b2c3d4e5f60718"})
 _GUIDE: Mapping[str, str] = MappingProxyType({"document_id": "guide"})
 _STRUCTURED: Mapping[str, Any] = MappingProxyType(
@@ -160,6 +161,10 @@ EXAMPLES: Mapping[str, tuple[OperationExample, ...]] = MappingProxyType(
         "listDocuments": (OperationExample("List the first ten documents", {"limit": "10"}),),
         "getDocument": (OperationExample("Show a document", _GUIDE),),
         "searchMemory": (OperationExample("Search the documents", body={"query": "Which church is the tallest?"}),),
+        "putFile": (OperationExample("Write a file; without `[tools.files]` sessions have none", _FILE, status=404),),
+        "listFiles": (OperationExample("List the files of a session", _GAMES, status=404),),
+        "getFile": (OperationExample("Fetch a file", _FILE, status=404),),
+        "deleteFile": (OperationExample("Delete a file", _FILE, status=404),),
         "getStatistics": (
             OperationExample("Count the executions of the last hour by the minute", {"bucket": "minute"}),
         ),
@@ -207,7 +212,8 @@ def _add_to_operation(operation: dict[str, Any], examples: tuple[OperationExampl
         values = [each.parameters[parameter["name"]] for each in examples if parameter["name"] in each.parameters]
         if values:
             parameter["example"] = int(values[0]) if parameter["schema"].get("type") == "integer" else values[0]
-    if "requestBody" in operation:
-        operation["requestBody"]["content"]["application/json"]["examples"] = {
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json")
+    if body is not None:
+        body["examples"] = {
             each.summary.lower().replace(" ", "-"): {"summary": each.summary, "value": each.body} for each in examples
         }

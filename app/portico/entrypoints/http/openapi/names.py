@@ -8,7 +8,7 @@ from typing import Final
 TAGS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "executions": "Run requests, and read, continue, cancel, fork, replay and delete what has run.",
-        "sessions": "Conversations that outlast their executions.",
+        "sessions": "Conversations that outlast their executions, with their files.",
         "suspensions": "Open questions, approvals and unknown outcomes, and the answers to them.",
         "memory": "Documents that executions can search.",
         "catalogue": "What is configured: agents, tools, skills, flows, engines, prompts, errors and state machines.",

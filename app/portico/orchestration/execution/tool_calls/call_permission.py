@@ -109,7 +109,7 @@ class CallPermissions:
         header, caller = self.execution.header, self.settings.caller
         about = CallCircumstances(
             is_untrusted=self._is_untrusted or header.fork is not None or ledger.has_untrusted_text,
-            is_repeated=ledger.tool_calls.has_granted(state),
+            is_repeated=not registry.is_repeatable(call.name) and ledger.tool_calls.has_granted(state),
             is_replica=self.settings.replica is not None,
         )
         made = registry.policy.decide(offered, call.arguments, caller, about)

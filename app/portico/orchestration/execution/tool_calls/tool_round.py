@@ -31,7 +31,7 @@ from portico.domain.journal.suspensions import (
     answer_text,
 )
 from portico.domain.raised_exception import CodeKind
-from portico.domain.tools import STEP_PREFIX, OfferedTool, concurrent_groups
+from portico.domain.tools import STEP_PREFIX, Caller, OfferedTool, concurrent_groups
 from portico.orchestration.execution.branch_settings import BranchSettings
 from portico.orchestration.execution.effect import (
     BranchStopped,
@@ -331,6 +331,7 @@ class ToolAttempt(Effect):
             digest=self._state.granted_digest or "",
             continuation=self.continuation,
             on_exception=partial(self._report, environment),
+            caller=_caller(execution),
         )
         if isinstance(ended, ToolEnded):
             stream.show(call.id, result=ended.content)
@@ -395,6 +396,11 @@ class NonIdempotentToolAttempt(ToolAttempt, NonIdempotentEffect):
                 return None
             case GiveUp():
                 return self.unknown_outcome
+
+
+def _caller(execution: Execution) -> Caller:
+    header = execution.header
+    return Caller(header.tenant, header.user, header.request.session_id, header.request_id)
 
 
 def _correlation(
