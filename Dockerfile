@@ -11,7 +11,7 @@ RUN /opt/portico/bin/pip install --no-deps --no-build-isolation . && /opt/portic
     && /opt/portico/bin/python -m compileall -q /opt/portico && mkdir -p /srv/var /srv/plugins \
     && echo /srv/plugins > /opt/portico/lib/python3.11/site-packages/plugins.pth
 
-FROM python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
+FROM python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b AS service
 LABEL org.opencontainers.image.title="Portico" \
       org.opencontainers.image.description="The orchestration facade for LLM agents" \
       org.opencontainers.image.licenses="Apache-2.0"
@@ -30,3 +30,11 @@ HEALTHCHECK --interval=10s --timeout=3s --start-period=10s --retries=3 \
     CMD ["portico", "health"]
 ENTRYPOINT ["portico"]
 CMD ["serve"]
+
+# For tools that run programs: what isolates and limits them. `docker build --target tools`
+FROM service AS tools
+USER 0:0
+RUN apt-get update && apt-get install --yes --no-install-recommends bubblewrap util-linux && rm -rf /var/lib/apt/lists/*
+USER 10001:10001
+
+FROM service

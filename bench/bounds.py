@@ -35,6 +35,8 @@ BOUNDS = (
     Bound("tool_round_cpu_ms", "One tool round with two inferences: CPU per request", "ms", None),
     Bound("tool_call_ms", "One more call of a tool in the process, journaled on SQLite: CPU", "ms", 0.15),
     Bound("program_more_ms", "Program as a tool: time beyond starting it bare", "ms", 5),
+    Bound("bubblewrap_ratio", "Program at the level bubblewrap: time relative to the level limits", "×", 5),
+    Bound("landlock_ratio", "Program at the level landlock: time relative to the level limits", "×", 9),
     Bound("many_tools_more_ms", "Chat that is offered 10 tools: CPU beyond the same with 1,000 fewer", "ms", 0.05),
     Bound("redundant_ratio", "Redundant, 5 replicas that all vote: CPU relative to one structured request", "×", 5.5),
     Bound("structured_cpu_ms", "Structured: CPU per request", "ms", None),

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
@@ -24,7 +25,7 @@ from portico.adapters.system import SystemClock, SystemEntropy
 from portico.adapters.tools.external_tool import ExternalToolFacts
 from portico.adapters.tools.programs.program_tool import ProgramConfig, ProgramTool
 from portico.adapters.tools.sandbox.box import SEARCH_PATH, Box, ProcessLimits
-from portico.adapters.tools.sandbox.levels import IsolatedProgram, Sandbox
+from portico.adapters.tools.sandbox.levels import IsolatedProgram, Sandbox, try_levels
 from portico.bootstrap.service import Service, open_service
 from portico.domain.access.principal import LOCAL
 from portico.domain.contract.request import SystemRequest
@@ -40,7 +41,7 @@ FEW, MANY = 2, 22
 """Calls of one reply."""
 WARM_UP, ROUNDS, CHATS = 40, 15, 20
 REGISTRY_ROUNDS, REGISTRY_CHATS = 25, 60
-PROGRAM_RUNS = 60
+PROGRAM_RUNS, LEVEL_RUNS = 60, 50
 _PROGRAM: Final = "true"
 _MIB: Final = 1 << 20
 
@@ -55,6 +56,7 @@ async def measure() -> Mapping[str, float]:
     return {
         "tool_call_ms": await _call_ms(),
         "program_more_ms": await _program_more_ms(),
+        **await _level_ratios(),
         "many_tools_more_ms": await _many_tools_more_ms(),
     }
 
@@ -81,28 +83,52 @@ async def _call_ms() -> float:
 async def _program_more_ms() -> float:
     """Return how much longer a program takes as a tool than started bare, in turn; a median of pairs."""
     with tempfile.TemporaryDirectory(prefix="portico-bench-") as directory:
-        program = ProgramTool(
-            ProgramConfig(
-                facts=ExternalToolFacts(
-                    "program", "A program.", {"type": "object"}, SideEffects.READ, idempotent=True, timeout=10
-                ),
-                command=(_PROGRAM,),
-                base=Path(directory),
-                isolated=IsolatedProgram(Sandbox("bwrap", {}), Box(), _MIB, IsolationLevel.LIMITS),
-                limits=ProcessLimits(
-                    output=4096, memory=1024 * _MIB, processes=64, open_files=256, file_bytes=_MIB, cpu_seconds=10
-                ),
-                environment={"PATH": SEARCH_PATH},
-            )
-        )
+        program = _program(Path(directory), Sandbox("bwrap", {}), IsolationLevel.LIMITS)
         differences = []
         for number in range(PROGRAM_RUNS):
+            duration = await _program_s(program, number)
             began = time.perf_counter()
-            await program.execute({}, _context(number))
-            ended = time.perf_counter()
             subprocess.run([_PROGRAM], env={"PATH": SEARCH_PATH}, check=True)  # noqa: ASYNC221 - this is what is measured
-            differences.append(ended - began - (time.perf_counter() - ended))
+            differences.append(duration - (time.perf_counter() - began))
     return statistics.median(differences) * 1000
+
+
+async def _level_ratios() -> Mapping[str, float]:
+    """Return how long a program takes in a box of each level, relative to the level `limits`: medians, in turn."""
+    sandbox, durations = Sandbox("bwrap", try_levels("bwrap")), defaultdict[IsolationLevel, list[float]](list)
+    with tempfile.TemporaryDirectory(prefix="portico-bench-") as directory:
+        programs = {level: _program(Path(directory), sandbox, level) for level in IsolationLevel}
+        for number in range(LEVEL_RUNS):
+            for level, program in programs.items():
+                durations[level].append(await _program_s(program, number))
+    medians = {level: statistics.median(each) for level, each in durations.items()}
+    limits = medians.pop(IsolationLevel.LIMITS)
+    return {f"{level}_ratio": median / limits for level, median in medians.items()}
+
+
+def _program(directory: Path, sandbox: Sandbox, level: IsolationLevel) -> ProgramTool:
+    facts = ExternalToolFacts(
+        "program", "A program.", {"type": "object"}, SideEffects.READ, idempotent=True, timeout=10
+    )
+    limits = ProcessLimits(
+        output=4096, memory=1024 * _MIB, processes=64, open_files=256, file_bytes=_MIB, cpu_seconds=10
+    )
+    config = ProgramConfig(
+        facts=facts,
+        command=(_PROGRAM,),
+        base=directory,
+        isolated=IsolatedProgram(sandbox, Box(), _MIB, level),
+        limits=limits,
+        environment={"PATH": SEARCH_PATH},
+    )
+    return ProgramTool(config)
+
+
+async def _program_s(program: ProgramTool, number: int) -> float:
+    """Return how many seconds a call of the program takes. Raises: ToolError where its level does not start."""
+    began = time.perf_counter()
+    await program.execute({}, _context(number))
+    return time.perf_counter() - began
 
 
 async def _many_tools_more_ms() -> float:

@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 STAGES = re.split(r"(?m)^(?=FROM )", DOCKERFILE)[1:]
-FINAL = STAGES[-1]
+BUILD, FINAL, TOOLS, DEFAULT = STAGES
 COMPOSE = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
 SECRET = re.compile(
     r"^\s*(?:ENV |ARG |- )?\w*(?:key|token|password|secret)\w*\s*[=:]\s*(?!\$\{\w+:-\}$)\S",
@@ -20,10 +20,16 @@ IGNORED = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
 
 
 def test_both_stages_use_the_same_slim_base_by_digest() -> None:
-    assert len(STAGES) == 2
-    bases = {stage.split()[1] for stage in STAGES}
+    bases = {stage.split()[1] for stage in (BUILD, FINAL)}
     assert len(bases) == 1
     assert re.fullmatch(r"python:3\.11-slim-bookworm@sha256:[0-9a-f]{64}", bases.pop())
+
+
+def test_the_target_tools_adds_what_isolates_programs_and_the_default_has_none_of_it() -> None:
+    assert TOOLS.startswith("FROM service AS tools\n")
+    assert "install --yes --no-install-recommends bubblewrap util-linux " in TOOLS
+    assert re.findall(r"^USER (.*)$", TOOLS, re.MULTILINE)[-1] == "10001:10001"
+    assert DEFAULT.split() == ["FROM", "service"]
 
 
 def test_the_composed_images_of_others_are_named_by_digest() -> None:
@@ -45,7 +51,7 @@ def test_the_composed_service_has_a_place_for_its_configuration() -> None:
 
 def test_modules_of_the_user_have_a_place_where_they_are_imported_from() -> None:
     assert "COPY --from=build /srv/plugins /srv/plugins" in FINAL
-    assert "echo /srv/plugins > /opt/portico/lib/python3.11/site-packages/plugins.pth" in STAGES[0]
+    assert "echo /srv/plugins > /opt/portico/lib/python3.11/site-packages/plugins.pth" in BUILD
     assert "- ./plugins:/srv/plugins:ro" in COMPOSE
 
 

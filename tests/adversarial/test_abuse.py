@@ -31,6 +31,7 @@ if [ -n "$4" ]; then
     mount --bind /mnt/python "$1"
 fi
 mount -t tmpfs -o mode=1777 none /dev/shm
+SETUP
 cd /mnt/place
 export PYTHONPATH=/mnt/tree/app:/mnt/tree:/mnt/packages HOME=/mnt/place
 shift 4
@@ -47,27 +48,24 @@ def closed_directory(path: Path) -> str:
     return str(next(closed, ""))
 
 
-def attack(level: IsolationLevel, user: str) -> set[str]:
-    """Return the names of the abuses that came through."""
+def in_namespace(user: str, module: str, *words: str, setup: str = "") -> str:
+    """Return what a module prints that is run as that user in a mount namespace of its own, after this setup."""
     if os.geteuid() != 0 or not Path("/usr/bin/unshare").exists():
         pytest.skip(f"{NO_ISOLATION}: a mount namespace of its own needs root and unshare")
-    command = [str(Path(sys.executable).resolve()), "-m", "tests.adversarial.attack", level, "/mnt/place"]
+    command = [str(Path(sys.executable).resolve()), "-m", module, *words]
     switch = () if user == "root" else AS_ANOTHER
     places = (sys.base_prefix, str(PACKAGES), str(ROOT), closed_directory(Path(sys.base_prefix)))
+    unshare = (
+        "/usr/bin/unshare",
+        "--mount",
+        "--propagation",
+        "private",
+        "/bin/sh",
+        "-c",
+        SETUP.replace("SETUP", setup),
+    )
     ended = subprocess.run(
-        [
-            "/usr/bin/unshare",
-            "--mount",
-            "--propagation",
-            "private",
-            "/bin/sh",
-            "-c",
-            SETUP,
-            "sh",
-            *places,
-            *switch,
-            *command,
-        ],
+        [*unshare, "sh", *places, *switch, *command],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -75,7 +73,12 @@ def attack(level: IsolationLevel, user: str) -> set[str]:
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    return set(json.loads(ended.stdout))
+    return ended.stdout
+
+
+def attack(level: IsolationLevel, user: str) -> set[str]:
+    """Return the names of the abuses that came through."""
+    return set(json.loads(in_namespace(user, "tests.adversarial.attack", level, "/mnt/place")))
 
 
 @pytest.mark.parametrize("user", ["root", "another user"])

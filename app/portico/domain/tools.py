@@ -109,7 +109,7 @@ class ToolInfo:
     `identity` stands for what a call reaches, such as a command or a URL: an approval does not outlive its change.
     `containment` is a sentence about how a call is contained; empty for one that runs in this process. `original_name`
     is the name at its server, if the tool is one of a server. `isolation` and `network` are those of a tool that
-    starts a program. The same call of a `repeatable` one asks nobody, since it reaches nothing but its caller's files.
+    starts a program. The same call of a `repeatable` one needs no approval, since it reaches its caller's files only.
     """
 
     name: str

@@ -165,11 +165,6 @@ class ToolRegistry:
         offer = entry.offer
         return not (offer.unsafe or offer.approval or PERSON in entry.tool.info().requires or self.policy.may_ask(name))
 
-    def is_repeatable(self, name: str) -> bool:
-        """Return True if the same call of the tool again needs no approval for that."""
-        entry = self._find(name)
-        return entry is not None and entry.tool.info().repeatable
-
     def violations(self, name: str, arguments: Mapping[str, Any]) -> tuple[ArgumentViolation, ...]:
         """Return the first reasons why the arguments do not fit the tool; none for a tool that is not registered."""
         entry = self._find(name)

@@ -70,7 +70,7 @@ async def test_a_url_is_refused_before_anything_is_asked(url: str, reason: str) 
     assert refused.value.violations[0][0] == "arguments.url"
 
 
-async def test_a_server_on_loopback_is_never_reached_whatever_the_hosts() -> None:
+async def test_a_server_on_loopback_is_never_reached_with_any_hosts() -> None:
     async with ScriptedUpstream(reply(b"secret", content_type="text/plain")) as upstream:
         for tool in (http_get("*"), http_get("127.0.0.1"), http_get()):
             with pytest.raises(ToolError, match="must not reach"):

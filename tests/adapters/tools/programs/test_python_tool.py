@@ -46,7 +46,7 @@ async def call(tool: PythonTool, code: str, caller: Caller = CALLER) -> str:
 
 
 @pytest.mark.parametrize("level", ENFORCED)
-async def test_code_reads_and_writes_the_files_of_its_caller_and_of_nobody_else(
+async def test_code_reads_and_writes_the_files_of_its_caller_and_no_others(
     level: IsolationLevel, tmp_path: Path
 ) -> None:
     files = FileDirectories(tmp_path / "files", QUOTA, is_for_tenant=False)
@@ -80,7 +80,7 @@ async def test_code_that_exceeds_the_quota_of_files_is_ended_and_the_next_is_ref
 
 
 @pytest.mark.parametrize("level", ENFORCED)
-async def test_code_without_files_has_an_empty_home_and_its_failure_is_told_with_its_output(
+async def test_code_without_files_has_an_empty_home_and_its_failure_has_its_output(
     level: IsolationLevel,
 ) -> None:
     tool = python(level)
@@ -155,10 +155,8 @@ async def test_a_table_that_cannot_hold_is_refused(table: str, message: str, tmp
 async def test_an_uploaded_table_is_added_up_by_code_and_the_result_is_fetched_without_asking_twice(
     tmp_path: Path,
 ) -> None:
-    require_level(opened_sandbox(), opened_sandbox().strongest)
-    if opened_sandbox().strongest is IsolationLevel.LIMITS:
-        pytest.skip("isolation cannot be tried here: neither level starts")
-    tools: Mapping[str, Any] = {"files": {"root": str(tmp_path / "files")}, "python": {}}
+    require_level(opened_sandbox(), IsolationLevel.LANDLOCK)
+    tools: Mapping[str, Any] = {"files": {"root": str(tmp_path / "files")}, "python": {"isolation": "landlock"}}
     code = "print(sum(map(int,open('a.csv'))),file=open('sum.txt','w'))"
     async with callers(tmp_path, {"ada": ("red", "ada", None)}, tools=tools) as (by_name, _):
         ada = by_name["ada"]

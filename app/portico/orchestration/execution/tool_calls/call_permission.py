@@ -107,9 +107,11 @@ class CallPermissions:
         """Return what policy says now. Arguments that do not fit the tool are refused without a question."""
         registry, call, ledger = environment.tool_registry, state.call, self.execution.ledger
         header, caller = self.execution.header, self.settings.caller
+        tool = registry.get(call.name)
+        is_repeatable = tool is not None and tool.info().repeatable
         about = CallCircumstances(
             is_untrusted=self._is_untrusted or header.fork is not None or ledger.has_untrusted_text,
-            is_repeated=not registry.is_repeatable(call.name) and ledger.tool_calls.has_granted(state),
+            is_repeated=not is_repeatable and ledger.tool_calls.has_granted(state),
             is_replica=self.settings.replica is not None,
         )
         made = registry.policy.decide(offered, call.arguments, caller, about)
