@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from bench.access import ACCESS_SCENARIOS
+from bench.clients import CLIENT_SCENARIOS
 from bench.context import context
 from bench.flows import FLOW_SCENARIOS
 from bench.framework import framework
@@ -57,6 +58,7 @@ def main(
             *ACCESS_SCENARIOS,
             *TRACE_SCENARIOS,
             *LIVE_LIST_SCENARIOS,
+            *CLIENT_SCENARIOS,
             *FLOW_SCENARIOS,
             *HOSTILE_SCENARIOS,
             *LOCAL_STORAGE_SCENARIOS,

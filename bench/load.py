@@ -3,7 +3,7 @@
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -14,15 +14,19 @@ from bench.upstream import CHUNKS
 ROUND_SECONDS = 60
 _CHUNK = re.compile(rb"t(\d{9,20})\.")
 _CARRIED_BYTES = 64
+NATIVE_END = b"event: execution."
+"""Begin of the event that ends a stream of `execute`."""
 _KEY = b"key-%020d" % 0
 """Placeholder of the key in a keyed request."""
 
 
-def request(body: Mapping[str, object], *, stream: bool = False, keyed: bool = False) -> bytes:
-    """Return one `POST /v1/execute` as bytes; a keyed one gets a new Idempotency-Key each time it is sent."""
+def request(
+    body: Mapping[str, object], *, stream: bool = False, keyed: bool = False, path: str = "/v1/execute"
+) -> bytes:
+    """Return one `POST` as bytes; a keyed one gets a new Idempotency-Key each time it is sent."""
     data = orjson.dumps(body)
     accept = "text/event-stream" if stream else "application/json"
-    head = f"POST /v1/execute HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: {accept}\r\nContent-Type: application/json\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: {accept}\r\nContent-Type: application/json\r\n"
     key = f"Idempotency-Key: {_KEY.decode()}\r\n" if keyed else ""
     return f"{head}{key}Content-Length: {len(data)}\r\n\r\n".encode() + data
 
@@ -164,12 +168,15 @@ async def open_connections(port: int, count: int) -> AsyncIterator[Connections]:
 class StreamClient(asyncio.Protocol):
     """A client that reads one stream of events and the times that the upstream wrote into its chunks.
 
-    `delays` are the seconds between the upstream's write and this client's read, in order.
+    `delays` are the seconds between the upstream's write and this client's read, in order. The chunks end with the
+    first of the `ends`, and the stream with the last one.
     """
 
-    def __init__(self, request: bytes) -> None:
+    def __init__(self, request: bytes, ends: Sequence[bytes] = (NATIVE_END,)) -> None:
         self._request = request
+        self._ends = ends
         self._carry = b""
+        self._rest = b""
         self._ended = False
         self.delays: list[float] = []
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -183,13 +190,22 @@ class StreamClient(asyncio.Protocol):
         now = time.monotonic_ns()
         if self._ended:
             return
-        live, terminal, _ = (self._carry + data).partition(b"event: execution.")
+        if self._rest:
+            self._take_rest(data)
+            return
+        live, terminal, rest = (self._carry + data).partition(self._ends[0])
         last = 0
         for chunk in _CHUNK.finditer(live):
             self.delays.append((now - int(chunk[1])) / 1e9)
             last = chunk.end()
         self._carry = live[max(last, len(live) - _CARRIED_BYTES) :]
         if terminal:
+            self._take_rest(terminal + rest)
+
+    def _take_rest(self, data: bytes) -> None:
+        """Take what follows the chunks, and leave at the end of the stream."""
+        self._rest += data
+        if self._ends[-1] in self._rest:
             self._ended = True
             self._transport.close()
             self._finish()
@@ -213,7 +229,8 @@ class StreamClient(asyncio.Protocol):
             )
 
 
-async def open_stream_client(port: int, request: bytes) -> StreamClient:
+async def open_stream_client(port: int, request: bytes, ends: Sequence[bytes] = (NATIVE_END,)) -> StreamClient:
     """Send one request for a stream and return the client that reads it."""
-    _, reader = await asyncio.get_running_loop().create_connection(lambda: StreamClient(request), "127.0.0.1", port)
+    loop = asyncio.get_running_loop()
+    _, reader = await loop.create_connection(lambda: StreamClient(request, ends), "127.0.0.1", port)
     return reader

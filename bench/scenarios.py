@@ -3,12 +3,12 @@
 import asyncio
 import statistics
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from bench.answers import measure_constraints, measure_decoding
-from bench.load import Connections, open_connections, open_stream_client, request
+from bench.load import NATIVE_END, Connections, open_connections, open_stream_client, request
 from bench.processes import Cores, MeasuredProcess, open_portico, open_proxy
 from bench.upstream import BLOCK, CHUNKS, INTERVAL, ROLL, TEXT, VALUE, BenchUpstream
 
@@ -175,8 +175,8 @@ async def streams(bench: BenchEnvironment) -> Numbers:
             await asyncio.gather(*[(await open_stream_client(measured.port, STREAM_REQUEST)).done for _ in range(2)])
         waves, proxy_waves = [], []
         for _ in range(STREAM_WAVES):
-            waves.append(await _stream_wave(portico))
-            proxy_waves.append(await _stream_wave(proxy))
+            waves.append(await stream_wave(portico, STREAM_REQUEST))
+            proxy_waves.append(await stream_wave(proxy, STREAM_REQUEST))
     firsts = [first for wave in waves for first in wave.first_delays]
     return {
         "stream_cpu_us": _cpu_per_chunk_us(waves),
@@ -223,7 +223,7 @@ async def cpu_per_request(
 
 
 @dataclass(frozen=True, slots=True)
-class _StreamWave:
+class StreamWave:
     """100 concurrent streams. `grown_bytes` is the resident memory that they took while all of them were open."""
 
     cpu_seconds: float
@@ -232,23 +232,24 @@ class _StreamWave:
     delays: list[float]
 
 
-async def _stream_wave(portico: MeasuredProcess) -> _StreamWave:
+async def stream_wave(portico: MeasuredProcess, sent: bytes, ends: Sequence[bytes] = (NATIVE_END,)) -> StreamWave:
+    """Read 100 streams of that request, which end as `StreamClient` says."""
     before, resident = portico.cpu_seconds(), portico.resident_bytes()
     readers = []
     for _ in range(STREAMS):
-        readers.append(await open_stream_client(portico.port, STREAM_REQUEST))
+        readers.append(await open_stream_client(portico.port, sent, ends))
         await asyncio.sleep(CHUNKS * INTERVAL / 2 / STREAMS)
     await asyncio.sleep(CHUNKS * INTERVAL / 4)
     grown = portico.resident_bytes() - resident
     async with asyncio.timeout(CHUNKS * INTERVAL * 10):
         await asyncio.gather(*(reader.done for reader in readers))
     cost = portico.cpu_seconds() - before
-    return _StreamWave(
+    return StreamWave(
         cost, grown, [reader.delays[0] for reader in readers], [delay for reader in readers for delay in reader.delays]
     )
 
 
-def _cpu_per_chunk_us(waves: list[_StreamWave]) -> float:
+def _cpu_per_chunk_us(waves: list[StreamWave]) -> float:
     return statistics.median(wave.cpu_seconds for wave in waves) / (STREAMS * CHUNKS) * 1e6
 
 

@@ -80,8 +80,10 @@ async def _chat(app: FastAPI) -> None:
     assert sent[0]["status"] == 200, sent
 
 
-async def post_execution(app: FastAPI, body: bytes, accept: bytes = b"*/*") -> list[Message]:
-    """Send the body to `POST /v1/execute`, past the server, and return the messages of the answer."""
+async def post_execution(
+    app: FastAPI, body: bytes, accept: bytes = b"*/*", *, path: str = "/v1/execute"
+) -> list[Message]:
+    """Send the body to that path, past the server, and return the messages of the answer."""
     sent: list[Message] = []
     request = iter([{"type": "http.request", "body": body, "more_body": False}])
 
@@ -101,8 +103,8 @@ async def post_execution(app: FastAPI, body: bytes, accept: bytes = b"*/*") -> l
         "http_version": "1.1",
         "method": "POST",
         "scheme": "http",
-        "path": "/v1/execute",
-        "raw_path": b"/v1/execute",
+        "path": path,
+        "raw_path": path.encode(),
         "query_string": b"",
         "root_path": "",
         "headers": [*headers, (b"content-length", str(len(body)).encode())],
