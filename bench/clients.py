@@ -1,4 +1,8 @@
-"""Client APIs beside the native one: one request, one chunk of a stream, and a round that continues the record."""
+"""Client APIs beside the native one: one request, one chunk of a stream, and a round that continues the record.
+
+The native request names the model and no tools, as what a client sends through a route becomes. So the difference is
+what the client API costs, and nothing of what its clients ask for.
+"""
 
 import asyncio
 import statistics
@@ -12,10 +16,8 @@ import aiohttp
 from bench.load import NATIVE_END, open_connections, open_stream_client, request
 from bench.processes import MeasuredProcess, open_portico
 from bench.scenarios import (
-    CHAT_REQUEST,
     CONNECTIONS,
     ROUNDS,
-    STREAM_REQUEST,
     STREAMS,
     WARM_UP,
     BenchEnvironment,
@@ -28,7 +30,8 @@ from bench.upstream import CHUNKS, ROLL, TEXT
 
 WAVES: Final = 5
 _QUESTION: Final = {"messages": [{"role": "user", "content": "What is the answer?"}]}
-_STORY: Final = {"messages": [{"role": "user", "content": "Tell me more."}], "stream": True}
+_STORY: Final = {"messages": [{"role": "user", "content": "Tell me more."}]}
+_ROUTE: Final = {"model": "default", "tools": list[str]()}
 _CHAT: Final = "/v1/chat/completions"
 
 
@@ -42,19 +45,19 @@ class _Api:
 
 
 def _requests(path: str, question: Mapping[str, object], story: Mapping[str, object], *ends: bytes) -> _Api:
-    named = {"model": "default", "max_tokens": 256} if path == "/v1/messages" else {"model": "default"}
-    return _Api(request({**named, **question}, path=path), request({**named, **story}, path=path), ends)
+    named = {"model": "default"}
+    return _Api(request({**named, **question}, path=path), request({**named, **story, "stream": True}, path=path), ends)
 
 
 NATIVE: Final = "native"
 APIS: Final[Mapping[str, _Api]] = MappingProxyType(
     {
-        NATIVE: _Api(CHAT_REQUEST, STREAM_REQUEST, (NATIVE_END,)),
+        NATIVE: _Api(request({**_ROUTE, **_QUESTION}), request({**_ROUTE, **_STORY}, stream=True), (NATIVE_END,)),
         "chat": _requests(_CHAT, _QUESTION, _STORY, b"data: [DONE]"),
         "responses": _requests(
             "/v1/responses",
             {"input": "What is the answer?"},
-            {"input": "Tell me more.", "stream": True},
+            {"input": "Tell me more."},
             *(b"event: response.output_text.done", b"data: [DONE]"),
         ),
         "messages": _requests("/v1/messages", _QUESTION, _STORY, b"event: message_stop"),

@@ -80,6 +80,27 @@ async def test_the_ai_sdk_runs_a_tool_round_over_streams(tmp_path: Path) -> None
     assert [each["tool_call_id"] for each in scripted.sent_messages() if each["role"] == "tool"] == ["p1"]
 
 
+OPEN_RESPONSES = (
+    TOOL_ROUND.replace('import { createOpenAICompatible } from "@ai-sdk/openai-compatible";', "")
+    .replace(
+        "import { streamText", 'import { createOpenResponses } from "@ai-sdk/open-responses";\nimport { streamText'
+    )
+    .replace(
+        'createOpenAICompatible({ name: "portico", baseURL: "%s/v1", apiKey: "any" })',
+        'createOpenResponses({ name: "portico", url: "%s/v1/responses", apiKey: "any" })',
+    )
+)
+"""The same round by the provider of the AI SDK for Open Responses."""
+
+
+@needs_sdks
+async def test_the_ai_sdk_runs_a_tool_round_over_open_responses(tmp_path: Path) -> None:
+    async with scripted_service(streamed("", ("p1", "look", {"at": "ü"})), streamed("Done it.")) as scripted:
+        ran = await run_script(OPEN_RESPONSES % scripted.served.url, tmp_path)
+    assert (ran.returncode, ran.stdout) == (0, b"Done it.\n"), ran.stderr
+    assert [each["tool_call_id"] for each in scripted.sent_messages() if each["role"] == "tool"] == ["p1"]
+
+
 @needs_sdks
 async def test_the_ai_sdk_takes_a_stream_that_broke_for_a_failure(tmp_path: Path) -> None:
     async with scripted_service(streamed("One two three", end=False), failover={"max_retries": 0}) as scripted:

@@ -15,6 +15,8 @@ from portico.domain.contract.request import SystemRequest
 from portico.entrypoints.http.sse import FrameEncoder
 from portico.orchestration.facade import CallOptions, ExecutionHandle
 from portico.orchestration.runtime.fork import ForkRequest
+from portico.orchestration.runtime.resume import ResumeRequest
+from portico.orchestration.runtime.step_list import StepView
 from portico.ports.storage import ExecutionFilter, SuspensionFilter
 from portico.settings import Secret, Settings
 from tests.support.emulators import openai_chat
@@ -192,9 +194,19 @@ async def test_the_arguments_of_client_calls_reach_the_client_as_the_model_wrote
             )
             assert [call.arguments for call in response.client_calls] == left
             assert [each.value for each in response.suspensions] == ([whole] if way == "suspend" else [])
+        steps = (await here.facade.records.steps(NARROW, handle.request_id)).steps
+        called = [step.outcome["tool_calls"] for step in steps if isinstance(step, StepView) and step.kind == "attempt"]
+        assert [call["arguments"] for calls in called for call in calls] == [whole]
         if way == "suspend":
             assert handle.subscription is not None
             published = [item.event for item in handle.subscription.take()]
             assert [each.arguments for each in published if each.type == "tool.content"] == [whole]
             page = await here.facade.records.suspensions(NARROW, SuspensionFilter(), after=None, limit=9)
             assert [each.value for each in page.suspensions] == [whole]
+            given = ResumeRequest(tool_id="send_file", payload={"result": "written"})
+            await finished(await here.facade.executions.resume(NARROW, handle.request_id, given, subscribe=False))
+            steps = (await here.facade.records.steps(NARROW, handle.request_id)).steps
+            asked_of = [step.request for step in steps if isinstance(step, StepView) and isinstance(step.request, dict)]
+            sent = [message for request in asked_of for message in request.get("messages", ())]
+            again = [call["arguments"] for message in sent for call in message.get("tool_calls") or ()]
+            assert again == [whole] * len(again) != []

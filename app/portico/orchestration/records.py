@@ -125,7 +125,8 @@ class Records:
         page = await self._environment.thread_pool.run(partial(step_page, history, self._patterns, selected))
         if sees_all(principal):
             return page
-        steps = [redacted_step(step) if isinstance(step, StepView) else step for step in page.steps]
+        client_tools = frozenset(tool.name for tool in history.header.request.client_tools)
+        steps = [redacted_step(step, client_tools) if isinstance(step, StepView) else step for step in page.steps]
         return replace(page, steps=steps)
 
     async def turns(self, principal: Principal, request_id: RequestId) -> RecordedTurns:

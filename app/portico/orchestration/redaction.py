@@ -7,7 +7,7 @@ runs, which are part of the answer. Which parts of an answer are repeated instea
 recorded with it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Protocol, Self, TypeVar
@@ -127,10 +127,23 @@ def redacted_request(request: SystemRequest) -> SystemRequest:
     return request.model_copy(update=update)
 
 
-def redacted_step(step: StepView) -> StepView:
-    """Return the step with what was asked and answered redacted."""
-    redactor = Redactor()
-    return step.model_copy(update={"request": redactor.value(step.request), "outcome": redactor.value(step.outcome)})
+def redacted_step(step: StepView, client_tools: Collection[str] = ()) -> StepView:
+    """Return the step with what was asked and answered redacted, but for the arguments of calls of `client_tools`.
+
+    An agent that is called as a tool has tools of its own, which may have the same names.
+    """
+    redactor, asked, answered = Redactor(), step.request, step.outcome
+    request, outcome = redactor.value(asked), redactor.value(answered)
+    is_outermost = bool(client_tools) and step.key.count("/") < 2
+    if is_outermost and isinstance(answered, dict) and step.kind == "attempt":
+        outcome = _with_client_calls(outcome, answered, client_tools)
+    if is_outermost and isinstance(asked, dict):
+        if asked.get("kind") == SuspensionKind.CLIENT_TOOL:
+            request = asked
+        elif isinstance(asked.get("messages"), list):
+            both = zip(request["messages"], asked["messages"], strict=True)
+            request = {**request, "messages": [_with_client_calls(*each, client_tools) for each in both]}
+    return step.model_copy(update={"request": request, "outcome": outcome})
 
 
 def redacted_snapshot(snapshot: FlowSnapshot) -> FlowSnapshot:
@@ -286,6 +299,16 @@ def _with_arguments(message: Message, whole: Mapping[str, Any]) -> Message:
         call.model_copy(update={"arguments": whole.get(call.id, call.arguments)}) for call in message.tool_calls or ()
     ]
     return message.model_copy(update={"tool_calls": calls})
+
+
+def _with_client_calls(
+    shown: dict[str, Any], whole: Mapping[str, Any], client_tools: Collection[str]
+) -> dict[str, Any]:
+    """Return what is shown of a reply or a message, with the arguments of calls of these tools as they were made."""
+    if not whole.get("tool_calls"):
+        return shown
+    both = zip(shown["tool_calls"], whole["tool_calls"], strict=True)
+    return {**shown, "tool_calls": [made if made["name"] in client_tools else call for call, made in both]}
 
 
 def _ended_call(ended: EndedCall) -> EndedCall:

@@ -46,6 +46,8 @@ async def test_a_stream_shows_the_call_of_the_client_and_the_answer_continues_it
         assert "seven lines" in resumed.json["content"]
         log = events(await served.get("/v1/executions/q/events"))
         assert [each["type"] for each in log if each["type"].startswith("tool.")] == ["tool.start", "tool.end"]
+        [traced] = (await served.get("/v1/executions/q/trace")).json["tool_calls"]
+        assert (traced["tool_name"], traced["client"], traced["success"]) == ("read_file", True, True)
         assert (await send_command(served, "replay")).json["identical"]
 
 

@@ -105,6 +105,7 @@ def test_every_attempt_at_a_tool_call_is_listed_with_its_outcome() -> None:
     assert [(each.tool_name, each.success, each.error_code) for each in trace.tool_calls] == [
         *(("look", False, Code.TOOL_TIMEOUT), ("look", True, None), ("send", None, None))
     ]
+    assert not any(each.client for each in trace.tool_calls)
 
 
 def test_a_summed_stage_started_with_its_first_part() -> None:

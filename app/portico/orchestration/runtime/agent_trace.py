@@ -69,6 +69,7 @@ class TracedToolCall(BaseModel):
     tool_name: str = Field(description="The tool's name.")
     step_name: str | None = Field(description="The step of a plan that it belongs to.")
     args_hash: str = Field(description="Keyed hash of the arguments.")
+    client: bool = Field(description="True if the client runs the tool.")
     started_at: datetime = Field(description="Start time.")
     duration_ms: float | None = Field(description="Duration in milliseconds.")
     success: bool | None = Field(description="True if the tool succeeded.")
@@ -222,6 +223,7 @@ def _tool_calls(events: Sequence[StoredEvent]) -> list[TracedToolCall]:
             tool_name=start.tool_name,
             step_name=item.correlation.step_name,
             args_hash=start.args_hash,
+            client=start.client,
             started_at=_datetime(item.at),
             duration_ms=None if end is None else end.duration_ms,
             success=None if end is None else end.success,

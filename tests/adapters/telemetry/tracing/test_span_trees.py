@@ -61,9 +61,18 @@ async def test_a_tool_call_lies_below_the_attempt_that_asked_for_it(protocol: st
     check_span_ids(logged, collector)
     tool = collector.named("execute_tool roll_dice")
     assert tool.attributes["gen_ai.operation.name"] == "execute_tool"
+    assert "portico.tool.client" not in tool.attributes
     assert collector.resources[0]["service.name"] == "portico"
     [request] = collector.requests
     assert collector.named("invoke_agent").parent_id == request.span_id
+
+
+async def test_a_call_that_the_client_runs_is_marked(collector: Collector) -> None:
+    tool = {"name": "read_file", "parameters": {"type": "object", "properties": {"path": {"type": "string"}}}}
+    async with traced(collector) as served:
+        await execute(served, chat("Use read_file: a", request_id="q", client_tools=[tool]))
+        assert (await resume(served, tool_id="read_file", payload={"result": "seven lines"})).status == 200
+    assert collector.named("execute_tool read_file").attributes["portico.tool.client"] is True
 
 
 async def test_an_attempt_shows_what_was_asked_of_which_model(collector: Collector) -> None:

@@ -195,6 +195,8 @@ def tool_start(event: events.ToolStart, arguments: ToolCall | None) -> Attribute
         "gen_ai.tool.call.id": event.tool_call_id,
         "gen_ai.tool.type": "function" if agent_of(event.tool_name) is None else "extension",
     }
+    if event.client:
+        found["portico.tool.client"] = True
     if arguments is not None:
         found["gen_ai.tool.call.arguments"] = _text(arguments.arguments)
     return found
