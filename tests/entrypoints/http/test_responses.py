@@ -1,8 +1,9 @@
 """The Responses API over HTTP: answers, streams, reading on, follow-ups, cancel and delete."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import anyio
@@ -35,6 +36,11 @@ def scripted(folder: Path, *replies: dict[str, Any]) -> dict[str, Any]:
     """Return the table of engines with one that gives these replies in turn."""
     folder.joinpath("script.json").write_bytes(orjson.dumps(replies))
     return {"engines": {"script": {"model": f"scripted:///{folder}/script.json"}}}
+
+
+def message(role: str, *content: Any) -> dict[str, Any]:
+    """Return a message item with this text, or these parts."""
+    return {"type": "message", "role": role, "content": content[0] if isinstance(content[0], str) else list(content)}
 
 
 async def create(served: RunningServer, sent: object = "Hello", **fields: Any) -> HttpAnswer:
@@ -278,6 +284,47 @@ async def test_an_execution_that_another_replica_continues_is_no_reason_to_ask_a
         ("error", "invalid_prompt"),
         ("response.failed", None),
     ]
+
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+ACCEPTED: Mapping[str, tuple[dict[str, Any], str]] = MappingProxyType(
+    {
+        "basic text": ({"input": [message("user", "Say hello.")]}, "message"),
+        "streaming": ({"input": [message("user", "Count to five.")], "stream": True}, "message"),
+        "system prompt": ({"input": [message("system", "Be a pirate."), message("user", "Say hello.")]}, "message"),
+        "tool calling": (
+            {"input": [message("user", "How is the weather?")], "tools": [WEATHER], "tool_choice": "required"},
+            "function_call",
+        ),
+        "image input": (
+            {
+                "input": [
+                    message(
+                        "user",
+                        {"type": "input_text", "text": "What is this?"},
+                        {"type": "input_image", "image_url": f"data:image/png;base64,{PIXEL}"},
+                    )
+                ]
+            },
+            "message",
+        ),
+        "several turns": (
+            {"input": [message("user", "I am Ada."), message("assistant", "Hello Ada."), message("user", "My name?")]},
+            "message",
+        ),
+    }
+)
+"""The cases of the acceptance suite of Open Responses, with the type of the item that ends each answer."""
+
+
+async def test_the_cases_of_the_acceptance_suite_of_open_responses_are_answered() -> None:
+    async with portico() as (served, _):
+        for name, (fields, kind) in ACCEPTED.items():
+            answer = await served.post(orjson.dumps({"model": "default", **fields}), path=PATH)
+            assert answer.status == 200, name
+            body = checked_frames(answer)[-1]["response"] if fields.get("stream") else answer.json
+            check_answer(body)
+            assert (body["status"], kinds(body)[-1]) == ("completed", kind), name
 
 
 async def test_two_follow_ups_of_one_answer_at_once_do_not_see_each_other() -> None:
