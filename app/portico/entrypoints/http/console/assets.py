@@ -16,7 +16,8 @@ _MEDIA_TYPES: Final = MappingProxyType(
     {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 )
 _VENDORED: Final = "vendor/"
-_COMMENT: Final = re.compile(r"/\*\*?\s.*?\*/", re.DOTALL)
+_COMMENT: Final = re.compile(r"/\*\*?\s.*?\*/|^// @ts-check$", re.DOTALL | re.MULTILINE)
+_SPACE_OF_STYLES: Final = re.compile(r"\s*([{};,])\s*")
 _INDENTATION: Final = re.compile(r"^[ \t]+", re.MULTILINE)
 _INDEX: Final = "index.html"
 _FIRST: Final = ("app.js", "pages/executions.js")
@@ -89,10 +90,12 @@ def _index(template: str, digest: str, found: Mapping[str, bytes]) -> bytes:
 
 
 def _compact(path: str, content: bytes) -> bytes:
-    """Return a file of our own without its types for the checker, its comments and its indentation."""
+    """Return a file of our own without its types for the checker, its comments and needless space."""
     if path.startswith(_VENDORED):
         return content
     text = _INDENTATION.sub("", _COMMENT.sub("", content.decode()))
+    if path.endswith(".css"):
+        return _SPACE_OF_STYLES.sub(r"\1", text).encode()
     return re.sub(r"\n+", "\n", text).encode()
 
 

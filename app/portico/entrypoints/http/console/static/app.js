@@ -10,11 +10,28 @@ import { visible } from "./parts/text.js";
 import { Button, Dialog, Guarded, Loading, useNow, useObserved } from "./parts/ui.js";
 
 /** @type {[string, string][]} */
-const MAIN = [["now", "Now"], ["executions", "Executions"], ["questions", "Questions"], ["sessions", "Sessions"], ["try", "Try"]];
+const MAIN = [
+  ["now", "Now"],
+  ["executions", "Executions"],
+  ["questions", "Questions"],
+  ["sessions", "Sessions"],
+  ["try", "Try"],
+];
 /** @type {[string, string][]} */
-const PARTS = [["flows", "Flows"], ["agents", "Agents"], ["tools", "Tools"], ["engines", "Engines"], ["memory", "Memory"]];
+const PARTS = [
+  ["flows", "Flows"],
+  ["agents", "Agents"],
+  ["tools", "Tools"],
+  ["engines", "Engines"],
+  ["memory", "Memory"],
+];
 /** @type {[string, string][]} */
-const REST = [["usage", "Usage"], ["keys", "Keys"], ["errors", "Errors"], ["machines", "Machines"]];
+const REST = [
+  ["usage", "Usage"],
+  ["keys", "Keys"],
+  ["errors", "Errors"],
+  ["machines", "Machines"],
+];
 const BOTTOM = [...MAIN.slice(0, 3), MAIN[4]];
 const CATALOGUES = new Set(["agents", "tools", "errors", "machines"]);
 const NAMES = new Set([...MAIN, ...PARTS, ...REST].map(([name]) => name).concat("compare"));
@@ -24,14 +41,18 @@ const THEME = "portico.theme";
 const loaded = new Map();
 
 /** Load the styles of the pages besides the first, once. */
-let styled = /** @type {Promise<void> | null} */ (null);
-const moreStyles = () => (styled ??= new Promise((done) => {
-  const style = document.createElement("link");
-  style.rel = "stylesheet";
-  style.href = new URL("more.css", import.meta.url).href;
-  style.onload = style.onerror = () => done();
-  document.head.append(style);
-}));
+let styled = /** @type {Promise<unknown> | null} */ (null);
+const moreStyles = () => (styled ??= Promise.all(["execution.css", "pages.css"].map(loadStyle)));
+
+/** @param {string} name @returns {Promise<unknown>} */
+const loadStyle = (name) =>
+  new Promise((done) => {
+    const style = document.createElement("link");
+    style.rel = "stylesheet";
+    style.href = new URL(name, import.meta.url).href;
+    style.onload = style.onerror = done;
+    document.head.append(style);
+  });
 
 /** Load the module of a page when it is opened first. @param {string} name @param {string[]} args */
 async function pageModule(name, args) {
@@ -49,39 +70,105 @@ function Page({ place }) {
   const [error, setError] = useState(/** @type {any} */ (null));
   useEffect(() => {
     if (!known || loaded.has(id)) return;
-    pageModule(place.page, place.args).then((module) => { loaded.set(id, module.default); arrived((n) => n + 1); }, setError);
+    pageModule(place.page, place.args).then((module) => {
+      loaded.set(id, module.default);
+      arrived((n) => n + 1);
+    }, setError);
   }, [id]);
-  if (!known) return html`<div class="page"><h1 tabindex="-1">There is no such page</h1><a href="#/executions">Executions</a></div>`;
+  if (!known)
+    return html`
+      <div class="page">
+        <h1 tabindex="-1">There is no such page</h1>
+        <a href="#/executions">Executions</a>
+      </div>
+    `;
   if (error) throw error;
   const Found = loaded.get(id);
-  return Found ? html`<${Found} place=${place} key=${[id, ...place.args.slice(0, id === "compare" ? 2 : 1)].join("/")} />` : html`<${Loading} />`;
+  return Found ? html`
+    <${Found} place=${place} key=${[id, ...place.args.slice(0, id === "compare" ? 2 : 1)].join("/")} />
+  ` : html`
+    <${Loading} />
+  `;
 }
 
 /** @param {{items: [string, string][], page: string, hints?: boolean}} props */
 const Links = ({ items, page }) => {
   const open = useObserved(questions);
-  return items.map(([name, title]) => html`<a key=${name} href=${`#/${name}`} aria-current=${page === name || (page === "compare" && name === "executions") ? "page" : undefined}>
-    <${Icon} name=${name} /><span>${title}</span>${name === "questions" && open > 0 && html`<b class="count">${open}<span class="hidden"> open</span></b>`}</a>`);
+  return items.map(([name, title]) => html`
+    <a
+      key=${name}
+      href=${`#/${name}`}
+      aria-current=${
+        page === name || (page === "compare" && name === "executions") ? "page" : undefined
+      }>
+      <${Icon} name=${name} />
+      <span>${title}</span>
+      ${name === "questions" && open > 0 && html`
+        <b class="count">
+          ${open}
+          <span class="hidden"> open</span>
+        </b>
+      `}
+    </a>
+  `);
 };
 
 /** @param {{page: string, more: () => void}} props */
 function Navigation({ page, more }) {
-  return html`<nav aria-label="Pages" class="side">
-      <a class="brand" href="#/executions"><svg class="mark" viewBox="0 0 24 24" aria-hidden="true"><path d="M12 2 2.5 7.2V9h19V7.2zM4.5 10.5h2.4V18H4.5zM10.8 10.5h2.4V18h-2.4zM17.1 10.5h2.4V18h-2.4zM2.5 19.5h19V22h-19z" /></svg>Portico</a>
-      <div><${Links} items=${MAIN} page=${page} /></div><div><${Links} items=${PARTS} page=${page} /></div><div><${Links} items=${REST} page=${page} /></div>
-      <${Person} />
-    </nav>
-    <nav aria-label="Main pages" class="bottom"><${Links} items=${BOTTOM} page=${page} />
-      <button onClick=${more} aria-haspopup="dialog"><${Icon} name="more" /><span>More</span></button></nav>`;
+  return html`
+      <nav aria-label="Pages" class="side">
+        <a class="brand" href="#/executions">
+          <svg class="mark" viewBox="0 0 24 24" aria-hidden="true">
+            <path d="M12 2 2.5 7.2V9h19V7.2zM2.5 19.5h19V22h-19z" />
+            <path d="M4.5 10.5h2.4V18H4.5zM10.8 10.5h2.4V18h-2.4zM17.1 10.5h2.4V18h-2.4z" />
+          </svg>
+          Portico
+        </a>
+        <div>
+          <${Links} items=${MAIN} page=${page} />
+        </div>
+        <div>
+          <${Links} items=${PARTS} page=${page} />
+        </div>
+        <div>
+          <${Links} items=${REST} page=${page} />
+        </div>
+        <${Person} />
+      </nav>
+      <nav aria-label="Main pages" class="bottom">
+        <${Links} items=${BOTTOM} page=${page} />
+        <button onClick=${more} aria-haspopup="dialog">
+          <${Icon} name="more" />
+          <span>More</span>
+        </button>
+      </nav>
+  `;
 }
 
 function Person() {
   const person = useMe();
   const replicas = person?.replicas?.length ?? person?.replicas;
-  return html`<footer>
-    ${person && html`<p><i class="avatar" aria-hidden="true">${visible(person.user ?? "?").slice(0, 1).toUpperCase()}</i><span><b>${visible(person.user)}</b><small>${visible(person.tenant)}${replicas > 1 ? ` · ${replicas} replicas` : ""}</small></span></p>`}
-    <${Switches} />
-  </footer>`;
+  return html`
+    <footer>
+      ${person && html`
+        <p>
+          <i class="avatar" aria-hidden="true">
+            ${visible(person.user ?? "?")
+              .slice(0, 1)
+              .toUpperCase()}
+          </i>
+          <span>
+            <b>${visible(person.user)}</b>
+            <small>
+              ${visible(person.tenant)}
+              ${replicas > 1 ? ` · ${replicas} replicas` : ""}
+            </small>
+          </span>
+        </p>
+      `}
+      <${Switches} />
+    </footer>
+  `;
 }
 
 function Switches() {
@@ -94,11 +181,21 @@ function Switches() {
     sessionStorage.setItem(THEME, next);
     setTheme(next);
   };
-  return html`<div class="switches">
-    <${Button} kind="quiet" icon="theme" onClick=${change}>${dark ? "Light" : "Dark"}<//>
-    <${Button} kind="quiet hints" aria-pressed=${keys} onClick=${() => setKeys(switchShortcuts())}>Keys ${keys ? "on" : "off"}<//>
-    ${hasKey() && html`<${Button} kind="quiet" icon="out" onClick=${leave}>Sign out<//>`}
-  </div>`;
+  return html`
+    <div class="switches">
+      <${Button} kind="quiet" icon="theme" onClick=${change}>
+        ${dark ? "Light" : "Dark"}
+      <//>
+      <${Button} kind="quiet hints" aria-pressed=${keys} onClick=${() => setKeys(switchShortcuts())}>
+        Keys ${keys ? "on" : "off"}
+      <//>
+      ${hasKey() && html`
+        <${Button} kind="quiet" icon="out" onClick=${leave}>
+          Sign out
+        <//>
+      `}
+    </div>
+  `;
 }
 
 function leave() {
@@ -107,34 +204,26 @@ function leave() {
   location.reload();
 }
 
-/** Ask for the API key. @param {{refused: boolean, give: (given: {key: string, keep: boolean}) => void}} props */
-function SignIn({ refused, give }) {
-  const field = useRef(/** @type {any} */ (null));
-  const keep = useRef(/** @type {any} */ (null));
-  useEffect(() => field.current.focus(), []);
-  const submit = (/** @type {Event} */ event) => {
-    event.preventDefault();
-    const key = field.current.value.trim();
-    if (key) give({ key, keep: keep.current.checked });
-  };
-  return html`<${Dialog} title="Sign in"><form onSubmit=${submit} class="form">
-    ${refused && html`<p class="bad" role="alert">The key is not valid any more, or never was.</p>`}
-    <label>API key<input ref=${field} type="password" autocomplete="off" spellcheck=${false} required /></label>
-    <label class="check"><input ref=${keep} type="checkbox" />Keep for this tab</label>
-    <button class="button primary" type="submit">Sign in</button></form><//>`;
-}
-
 /** The state of the live connection, as a line while it is cut. */
 function Connection() {
   const now = useNow(1000);
   const { name, retry } = useObserved(status);
-  return html`<div data-live=${name} class="connection">${name === "offline" && html`<p role="status">The connection is cut. Trying again ${retry > now ? `in ${Math.ceil((retry - now) / 1000)} s` : "now"}.</p>`}</div>`;
+  return html`
+    <div data-live=${name} class="connection">
+      ${name === "offline" && html`
+        <p role="status">
+          The connection is cut. Trying again${" "}
+          ${retry > now ? `in ${Math.ceil((retry - now) / 1000)} s` : "now"}.
+        </p>
+      `}
+    </div>
+  `;
 }
 
 function Shell() {
   const [place, setPlace] = useState(parse(location.hash));
   const [question, setQuestion] = useState(/** @type {any} */ (null));
-  const [help, setHelp] = useState(/** @type {[string, string][] | null} */ (null));
+  const [help, setHelp] = useState(/** @type {any} */ (null));
   const [more, setMore] = useState(false);
   const spoken = useObserved(said);
   const open = useObserved(questions);
@@ -145,13 +234,32 @@ function Shell() {
   const count = useRef(open);
 
   useEffect(() => {
-    askWith((refused) => new Promise((give) => setQuestion({ refused, give: (/** @type {any} */ given) => { setQuestion(null); give(given); } })));
+    askWith(
+      (refused) =>
+        new Promise((give) =>
+          import("./parts/sign_in.js").then(({ SignIn }) =>
+            setQuestion({
+              SignIn,
+              refused,
+              give: (/** @type {any} */ given) => {
+                setQuestion(null);
+                give(given);
+              },
+            }),
+          ),
+        ),
+    );
     json("me").then(me.set, () => {});
-    const move = () => { setPlace(parse(location.hash)); setMore(false); };
+    const move = () => {
+      setPlace(parse(location.hash));
+      setMore(false);
+    };
     addEventListener("hashchange", move);
     return () => removeEventListener("hashchange", move);
   }, []);
-  useEffect(() => void import("./parts/shortcuts.js").then((keys) => keys.listen(() => setHelp(keys.SHORTCUTS))), []);
+  useEffect(() => {
+    import("./parts/shortcuts.js").then((keys) => keys.listen(() => setHelp(keys)));
+  }, []);
   useEffect(() => (own ? undefined : followList()), [own]);
   useEffect(() => countQuestions(() => !own && status.get().name === "live"), [own]);
   useEffect(() => {
@@ -161,7 +269,9 @@ function Shell() {
   }, [open]);
   useEffect(() => {
     if (was.current === path) return;
-    const samePage = was.current.split("/").slice(0, 2).join() === path.split("/").slice(0, 2).join() && place.page === "executions";
+    const samePage =
+      was.current.split("/").slice(0, 2).join() === path.split("/").slice(0, 2).join() &&
+      place.page === "executions";
     was.current = path;
     if (samePage) return;
     scrollTo(0, 0);
@@ -174,12 +284,32 @@ function Shell() {
     return () => clearInterval(timer);
   }, [path]);
 
-  return html`<${Navigation} page=${place.page} more=${() => setMore(true)} />
-    <main ref=${main} data-page=${place.page} id="main"><${Connection} /><${Guarded} key=${path}><${Page} place=${place} /><//></main>
-    <div class="hidden" role="status" aria-live="polite">${spoken}</div>
-    ${more && html`<${Dialog} title="More" kind="sheet" close=${() => setMore(false)}><div class="sheet-links"><${Links} items=${[MAIN[3], ...PARTS, ...REST]} page=${place.page} /></div><${Person} /><//>`}
-    ${help && html`<${Dialog} title="Keys" close=${() => setHelp(null)}><dl class="keys">${help.map(([key, what]) => html`<div key=${key}><dt><kbd>${key}</kbd></dt><dd>${what}</dd></div>`)}</dl><//>`}
-    ${question && html`<${SignIn} ...${question} />`}`;
+  return html`
+      <${Navigation} page=${place.page} more=${() => setMore(true)} />
+      <main ref=${main} data-page=${place.page} id="main">
+        <${Connection} />
+        <${Guarded} key=${path}>
+          <${Page} place=${place} />
+        <//>
+      </main>
+      <div class="hidden" role="status" aria-live="polite">
+        ${spoken}
+      </div>
+      ${more && html`
+        <${Dialog} title="More" kind="sheet" close=${() => setMore(false)}>
+          <div class="sheet-links">
+            <${Links} items=${[MAIN[3], ...PARTS, ...REST]} page=${place.page} />
+          </div>
+          <${Person} />
+        <//>
+      `}
+      ${help && html`
+        <${Dialog} title="Keys" close=${() => setHelp(null)}>
+          <${help.Shortcuts} />
+        <//>
+      `}
+      ${question && html`<${question.SignIn} ...${question} />`}
+  `;
 }
 
 const kept = sessionStorage.getItem(THEME);

@@ -12,27 +12,140 @@ import { ErrorCode, Facts, Heading, Loaded, useLoaded } from "../parts/ui.js";
 export default function Engines({ place }) {
   const person = useMe();
   const needs = missing(person, "read_metrics");
-  const found = useLoaded((signal) => json(`engines${needs || !person ? "" : "?view=health"}`, { signal }), [person]);
+  const found = useLoaded(
+    (signal) => json(`engines${needs || !person ? "" : "?view=health"}`, { signal }),
+    [person],
+  );
   useEffect(() => {
     const timer = setInterval(() => !document.hidden && found.again(), 10000);
     return () => clearInterval(timer);
   }, []);
   const name = place.args[0];
-  return html`<div class="page"><${Loaded} alone of=${{ ...found, error: found.value ? null : found.error }}>${(/** @type {any} */ all) => {
-    const item = all.data.find((/** @type {any} */ each) => each.name === name);
-    if (item) return html`<p class="crumbs"><a href="#/engines">Engines</a></p><header class="top"><${Heading}>${visible(name)}<//></header><${Engine} engine=${item} />`;
-    return html`<header class="top"><${Heading}>Engines<//><span class="live-label">${all.data.length}</span></header>${needs && html`<p class="muted small">Health needs ${needs}.</p>`}<table class="list"><thead><tr><th>Name</th><th>Breaker</th><th>Last hour</th><th class="n">Attempts</th><th class="n">Failed</th><th class="n">Half within</th><th class="n">95 % within</th></tr></thead>
-      <tbody>${all.data.map((/** @type {any} */ each) => html`<tr key=${each.name}><td class="request"><a data-row href=${link(["engines", each.name])}>${visible(each.name)}</a><small>${visible(each.model)} · ${each.scheme}</small></td><td class=${each.breaker === "closed" ? "good" : "bad"} data-name="Breaker">${words(each.breaker)}</td><td>${each.health && html`<${Wave} health=${each.health} />`}</td><td class="n" data-name="Attempts">${number(each.health?.attempts)}</td><td class="n" data-name="Failed">${number(each.health?.failures)}</td><td class="n" data-name="Half within">${span(each.health?.p50_ms)}</td><td class="n" data-name="95 % within">${span(each.health?.p95_ms)}</td></tr>`)}</tbody></table>`;
-  }}<//></div>`;
+  return html`
+    <div class="page">
+      <${Loaded} alone of=${{ ...found, error: found.value ? null : found.error }}>
+        ${(/** @type {any} */ all) => {
+          const item = all.data.find((/** @type {any} */ each) => each.name === name);
+          if (item)
+            return html`
+                <p class="crumbs">
+                  <a href="#/engines">Engines</a>
+                </p>
+                <header class="top">
+                  <${Heading}>${visible(name)}<//>
+                </header>
+                <${Engine} engine=${item} />
+            `;
+          return html`
+              <header class="top">
+                <${Heading}>Engines<//>
+                <span class="live-label">${all.data.length}</span>
+              </header>
+              ${needs && html`<p class="muted small">Health needs ${needs}.</p>`}
+              <table class="list">
+                <thead>
+                  <tr>
+                    <th>Name</th>
+                    <th>Breaker</th>
+                    <th>Last hour</th>
+                    <th class="n">Attempts</th>
+                    <th class="n">Failed</th>
+                    <th class="n">Half within</th>
+                    <th class="n">95 % within</th>
+                  </tr>
+                </thead>
+                <tbody>
+                  ${all.data.map((/** @type {any} */ each) => html`
+                    <tr key=${each.name}>
+                      <td class="request">
+                        <a data-row href=${link(["engines", each.name])}>
+                          ${visible(each.name)}
+                        </a>
+                        <small>
+                          ${visible(each.model)} · ${each.scheme}
+                        </small>
+                      </td>
+                      <td class=${each.breaker === "closed" ? "good" : "bad"} data-name="Breaker">
+                        ${words(each.breaker)}
+                      </td>
+                      <td>${each.health && html`<${Wave} health=${each.health} />`}</td>
+                      <td class="n" data-name="Attempts">
+                        ${number(each.health?.attempts)}
+                      </td>
+                      <td class="n" data-name="Failed">
+                        ${number(each.health?.failures)}
+                      </td>
+                      <td class="n" data-name="Half within">
+                        ${span(each.health?.p50_ms)}
+                      </td>
+                      <td class="n" data-name="95 % within">
+                        ${span(each.health?.p95_ms)}
+                      </td>
+                    </tr>
+                  `)}
+                </tbody>
+              </table>
+          `;
+        }}
+      <//>
+    </div>
+  `;
 }
 
 /** @param {{engine: any}} props */
 function Engine({ engine }) {
   const { health, price } = engine;
-  return html`<div class="card"><${Facts} pairs=${[["Model", visible(engine.model)], ["Scheme", engine.scheme], ["Breaker", words(engine.breaker)], ["Context", `${number(engine.context_window)} tokens`], ["Reserve", `${number(engine.response_reserve)} tokens`], ["Routes", visible(engine.routes.join(", "))], ["Options", engine.options.join(", ")]]} />
-    <h2 class="sub">Capabilities</h2><p>${Object.entries(engine.capabilities).filter(([, has]) => has).map(([name]) => words(name)).join(", ") || "none"}</p>
-    ${price && html`<h2 class="sub">Price of a million tokens</h2><${Facts} pairs=${Object.entries(price).map(([name, value]) => [words(name), number(value)])} />`}</div>
-    ${health && html`<div class="card"><h2>Last 60 minutes, by this process</h2><${Wave} health=${health} /><${Facts} pairs=${[["Attempts", number(health.attempts)], ["Failed", number(health.failures)], ["Half within", span(health.p50_ms)], ["95 % within", span(health.p95_ms)], ["Breaker opened", health.breaker_since && fullTime(health.breaker_since)], ["Counted since", fullTime(health.since)], ["Replica", visible(health.replica)]]} />
-      ${Object.entries(health.codes).map(([code, count]) => html`<p key=${code}><${ErrorCode} code=${code} /> ${number(Number(count))}</p>`)}</div>`}
-    <p><a href=${link(["executions"], { model: engine.name })}>Executions on this engine</a></p>`;
+  return html`
+      <div class="card">
+        <${Facts}
+          pairs=${[
+            ["Model", visible(engine.model)],
+            ["Scheme", engine.scheme],
+            ["Breaker", words(engine.breaker)],
+            ["Context", `${number(engine.context_window)} tokens`],
+            ["Reserve", `${number(engine.response_reserve)} tokens`],
+            ["Routes", visible(engine.routes.join(", "))],
+            ["Options", engine.options.join(", ")],
+          ]}
+        />
+        <h2 class="sub">Capabilities</h2>
+        <p>
+          ${Object.entries(engine.capabilities)
+            .filter(([, has]) => has)
+            .map(([name]) => words(name))
+            .join(", ") || "none"}
+        </p>
+        ${price && html`
+            <h2 class="sub">Price of a million tokens</h2>
+            <${Facts}
+              pairs=${Object.entries(price).map(([name, value]) => [words(name), number(value)])}
+            />
+        `}
+      </div>
+      ${health && html`
+        <div class="card">
+          <h2>Last 60 minutes, by this process</h2>
+          <${Wave} health=${health} />
+          <${Facts}
+            pairs=${[
+              ["Attempts", number(health.attempts)],
+              ["Failed", number(health.failures)],
+              ["Half within", span(health.p50_ms)],
+              ["95 % within", span(health.p95_ms)],
+              ["Breaker opened", health.breaker_since && fullTime(health.breaker_since)],
+              ["Counted since", fullTime(health.since)],
+              ["Replica", visible(health.replica)],
+            ]}
+          />
+          ${Object.entries(health.codes).map(([code, count]) => html`
+            <p key=${code}>
+              <${ErrorCode} code=${code} /> ${number(Number(count))}
+            </p>
+          `)}
+        </div>
+      `}
+      <p>
+        <a href=${link(["executions"], { model: engine.name })}>Executions on this engine</a>
+      </p>
+  `;
 }

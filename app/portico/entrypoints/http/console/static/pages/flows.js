@@ -11,9 +11,78 @@ import { Code, Empty, Facts, Heading, Loaded, useLoaded } from "../parts/ui.js";
 export default function Flows({ place }) {
   const name = place.args[0];
   const found = useLoaded(() => once(name ? `flows/${encodeURIComponent(name)}` : "flows"), [name]);
-  return html`<div class="page"><${Loaded} alone of=${found}>${(/** @type {any} */ value) => {
-    if (name) return value.graph && html`<p class="crumbs"><a href="#/flows">Flows</a></p><header class="top"><${Heading}>${visible(name)}<//></header><div class="card"><${Graph} flow=${value} nodes=${{}} /><${Facts} pairs=${[["Fingerprint", html`<code>${value.fingerprint}</code>`]]} /></div>
-      <div class="grid"><section class="card"><h2>Input</h2><${Code} label="Input schema" text=${JSON.stringify(value.input_schema, null, 2)} /></section><section class="card"><h2>Output</h2><${Code} label="Output schema" text=${JSON.stringify(value.output_schema, null, 2)} /></section></div>`;
-    return html`<header class="top"><${Heading}>Flows<//></header>${!value.data ? null : value.data.length === 0 ? html`<${Empty} title="No flow is configured">Flows are functions of the modules in [flows].<//>` : html`<table class="list"><thead><tr><th>Name</th><th>Nodes</th><th>From</th><th>To</th></tr></thead><tbody>${value.data.map((/** @type {any} */ each) => html`<tr key=${each.name}><td class="request"><a data-row href=${link(["flows", each.name])}>${visible(each.name)}</a></td><td data-name="Nodes">${each.graph.nodes.length}</td><td data-name="From">${visible(each.graph.entry)}</td><td data-name="To">${visible(each.graph.output)}</td></tr>`)}</tbody></table>`}`;
-  }}<//></div>`;
+  return html`
+    <div class="page">
+      <${Loaded} alone of=${found}>
+        ${(/** @type {any} */ value) => {
+          if (name)
+            return (
+              value.graph && html`
+                  <p class="crumbs">
+                    <a href="#/flows">Flows</a>
+                  </p>
+                  <header class="top">
+                    <${Heading}>${visible(name)}<//>
+                  </header>
+                  <div class="card">
+                    <${Graph} flow=${value} nodes=${{}} />
+                    <${Facts} pairs=${[["Fingerprint", html`<code>${value.fingerprint}</code>`]]} />
+                  </div>
+                  <div class="grid">
+                    <section class="card">
+                      <h2>Input</h2>
+                      <${Code}
+                        label="Input schema"
+                        text=${JSON.stringify(value.input_schema, null, 2)}
+                      />
+                    </section>
+                    <section class="card">
+                      <h2>Output</h2>
+                      <${Code}
+                        label="Output schema"
+                        text=${JSON.stringify(value.output_schema, null, 2)}
+                      />
+                    </section>
+                  </div>
+              `
+            );
+          return html`
+              <header class="top">
+                <${Heading}>Flows<//>
+              </header>
+              ${!value.data ? null : value.data.length === 0 ? html`
+                <${Empty} title="No flow is configured">
+                  Flows are functions of the modules in [flows].
+                <//>
+              ` : html`
+                <table class="list">
+                  <thead>
+                    <tr>
+                      <th>Name</th>
+                      <th>Nodes</th>
+                      <th>From</th>
+                      <th>To</th>
+                    </tr>
+                  </thead>
+                  <tbody>
+                    ${value.data.map((/** @type {any} */ each) => html`
+                      <tr key=${each.name}>
+                        <td class="request">
+                          <a data-row href=${link(["flows", each.name])}>
+                            ${visible(each.name)}
+                          </a>
+                        </td>
+                        <td data-name="Nodes">${each.graph.nodes.length}</td>
+                        <td data-name="From">${visible(each.graph.entry)}</td>
+                        <td data-name="To">${visible(each.graph.output)}</td>
+                      </tr>
+                    `)}
+                  </tbody>
+                </table>
+              `}
+          `;
+        }}
+      <//>
+    </div>
+  `;
 }

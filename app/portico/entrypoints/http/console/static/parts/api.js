@@ -1,7 +1,10 @@
 // @ts-check
 /** Requests to the API with the key of this tab, and event streams. */
 
-/** @typedef {import("../../api.js").components["schemas"]} Schemas Types of the API, made from its description. */
+/**
+ * @typedef {import("../../api.js").components["schemas"]} Schemas Types of the API, made from its
+ * description.
+ */
 
 const KEPT = "portico.key";
 
@@ -35,9 +38,17 @@ export class ApiError extends Error {
   }
 }
 
-/** @typedef {{method?: string, body?: unknown, headers?: Record<string, string>, signal?: AbortSignal}} Options */
+/**
+ * @typedef {{method?: string, body?: unknown, headers?: Record<string, string>, signal?: AbortSignal}}
+ * Options
+ */
 
-/** Send a request; after a 401 ask for a key and send it again. @param {string} path Below `/v1/`. @param {Options} [options] @returns {Promise<Response>} */
+/**
+ * Send a request; after a 401 ask for a key and send it again.
+ * @param {string} path Below `/v1/`.
+ * @param {Options} [options]
+ * @returns {Promise<Response>}
+ */
 export async function send(path, { method = "GET", body, headers = {}, signal } = {}) {
   const used = key;
   const response = await fetch(`../v1/${path}`, {
@@ -60,7 +71,11 @@ export async function send(path, { method = "GET", body, headers = {}, signal } 
     return send(path, { method, body, headers, signal });
   }
   if (response.ok) return response;
-  throw new ApiError(response.status, await response.json().catch(() => ({})), response.headers.get("x-request-id") ?? "");
+  throw new ApiError(
+    response.status,
+    await response.json().catch(() => ({})),
+    response.headers.get("x-request-id") ?? "",
+  );
 }
 
 /** Ask for a key, once for all requests that wait. @param {boolean} refused */
@@ -74,7 +89,12 @@ function newKey(refused) {
   return asking;
 }
 
-/** Return the JSON of a request, null for an empty response. @param {string} path @param {Options} [options] @returns {Promise<any>} */
+/**
+ * Return the JSON of a request, null for an empty response.
+ * @param {string} path
+ * @param {Options} [options]
+ * @returns {Promise<any>}
+ */
 export async function json(path, options) {
   const response = await send(path, options);
   return response.status === 204 ? null : response.json();
@@ -85,15 +105,25 @@ export const post = (path, body, options) => json(path, { method: "POST", body, 
 
 /** @param {Record<string, string | number | null | undefined>} values Empty ones are left out. */
 export function query(values) {
-  const given = Object.entries(values).filter(([, value]) => value !== null && value !== undefined && value !== "");
-  return given.length ? `?${new URLSearchParams(given.map(([name, value]) => [name, String(value)]))}` : "";
+  const given = Object.entries(values).filter(
+    ([, value]) => value !== null && value !== undefined && value !== "",
+  );
+  return given.length
+    ? `?${new URLSearchParams(given.map(([name, value]) => [name, String(value)]))}`
+    : "";
 }
 
 /** @typedef {{id: string, event: string, data: string}} Frame */
 
-/** Read an event stream until it ends. @param {Response} response @returns {AsyncGenerator<Frame[]>} Frames that came together. */
+/**
+ * Read an event stream until it ends.
+ * @param {Response} response
+ * @returns {AsyncGenerator<Frame[]>} Frames that came together.
+ */
 export async function* frames(response) {
-  const reader = /** @type {ReadableStream<any>} */ (response.body).pipeThrough(new TextDecoderStream()).getReader();
+  const reader = /** @type {ReadableStream<any>} */ (response.body)
+    .pipeThrough(new TextDecoderStream())
+    .getReader();
   let rest = "";
   try {
     for (;;) {

@@ -10,7 +10,10 @@ const GAP_MS = 2000;
 
 /** @typedef {{start: number, end: number}} Interval Milliseconds. */
 /** @typedef {{start: number, end: number, x: number, width: number, wait: boolean}} Stretch */
-/** @typedef {{stretches: Stretch[], width: number, place: (time: number) => number, ticks: {x: number, ms: number}[]}} Axis */
+/**
+ * @typedef {{stretches: Stretch[], width: number, place: (time: number) => number, ticks: {x: number, ms:
+ * number}[]}} Axis
+ */
 
 /** Join intervals that touch. @param {Interval[]} intervals @returns {Interval[]} Sorted, without overlap. */
 export function joined(intervals) {
@@ -24,7 +27,12 @@ export function joined(intervals) {
   return found;
 }
 
-/** Return the waits between `start` and `end`. @param {Interval} whole @param {Interval[]} busy @param {Interval[]} open */
+/**
+ * Return the waits between `start` and `end`.
+ * @param {Interval} whole
+ * @param {Interval[]} busy
+ * @param {Interval[]} open
+ */
 export function waits(whole, busy, open) {
   const gaps = [];
   let at = whole.start;
@@ -42,12 +50,19 @@ export function waits(whole, busy, open) {
   return found.filter((each) => each.end > each.start);
 }
 
-/** Return the axis. @param {Interval} whole @param {Interval[]} compressed @param {number} width @returns {Axis} */
+/**
+ * Return the axis.
+ * @param {Interval} whole
+ * @param {Interval[]} compressed
+ * @param {number} width
+ * @returns {Axis}
+ */
 export function timeAxis(whole, compressed, width) {
   const end = Math.max(whole.end, whole.start + 1);
   const waiting = compressed.reduce((sum, each) => sum + each.end - each.start, 0);
   const wait_px = Math.min(WAIT_PX, width / (2 * Math.max(compressed.length, 1)));
-  const scale = Math.max(width - wait_px * compressed.length, 1) / Math.max(end - whole.start - waiting, 1e-6);
+  const scale =
+    Math.max(width - wait_px * compressed.length, 1) / Math.max(end - whole.start - waiting, 1e-6);
   /** @type {Stretch[]} */
   const stretches = [];
   let [at, x] = [whole.start, 0];
@@ -71,7 +86,11 @@ export function timeAxis(whole, compressed, width) {
   return { stretches, width, place, ticks: ticks(stretches, scale) };
 }
 
-/** Return marks of worked time, at least 64 px apart and never inside a wait. @param {Stretch[]} stretches @param {number} scale */
+/**
+ * Return marks of worked time, at least 64 px apart and never inside a wait.
+ * @param {Stretch[]} stretches
+ * @param {number} scale
+ */
 function ticks(stretches, scale) {
   const step = niceStep(64 / scale);
   /** @type {{x: number, ms: number}[]} */
@@ -96,5 +115,8 @@ const nearWait = (stretches, x) =>
 /** Return 1, 2 or 5 times a power of ten, at least as large as `least`. @param {number} least */
 export function niceStep(least) {
   const power = 10 ** Math.floor(Math.log10(Math.max(least, 1e-6)));
-  return [1, 2, 5, 10].map((factor) => factor * power).find((each) => each >= least - 1e-12) ?? 10 * power;
+  return (
+    [1, 2, 5, 10].map((factor) => factor * power).find((each) => each >= least - 1e-12) ??
+    10 * power
+  );
 }

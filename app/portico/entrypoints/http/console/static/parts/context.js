@@ -9,7 +9,26 @@ const TERMS = ["system", "skills", "memory", "history", "message", "tools"];
 export function Budget({ terms, title }) {
   const used = TERMS.reduce((sum, name) => sum + (terms[name] ?? 0), 0);
   const shown = TERMS.filter((name) => terms[name]);
-  return html`<h2 class="sub">${title}<span class="right">${number(used)} of ${number(terms.limit)} tokens</span></h2>
-    <div class="budget" aria-hidden="true">${shown.map((name) => html`<i key=${name} class=${`c-${name}`} style=${{ flex: terms[name] }}></i>`)}</div>
-    <dl class="terms">${shown.map((name) => html`<div key=${name}><i class=${`c-${name}`} aria-hidden="true"></i><dt>${name}</dt><dd>${number(terms[name])}</dd></div>`)}</dl>`;
+  return html`
+      <h2 class="sub">
+        ${title}
+        <span class="right">
+          ${number(used)} of ${number(terms.limit)} tokens
+        </span>
+      </h2>
+      <div class="budget" aria-hidden="true">
+        ${shown.map((name) => html`
+          <i key=${name} class=${`c-${name}`} style=${{ flex: terms[name] }}></i>
+        `)}
+      </div>
+      <dl class="terms">
+        ${shown.map((name) => html`
+          <div key=${name}>
+            <i class=${`c-${name}`} aria-hidden="true"></i>
+            <dt>${name}</dt>
+            <dd>${number(terms[name])}</dd>
+          </div>
+        `)}
+      </dl>
+  `;
 }

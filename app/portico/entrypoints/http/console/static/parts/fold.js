@@ -2,9 +2,12 @@
 /**
  * Events of one execution, folded into what its page shows. Pure: no clock, no network, no Preact.
  *
- * Rows stand in groups: what is prepared, then each round, plan step, replica or node. The group of an event is its plan step
- * or node, else its replica, else the top-level number of its attempt.
+ * Rows stand in groups: what is prepared, then each round, plan step, replica or node. The group of an event
+ * is its plan
+ * step or node, else its replica, else the top-level number of its attempt.
  */
+
+import { add, groupOf } from "./groups.js";
 
 /** @typedef {Record<string, any>} Event */
 /**
@@ -40,7 +43,8 @@ export function newFold(mode) {
     /** @type {Row[]} */ rows: [],
     /** @type {Map<string, Row>} */ groups: new Map(),
     /** @type {Map<string, Row>} */ open: new Map(),
-    /** @type {Map<string, {text: string, reasoning: string, retracted: boolean}>} */ texts: new Map(),
+    /** @type {Map<string, {text: string, reasoning: string, retracted: boolean}>} */ texts:
+      new Map(),
     /** @type {Map<string, {arguments?: any, result?: string}>} */ contents: new Map(),
     /** @type {Record<string, number>} */ taken: {},
     /** @type {Map<string, Event[]>} */ fallbacks: new Map(),
@@ -64,7 +68,12 @@ export function newFold(mode) {
 
 /** @typedef {ReturnType<typeof newFold>} Fold */
 
-/** Add one event; one that is there already is ignored. @param {Fold} fold @param {Event} event @returns {boolean} True if it is new. */
+/**
+ * Add one event; one that is there already is ignored.
+ * @param {Fold} fold
+ * @param {Event} event
+ * @returns {boolean} True if it is new.
+ */
 export function push(fold, event) {
   const at = ms(event.timestamp);
   const number = event.sequence_number;
@@ -83,13 +92,26 @@ export function push(fold, event) {
 /** @type {Record<string, (fold: Fold, event: Event, at: number) => void>} */
 const FOLDS = {
   "lifecycle.transition": (fold, event) => {
-    if (event.from_state) fold.taken[`${event.from_state}>${event.to_state}`] = (fold.taken[`${event.from_state}>${event.to_state}`] ?? 0) + 1;
+    if (event.from_state)
+      fold.taken[`${event.from_state}>${event.to_state}`] =
+        (fold.taken[`${event.from_state}>${event.to_state}`] ?? 0) + 1;
     fold.state = event.to_state;
     fold.attempt = event.attempt;
   },
   "stage.end": (fold, event, at) => {
     if (["Execute", "FailoverDecide"].includes(event.stage)) return;
-    const row = fold.open.get("prepare") ?? add(fold, { id: "prepare", step: "prepare", kind: "prepare", name: "Prepare", detail: "", start: at, end: at, took: 0 });
+    const row =
+      fold.open.get("prepare") ??
+      add(fold, {
+        id: "prepare",
+        step: "prepare",
+        kind: "prepare",
+        name: "Prepare",
+        detail: "",
+        start: at,
+        end: at,
+        took: 0,
+      });
     fold.open.set("prepare", row);
     const took = (row.took ?? 0) + event.duration_ms;
     row.took = took;
@@ -103,8 +125,20 @@ const FOLDS = {
     const list = fold.fallbacks.get(machine) ?? [];
     list.push(event);
     fold.fallbacks.set(machine, list);
-    if (event.to_state === "RETRYING") fold.open.set(`wait ${machine}`, { id: `wait ${event.segment}`, kind: "wait", name: "Wait", detail: "before another attempt", start: at, end: at, group: fold.open.get(`attempt ${event.segment}`)?.group });
-    const failed = event.from_state === "ATTEMPTING" && event.to_state !== "SUCCEEDED" && fold.open.get(`attempt ${event.segment}`);
+    if (event.to_state === "RETRYING")
+      fold.open.set(`wait ${machine}`, {
+        id: `wait ${event.segment}`,
+        kind: "wait",
+        name: "Wait",
+        detail: "before another attempt",
+        start: at,
+        end: at,
+        group: fold.open.get(`attempt ${event.segment}`)?.group,
+      });
+    const failed =
+      event.from_state === "ATTEMPTING" &&
+      event.to_state !== "SUCCEEDED" &&
+      fold.open.get(`attempt ${event.segment}`);
     if (failed) failed.failure = event.reason.replaceAll("_", " ");
     const waiting = fold.open.get(`wait ${machine}`);
     if (event.from_state === "RETRYING" && waiting) {
@@ -115,8 +149,15 @@ const FOLDS = {
   "inference.start": (fold, event, at) => {
     const group = groupOf(fold, event, event.segment, at);
     const row = add(fold, {
-      id: event.segment, step: event.segment, kind: "attempt", name: "Inference", start: at, end: null, started: event,
-      detail: event.provider === event.model ? event.model : `${event.provider} · ${event.model}`, group: group.id,
+      id: event.segment,
+      step: event.segment,
+      kind: "attempt",
+      name: "Inference",
+      start: at,
+      end: null,
+      started: event,
+      detail: event.provider === event.model ? event.model : `${event.provider} · ${event.model}`,
+      group: group.id,
     });
     fold.open.set(`attempt ${event.segment}`, row);
     fold.open.set(`span ${event.span_id}`, row);
@@ -124,7 +165,9 @@ const FOLDS = {
   },
   "inference.delta": (fold, event, at) => {
     const found = fold.texts.get(event.segment) ?? { text: "", reasoning: "", retracted: false };
-    found.text = (event.text ? found.text + event.text : found.text) || (event.value === undefined ? "" : JSON.stringify(event.value));
+    found.text =
+      (event.text ? found.text + event.text : found.text) ||
+      (event.value === undefined ? "" : JSON.stringify(event.value));
     found.reasoning += event.reasoning ?? "";
     fold.texts.set(event.segment, found);
     const row = fold.open.get(`attempt ${event.segment}`);
@@ -139,15 +182,37 @@ const FOLDS = {
     const row = fold.open.get(`attempt ${event.segment}`);
     if (!row) return;
     row.ended = event;
-    finish(fold, row, row.start + event.duration_ms > at + 1 ? at : Math.max(at, row.start), event.duration_ms);
+    finish(
+      fold,
+      row,
+      row.start + event.duration_ms > at + 1 ? at : Math.max(at, row.start),
+      event.duration_ms,
+    );
     if (event.finish_reason === "error") row.failure = "failed";
   },
   "tool.start": (fold, event, at) => {
     const caller = fold.open.get(`span ${event.caused_by ?? event.parent_span_id}`);
     const group = caller?.group ?? groupOf(fold, event, caller?.step ?? "", at).id;
-    fold.open.set(`call ${event.tool_call_id}`, add(fold, { id: `${event.tool_call_id}#${event.sequence_number}`, kind: "call", name: event.tool_name, detail: "", start: at, end: null, started: event, group }));
+    fold.open.set(
+      `call ${event.tool_call_id}`,
+      add(fold, {
+        id: `${event.tool_call_id}#${event.sequence_number}`,
+        kind: "call",
+        name: event.tool_name,
+        detail: "",
+        start: at,
+        end: null,
+        started: event,
+        group,
+      }),
+    );
   },
-  "tool.content": (fold, event) => void fold.contents.set(event.tool_call_id, { ...fold.contents.get(event.tool_call_id), ...(event.arguments ? { arguments: event.arguments } : {}), ...(event.result ? { result: event.result } : {}) }),
+  "tool.content": (fold, event) =>
+    void fold.contents.set(event.tool_call_id, {
+      ...fold.contents.get(event.tool_call_id),
+      ...(event.arguments ? { arguments: event.arguments } : {}),
+      ...(event.result ? { result: event.result } : {}),
+    }),
   "tool.end": (fold, event, at) => {
     const row = fold.open.get(`call ${event.tool_call_id}`);
     if (!row) return;
@@ -156,7 +221,18 @@ const FOLDS = {
     if (!event.success) row.failure = event.error_code ?? "failed";
   },
   "retrieval.start": (fold, event, at) => {
-    fold.open.set(`retrieval ${event.span_id}`, add(fold, { id: `retrieval ${event.span_id}`, kind: "retrieval", name: "Search the memory", detail: `${event.top_k} parts at most`, start: at, end: null, started: event }));
+    fold.open.set(
+      `retrieval ${event.span_id}`,
+      add(fold, {
+        id: `retrieval ${event.span_id}`,
+        kind: "retrieval",
+        name: "Search the memory",
+        detail: `${event.top_k} parts at most`,
+        start: at,
+        end: null,
+        started: event,
+      }),
+    );
   },
   "retrieval.end": (fold, event, at) => {
     const row = fold.open.get(`retrieval ${event.span_id}`);
@@ -164,7 +240,15 @@ const FOLDS = {
     if (row) row.note = `${event.found} found`;
   },
   "validation.end": (fold, event) => {
-    const row = [...fold.rows].reverse().find((each) => each.kind === "attempt" && (event.replica === null || event.replica === undefined || each.started?.replica === event.replica));
+    const row = [...fold.rows]
+      .reverse()
+      .find(
+        (each) =>
+          each.kind === "attempt" &&
+          (event.replica === null ||
+            event.replica === undefined ||
+            each.started?.replica === event.replica),
+      );
     if (row && !event.valid) row.failure = "not valid";
   },
   "plan.created": (fold, event) => void fold.plans.push(event),
@@ -200,7 +284,20 @@ const FOLDS = {
       const id = `suspension ${each.suspension_id}`;
       if (fold.open.has(id)) continue;
       const start = each.asked_at ? Math.min(ms(each.asked_at), at) : at;
-      fold.open.set(id, add(fold, { id, step: each.suspension_id, kind: "suspension", name: SUSPENSIONS[each.kind] ?? each.kind, detail: each.tool_id, start, end: null, started: each, group: fold.rows.findLast((row) => row.kind !== "group")?.group }));
+      fold.open.set(
+        id,
+        add(fold, {
+          id,
+          step: each.suspension_id,
+          kind: "suspension",
+          name: SUSPENSIONS[each.kind] ?? each.kind,
+          detail: each.tool_id,
+          start,
+          end: null,
+          started: each,
+          group: fold.rows.findLast((row) => row.kind !== "group")?.group,
+        }),
+      );
     }
   },
   "execution.resumed": (fold, event, at) => {
@@ -208,19 +305,27 @@ const FOLDS = {
     if (!row) return;
     finish(fold, row, at, at - row.start);
     row.note = `by ${event.resumed_by}`;
-    for (const [node, status] of Object.entries(fold.nodes)) if (status === "waits" && event.tool_id.startsWith(node)) fold.nodes[node] = "runs";
+    for (const [node, status] of Object.entries(fold.nodes))
+      if (status === "waits" && event.tool_id.startsWith(node)) fold.nodes[node] = "runs";
   },
 };
 
 /** @type {Record<string, string>} */
-export const SUSPENSIONS = { question: "Question", flow: "Question", approval: "Approval", unknown_outcome: "Unknown outcome" };
+export const SUSPENSIONS = {
+  question: "Question",
+  flow: "Question",
+  approval: "Approval",
+  unknown_outcome: "Unknown outcome",
+};
 
 /** @param {Fold} fold @param {Event} event @param {number} at */
 function end(fold, event, at) {
   fold.response = event.response;
   fold.ended = true;
   for (const row of fold.rows) if (row.end === null) row.end = at;
-  for (const id of Object.keys(fold.nodes)) if (fold.nodes[id] === "runs") fold.nodes[id] = event.type === "execution.completed" ? "done" : "ended";
+  for (const id of Object.keys(fold.nodes))
+    if (fold.nodes[id] === "runs")
+      fold.nodes[id] = event.type === "execution.completed" ? "done" : "ended";
 }
 
 /** @param {Fold} fold @param {Row} row @param {number} at @param {number | null} took */
@@ -231,59 +336,33 @@ function finish(fold, row, at, took) {
   if (group) group.end = Math.max(group.end ?? at, at);
 }
 
-/** Put a row behind the last one of its group. @param {Fold} fold @param {Row} row */
-function add(fold, row) {
-  const last = row.group ? fold.rows.findLastIndex((each) => each.group === row.group || each.id === row.group) : -1;
-  if (last < 0) fold.rows.push(row);
-  else fold.rows.splice(last + 1, 0, row);
-  return row;
-}
-
-/** Return the group of an event, which is made when it is met first. @param {Fold} fold @param {Event} event @param {string} segment @param {number} at */
-function groupOf(fold, event, segment, at) {
-  const name = groupName(fold, event, segment);
-  const known = fold.groups.get(name.id);
-  if (known) return known;
-  const row = add(fold, { id: name.id, kind: "group", name: name.name, detail: name.detail, start: at, end: at, round: name.round });
-  fold.groups.set(name.id, row);
-  return row;
-}
-
-/** @param {Fold} fold @param {Event} event @param {string} segment */
-function groupName(fold, event, segment) {
-  const step = event.step_name ?? event.node;
-  if (step) return { id: `step ${step}${event.pass ? ` ${event.pass}` : passOf(fold, step)}`, name: step, detail: event.pass > 1 ? `pass ${event.pass}` : event.step_type ?? "", round: null };
-  const parts = segment.split("/");
-  if (event.replica !== null && event.replica !== undefined) return { id: `replica ${event.replica}`, name: `Replica ${event.replica + 1}`, detail: "", round: null };
-  if (fold.mode === "plan") {
-    const pass = fold.passes.length + 1;
-    if (fold.state === "PLAN") return { id: "planning", name: "Planning", detail: "", round: null };
-    if (fold.passes.at(-1)?.converged) return { id: "answer", name: "Answer", detail: "", round: null };
-    const kind = fold.refines ? "Refinement" : "Assessment";
-    return { id: `${kind} ${pass}`, name: kind, detail: `pass ${pass}`, round: null };
-  }
-  const number = Number(parts[0]);
-  const rounds = [...fold.groups.keys()].filter((id) => id.startsWith("round ")).length;
-  return { id: `round ${parts[0]}`, name: `Round ${rounds + 1}`, detail: "", round: Number.isInteger(number) ? number : null };
-}
-
-/** @param {Fold} fold @param {string} step */
-const passOf = (fold, step) => (fold.steps[step]?.pass ? ` ${fold.steps[step].pass}` : "");
-
 /** @param {string | null | undefined} segment */
 const machineOf = (segment) => (segment ? segment.split("/").slice(0, -1).join("/") : null);
 
-/** The first transition of a failover machine names no attempt; it stands before those that do. @param {Fold} fold */
+/**
+ * The first transition of a failover machine names no attempt; it stands before those that do.
+ * @param {Fold} fold
+ */
 function pending(fold) {
   return [...fold.fallbacks.keys()].at(-1) ?? "0";
 }
 
-/** Return the busy and the open intervals of the rows, for the time axis. @param {Fold} fold @param {number} now */
+/**
+ * Return the busy and the open intervals of the rows, for the time axis.
+ * @param {Fold} fold
+ * @param {number} now
+ */
 export function intervals(fold, now) {
-  const of = (/** @type {Row} */ row) => ({ start: row.start, end: Math.max(row.end ?? now, row.start) });
-  const busy = fold.rows.filter((row) => ["attempt", "call", "retrieval", "prepare"].includes(row.kind));
+  const of = (/** @type {Row} */ row) => ({
+    start: row.start,
+    end: Math.max(row.end ?? now, row.start),
+  });
+  const busy = fold.rows.filter((row) =>
+    ["attempt", "call", "retrieval", "prepare"].includes(row.kind),
+  );
   const open = fold.rows.filter((row) => row.kind === "suspension");
-  const running = !fold.ended && fold.state !== "SUSPENDED" && !busy.some((row) => row.end === null);
+  const running =
+    !fold.ended && fold.state !== "SUSPENDED" && !busy.some((row) => row.end === null);
   return {
     whole: { start: fold.start, end: fold.ended ? fold.latest : Math.max(now, fold.latest) },
     busy: [...busy.map(of), ...(running ? [{ start: fold.latest, end: now }] : [])],

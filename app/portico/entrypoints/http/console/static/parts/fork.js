@@ -16,7 +16,9 @@ export function Fork({ view, from, steps, ended }) {
   const [engines, setEngines] = useState(/** @type {string[]} */ ([]));
   const [tools, setTools] = useState(/** @type {string[]} */ ([]));
   const [results, setResults] = useState(/** @type {any[]} */ ([]));
-  const [given, setGiven] = useState(/** @type {any} */ ({ model: "", message: "", tools: null, temperature: "", edits: {} }));
+  const [given, setGiven] = useState(
+    /** @type {any} */ ({ model: "", message: "", tools: null, temperature: "", edits: {} }),
+  );
   const [quote, setQuote] = useState(/** @type {any} */ (null));
   const [error, setError] = useState("");
   const [busy, setBusy] = useState(false);
@@ -24,19 +26,45 @@ export function Fork({ view, from, steps, ended }) {
   const path = `executions/${encodeURIComponent(view.request_id)}`;
   const other = foreign(person, view);
   const flow = view.mode === "flow";
-  const possible = ended && view.fork_points !== null && (from === "end" ? view.state === "COMPLETE" && !flow : from <= view.fork_points);
+  const possible =
+    ended &&
+    view.fork_points !== null &&
+    (from === "end" ? view.state === "COMPLETE" && !flow : from <= view.fork_points);
 
   useEffect(() => {
     if (!possible) return;
-    once("engines").then((all) => setEngines([...new Set(all.data.flatMap((/** @type {any} */ each) => [...each.routes, each.name]))]), () => {});
-    once("tools").then((all) => setTools(all.data.map((/** @type {any} */ each) => each.name)), () => {});
+    once("engines").then(
+      (all) =>
+        setEngines([
+          ...new Set(all.data.flatMap((/** @type {any} */ each) => [...each.routes, each.name])),
+        ]),
+      () => {},
+    );
+    once("tools").then(
+      (all) => setTools(all.data.map((/** @type {any} */ each) => each.name)),
+      () => {},
+    );
   }, [possible]);
-  const inherited = typeof from === "number" && !flow ? steps.filter((step) => step.kind === "tool_call" && Number(step.key.split("/")[0]) === from - 1).slice(0, 16) : [];
+  const inherited =
+    typeof from === "number" && !flow
+      ? steps
+          .filter(
+            (step) => step.kind === "tool_call" && Number(step.key.split("/")[0]) === from - 1,
+          )
+          .slice(0, 16)
+      : [];
   const wanted = inherited.map((step) => step.key).join();
   useEffect(() => {
     setResults([]);
     if (!possible || !wanted) return;
-    Promise.all(wanted.split(",").map(async (key) => (await json(`${path}/steps?key=${encodeURIComponent(key)}`)).data[0])).then((all) => setResults(all.filter(Boolean)), () => {});
+    Promise.all(
+      wanted
+        .split(",")
+        .map(async (key) => (await json(`${path}/steps?key=${encodeURIComponent(key)}`)).data[0]),
+    ).then(
+      (all) => setResults(all.filter(Boolean)),
+      () => {},
+    );
   }, [possible, wanted]);
   const body = forkBody(given, from, results);
   const text = JSON.stringify(body);
@@ -44,7 +72,13 @@ export function Fork({ view, from, steps, ended }) {
     setQuote(null);
     setError("");
     if (!possible || other) return undefined;
-    const timer = setTimeout(() => post(`${path}/fork/quote`, body).then(setQuote, (failure) => (failure.status === 404 ? setQuotes(false) : setError(failure.message))), PAUSE);
+    const timer = setTimeout(
+      () =>
+        post(`${path}/fork/quote`, body).then(setQuote, (failure) =>
+          failure.status === 404 ? setQuotes(false) : setError(failure.message),
+        ),
+      PAUSE,
+    );
     return () => clearTimeout(timer);
   }, [possible, text, other]);
   if (!possible) return null;
@@ -60,31 +94,157 @@ export function Fork({ view, from, steps, ended }) {
       setBusy(false);
     }
   };
-  const set = (/** @type {string} */ name) => (/** @type {any} */ event) => setGiven({ ...given, [name]: event.target.value });
-  const edit = (/** @type {string} */ key, /** @type {any} */ change) => setGiven({ ...given, edits: { ...given.edits, [key]: { ...given.edits[key], ...change } } });
-  return html`<section class="fork"><h2 class="sub">${from === "end" ? "Continue in a fork" : `Fork from step ${from}`}<span class="right">${typeof from === "number" ? `${from} ${from === 1 ? "step is" : "steps are"} inherited, not run again` : "all steps are inherited"}</span></h2>
-    <div class="form"><label>Model<select value=${given.model} onChange=${set("model")}><option value="">as it was</option>${engines.map((each) => html`<option key=${each} value=${each}>${visible(each)}</option>`)}</select></label>
-    ${quotes && results.map((step) => html`<div key=${step.key}><label>Result of ${visible(step.request?.name ?? step.key)}<textarea value=${given.edits[step.key]?.content ?? step.outcome?.content ?? ""} onInput=${(/** @type {any} */ event) => edit(step.key, { content: event.target.value })}></textarea></label><label class="check"><input type="checkbox" checked=${given.edits[step.key]?.is_error ?? step.outcome?.is_error ?? false} onChange=${(/** @type {any} */ event) => edit(step.key, { is_error: event.target.checked })} />as an error</label></div>`)}
-    ${!flow && html`<label>Message<textarea value=${given.message} onInput=${set("message")} placeholder="A user message to add, if any"></textarea></label>`}
-    <details><summary>More</summary><div class="form"><label>Temperature<input inputmode="decimal" value=${given.temperature} onInput=${set("temperature")} placeholder="as it was" /></label>
-      <label class="check"><input type="checkbox" checked=${given.tools !== null} onChange=${(/** @type {any} */ event) => setGiven({ ...given, tools: event.target.checked ? tools : null })} />Choose the tools</label>
-      ${given.tools !== null && tools.map((name) => html`<label key=${name} class="check"><input type="checkbox" checked=${given.tools.includes(name)} onChange=${(/** @type {any} */ event) => setGiven({ ...given, tools: event.target.checked ? [...given.tools, name] : given.tools.filter((/** @type {string} */ each) => each !== name) })} />${visible(name)}</label>`)}</div></details></div>
-    ${error && html`<p class="bad" role="alert">${visible(error)}</p>`}
-    <div class="actions"><${Button} kind="primary" icon="fork" hotkey="F" data-hotkey="f" off=${busy || Boolean(other)} reason=${other} onClick=${start}>Fork and compare<//><span class="muted small">${quote ? quoteText(quote, money) : ""}</span></div></section>`;
+  const set = (/** @type {string} */ name) => (/** @type {any} */ event) =>
+    setGiven({ ...given, [name]: event.target.value });
+  const edit = (/** @type {string} */ key, /** @type {any} */ change) =>
+    setGiven({ ...given, edits: { ...given.edits, [key]: { ...given.edits[key], ...change } } });
+  return html`
+    <section class="fork">
+      <h2 class="sub">
+        ${from === "end" ? "Continue in a fork" : `Fork from step ${from}`}
+        <span class="right">
+          ${typeof from === "number"
+            ? `${from} ${from === 1 ? "step is" : "steps are"} inherited, not run again`
+            : "all steps are inherited"}
+        </span>
+      </h2>
+      <div class="form">
+        <label>
+          Model
+          <select value=${given.model} onChange=${set("model")}>
+            <option value="">as it was</option>
+            ${engines.map((each) => html`
+              <option key=${each} value=${each}>
+                ${visible(each)}
+              </option>
+            `)}
+          </select>
+        </label>
+        ${quotes &&
+          results.map((step) => html`
+            <div key=${step.key}>
+              <label>
+                Result of ${visible(step.request?.name ?? step.key)}
+                <textarea
+                  value=${given.edits[step.key]?.content ?? step.outcome?.content ?? ""}
+                  onInput=${(/** @type {any} */ event) =>
+                    edit(step.key, { content: event.target.value })
+                  }></textarea>
+              </label>
+              <label class="check">
+                <input
+                  type="checkbox"
+                  checked=${given.edits[step.key]?.is_error ?? step.outcome?.is_error ?? false}
+                  onChange=${(/** @type {any} */ event) =>
+                    edit(step.key, { is_error: event.target.checked })
+                  }
+                />
+                as an error
+              </label>
+            </div>
+          `)}
+        ${!flow && html`
+          <label>
+            Message
+            <textarea
+              value=${given.message}
+              onInput=${set("message")}
+              placeholder="A user message to add, if any"></textarea>
+          </label>
+        `}
+        <details>
+          <summary>More</summary>
+          <div class="form">
+            <label>
+              Temperature
+              <input
+                inputmode="decimal"
+                value=${given.temperature}
+                onInput=${set("temperature")}
+                placeholder="as it was"
+              />
+            </label>
+            <label class="check">
+              <input
+                type="checkbox"
+                checked=${given.tools !== null}
+                onChange=${(/** @type {any} */ event) =>
+                  setGiven({ ...given, tools: event.target.checked ? tools : null })
+                }
+              />
+              Choose the tools
+            </label>
+            ${given.tools !== null &&
+              tools.map((name) => html`
+                <label key=${name} class="check">
+                  <input
+                    type="checkbox"
+                    checked=${given.tools.includes(name)}
+                    onChange=${(/** @type {any} */ event) =>
+                      setGiven({
+                        ...given,
+                        tools: event.target.checked
+                          ? [...given.tools, name]
+                          : given.tools.filter((/** @type {string} */ each) => each !== name),
+                      })
+                    }
+                  />
+                  ${visible(name)}
+                </label>
+              `)}
+          </div>
+        </details>
+      </div>
+      ${error && html`
+        <p class="bad" role="alert">
+          ${visible(error)}
+        </p>
+      `}
+      <div class="actions">
+        <${Button}
+          kind="primary"
+          icon="fork"
+          hotkey="F"
+          data-hotkey="f"
+          off=${busy || Boolean(other)}
+          reason=${other}
+          onClick=${start}>
+          Fork and compare
+        <//>
+        <span class="muted small">${quote ? quoteText(quote, money) : ""}</span>
+      </div>
+    </section>
+  `;
 }
 
-/** Return the body of the fork; only what was changed is in it. @param {any} given @param {number | "end"} from @param {any[]} results */
+/**
+ * Return the body of the fork; only what was changed is in it.
+ * @param {any} given
+ * @param {number | "end"} from
+ * @param {any[]} results
+ */
 function forkBody(given, from, results) {
   /** @type {Record<string, any>} */
   const overrides = {};
   if (given.model) overrides.model = given.model;
   if (given.message.trim()) overrides.messages = [{ role: "user", content: given.message }];
   if (given.tools !== null) overrides.tools = given.tools;
-  if (given.temperature.trim() && Number.isFinite(Number(given.temperature))) overrides.hints = { temperature: Number(given.temperature) };
+  if (given.temperature.trim() && Number.isFinite(Number(given.temperature)))
+    overrides.hints = { temperature: Number(given.temperature) };
   const edits = results.flatMap((step) => {
-    const changed = { content: step.outcome?.content ?? "", is_error: step.outcome?.is_error ?? false, ...given.edits[step.key] };
-    const same = changed.content === (step.outcome?.content ?? "") && changed.is_error === (step.outcome?.is_error ?? false);
+    const changed = {
+      content: step.outcome?.content ?? "",
+      is_error: step.outcome?.is_error ?? false,
+      ...given.edits[step.key],
+    };
+    const same =
+      changed.content === (step.outcome?.content ?? "") &&
+      changed.is_error === (step.outcome?.is_error ?? false);
     return same ? [] : [{ key: step.key, ...changed }];
   });
-  return { from_step: from, ...(Object.keys(overrides).length ? { overrides } : {}), ...(edits.length ? { edits } : {}) };
+  return {
+    from_step: from,
+    ...(Object.keys(overrides).length ? { overrides } : {}),
+    ...(edits.length ? { edits } : {}),
+  };
 }

@@ -2,7 +2,8 @@
 /**
  * What is live in this tab: one event stream at most, since a browser has six connections to an origin.
  *
- * A page of one execution follows that one; other pages follow the list of executions and suspensions. A hidden tab has none.
+ * A page of one execution follows that one; other pages follow the list of executions and suspensions. A
+ * hidden tab has none.
  */
 import { ApiError, frames, json, send } from "./api.js";
 
@@ -28,7 +29,9 @@ export function observed(initial) {
 }
 
 /** `live`, `connecting`, `offline` or `off`. */
-export const status = observed(/** @type {{name: string, retry: number}} */ ({ name: "off", retry: 0 }));
+export const status = observed(
+  /** @type {{name: string, retry: number}} */ ({ name: "off", retry: 0 }),
+);
 /** Rows of executions by id, of this connection. */
 export const executions = observed(/** @type {Map<string, any>} */ (new Map()));
 /** Open suspensions by `REQUEST_ID SUSPENSION_ID`. */
@@ -145,7 +148,10 @@ export function keep(rows, row) {
 /** @param {any} suspension */
 export const suspensionId = (suspension) => `${suspension.request_id} ${suspension.suspension_id}`;
 
-/** Count the open questions now and then, where the list is not followed. @param {() => boolean} listIsFollowed */
+/**
+ * Count the open questions now and then, where the list is not followed.
+ * @param {() => boolean} listIsFollowed
+ */
 export function countQuestions(listIsFollowed) {
   let last = 0;
   const count = async () => {

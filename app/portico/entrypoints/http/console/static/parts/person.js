@@ -8,13 +8,19 @@ export const me = observed(/** @type {any} */ (null));
 export const useMe = () => useObserved(me);
 
 /**
- * Return the name of the missing permission, undefined if the person has it. Without an answer of `/v1/me` nothing is off:
+ * Return the name of the missing permission, undefined if the person has it. Without an answer of `/v1/me`
+ * nothing is off:
  * the service decides anyway.
  * @param {any} person @param {string} right Name in `can`.
  */
-export const missing = (person, right) => (person && person.can && person.can[right] === false ? `can_${right}` : undefined);
+export const missing = (person, right) =>
+  person && person.can && person.can[right] === false ? `can_${right}` : undefined;
 
-/** Return why this person may not change an execution: it is another user's. @param {any} person @param {any} execution */
+/**
+ * Return why this person may not change an execution: it is another user's.
+ * @param {any} person
+ * @param {any} execution
+ */
 export const foreign = (person, execution) =>
   person && execution?.user && person.user !== execution.user ? `of ${execution.user}` : undefined;
 
@@ -27,10 +33,13 @@ let waiting = null;
 /** Say something to a screen reader, at most once in 5 s; the latest wins. @param {string} text */
 export function say(text) {
   clearTimeout(waiting);
-  waiting = setTimeout(() => {
-    last = Date.now();
-    said.set(text);
-  }, Math.max(0, last + PAUSE - Date.now()));
+  waiting = setTimeout(
+    () => {
+      last = Date.now();
+      said.set(text);
+    },
+    Math.max(0, last + PAUSE - Date.now()),
+  );
 }
 
 const OFF = "portico.keys";

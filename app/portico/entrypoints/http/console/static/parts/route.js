@@ -7,7 +7,11 @@
 export function parse(hash) {
   const [path, query] = hash.replace(/^#\/?/, "").split(/\?(.*)/s);
   const [page, ...args] = path.split("/").map(decoded);
-  return { page: page || "executions", args: args.filter(Boolean), query: new URLSearchParams(query ?? "") };
+  return {
+    page: page || "executions",
+    args: args.filter(Boolean),
+    query: new URLSearchParams(query ?? ""),
+  };
 }
 
 /** @param {string} text */
@@ -21,14 +25,25 @@ function decoded(text) {
 
 /** @param {string[]} parts @param {Record<string, any>} [query] Empty values are left out. */
 export function link(parts, query = {}) {
-  const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "");
-  const tail = given.length ? `?${new URLSearchParams(given.map(([name, value]) => [name, String(value)]))}` : "";
+  const given = Object.entries(query).filter(
+    ([, value]) => value !== null && value !== undefined && value !== "",
+  );
+  const tail = given.length
+    ? `?${new URLSearchParams(given.map(([name, value]) => [name, String(value)]))}`
+    : "";
   return `#/${parts.map(encodeURIComponent).join("/")}${tail}`;
 }
 
-/** Change the query of the present place without a new step of the history. @param {Place} place @param {Record<string, any>} changes */
+/**
+ * Change the query of the present place without a new step of the history.
+ * @param {Place} place
+ * @param {Record<string, any>} changes
+ */
 export function refine(place, changes) {
-  const hash = link([place.page, ...place.args], { ...Object.fromEntries(place.query), ...changes });
+  const hash = link([place.page, ...place.args], {
+    ...Object.fromEntries(place.query),
+    ...changes,
+  });
   history.replaceState(null, "", hash);
   dispatchEvent(new HashChangeEvent("hashchange"));
 }

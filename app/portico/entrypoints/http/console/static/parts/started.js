@@ -10,4 +10,10 @@ export const quoteOf = (id) => quotes.get(id) ?? null;
 
 /** Say a quote in words: no execution exceeds it. @param {any} quote @param {(cost: any) => string} money */
 export const quoteText = (quote, money) =>
-  `at most ${quote.inferences} ${quote.inferences === 1 ? "inference" : "inferences"}${quote.tool_calls ? `, ${quote.tool_calls} calls` : ""}${quote.cost ? `, ${money(quote.cost)}` : ""}`;
+  [
+    `at most ${quote.inferences} ${quote.inferences === 1 ? "inference" : "inferences"}`,
+    quote.tool_calls ? `${quote.tool_calls} ${quote.tool_calls === 1 ? "call" : "calls"}` : "",
+    quote.cost ? money(quote.cost) : "",
+  ]
+    .filter(Boolean)
+    .join(", ");

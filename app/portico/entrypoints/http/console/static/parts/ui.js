@@ -34,7 +34,13 @@ export function useNow(ms, runs = true) {
  * @param {(signal: AbortSignal) => Promise<any>} load @param {unknown[]} keys
  */
 export function useLoaded(load, keys) {
-  const [state, set] = useState(/** @type {{value: any, error: any, loading: boolean}} */ ({ value: undefined, error: null, loading: true }));
+  const [state, set] = useState(
+    /** @type {{value: any, error: any, loading: boolean}} */ ({
+      value: undefined,
+      error: null,
+      loading: true,
+    }),
+  );
   const [turn, again] = useState(0);
   useEffect(() => {
     const controller = new AbortController();
@@ -48,15 +54,26 @@ export function useLoaded(load, keys) {
   return { ...state, again: () => again((n) => n + 1) };
 }
 
-/** The heading of a page, which gets the focus when the page is opened. @param {{children: any, class?: string}} props */
+/**
+ * The heading of a page, which gets the focus when the page is opened.
+ * @param {{children: any, class?: string}} props
+ */
 export const Heading = ({ children }) => html`<h1 tabindex="-1">${children}</h1>`;
 
 /** A state with its colour and shape. @param {{state: string, live?: boolean}} props */
-export const State = ({ state }) =>
-  html`<span class=${`state ${state}`}><i class="shape" aria-hidden="true"></i>${state}</span>`;
+export const State = ({ state }) => html`
+  <span class=${`state ${state}`}>
+    <i class="shape" aria-hidden="true"></i>
+    ${state}
+  </span>
+`;
 
 /** @param {{time: string, now: number}} props */
-export const Age = ({ time, now }) => html`<time datetime=${time} title=${fullTime(time)}>${age(time, now)}</time>`;
+export const Age = ({ time, now }) => html`
+  <time datetime=${time} title=${fullTime(time)}>
+    ${age(time, now)}
+  </time>
+`;
 
 /**
  * A text that others wrote: never markup, never a link.
@@ -68,9 +85,17 @@ export function Text({ text, class: name = "", model = true }) {
   const folds = whole.length > CLAMPED;
   const shown = folds && !open ? whole.slice(0, CLAMPED) : whole;
   const size = whole.length > FOLDED ? `, ${bytes(whole.length)}` : "";
-  return html`<div class=${`text ${name}`} data-text=${model ? "" : undefined}>${visible(shown)}${folds && !open ? "…" : ""}${
-    folds && html`<button class="link" onClick=${() => setOpen(!open)}>${open ? "Fold" : `Show all${size}`}</button>`
-  }</div>`;
+  return html`
+    <div class=${`text ${name}`} data-text=${model ? "" : undefined}>
+      ${visible(shown)}
+      ${folds && !open ? "…" : ""}
+      ${folds && html`
+        <button class="link" onClick=${() => setOpen(!open)}>
+          ${open ? "Fold" : `Show all${size}`}
+        </button>
+      `}
+    </div>
+  `;
 }
 
 /**
@@ -79,30 +104,63 @@ export function Text({ text, class: name = "", model = true }) {
  */
 export function Button({ icon, children, needs, off, reason, kind = "", hotkey, ...rest }) {
   const why = needs ? `needs ${needs}` : off ? reason : undefined;
-  return html`<button type="button" class=${`button ${kind}`} disabled=${Boolean(needs || off)} title=${why} aria-description=${why} ...${rest}>
-    ${icon && html`<${Icon} name=${icon} />`}<span>${children}</span>${hotkey && html`<kbd aria-hidden="true">${hotkey}</kbd>`}
-  </button>`;
+  return html`
+    <button
+      type="button"
+      class=${`button ${kind}`}
+      disabled=${Boolean(needs || off)}
+      title=${why}
+      aria-description=${why}
+      ...${rest}>
+      ${icon && html`<${Icon} name=${icon} />`}
+      <span>${children}</span>
+      ${hotkey && html`<kbd aria-hidden="true">${hotkey}</kbd>`}
+    </button>
+  `;
 }
 
-/** With `alone` it is all that the page has, and so its heading. @param {{error: any, again?: () => void, alone?: boolean}} props */
+/**
+ * With `alone` it is all that the page has, and so its heading.
+ * @param {{error: any, again?: () => void, alone?: boolean}} props
+ */
 export function Failure({ error, again, alone = false }) {
   const [row, setRow] = useState(/** @type {any} */ (null));
   useEffect(() => {
     setRow(null);
-    if (error.code) once("errors").then((all) => setRow(all.data.find((/** @type {any} */ each) => each.code === error.code)), () => {});
+    if (error.code)
+      once("errors").then(
+        (all) => setRow(all.data.find((/** @type {any} */ each) => each.code === error.code)),
+        () => {},
+      );
   }, [error]);
   const Title = alone ? Heading : "h2";
   if (error.status === 404) {
-    return html`<div class="notice" role="alert"><${Title}>Deleted, or never yours<//><p>${visible(error.message)}</p><a href="#/executions">Executions</a></div>`;
+    return html`
+      <div class="notice" role="alert">
+        <${Title}>Deleted, or never yours<//>
+        <p>${visible(error.message)}</p>
+        <a href="#/executions">Executions</a>
+      </div>
+    `;
   }
   const known = error instanceof ApiError;
-  return html`<div class="notice bad" role="alert">
-    <${Title}>${known ? error.code || "No answer" : "This page has failed"}<//>
-    <p>${visible(error.message)}</p>
-    ${row && html`<p class="muted">${row.meaning}. ${row.recovery}</p>`}
-    ${known && error.requestId && html`<p class="muted small">X-Request-Id <code>${error.requestId}</code></p>`}
-    ${again && html`<${Button} onClick=${again}>Try again<//>`}
-  </div>`;
+  return html`
+    <div class="notice bad" role="alert">
+      <${Title}>${known ? error.code || "No answer" : "This page has failed"}<//>
+      <p>${visible(error.message)}</p>
+      ${row && html`
+        <p class="muted">
+          ${row.meaning}. ${row.recovery}
+        </p>
+      `}
+      ${known && error.requestId && html`
+        <p class="muted small">
+          X-Request-Id <code>${error.requestId}</code>
+        </p>
+      `}
+      ${again && html`<${Button} onClick=${again}>Try again<//>`}
+    </div>
+  `;
 }
 
 /** The frame of a page that loads, after 150 ms. */
@@ -112,22 +170,62 @@ export function Loading() {
     const timer = setTimeout(() => setLate(true), 150);
     return () => clearTimeout(timer);
   }, []);
-  return late ? html`<div class="loading" role="status"><span class="hidden">Loading</span><i></i><i></i><i></i></div>` : null;
+  return late ? html`
+    <div class="loading" role="status">
+      <span class="hidden">Loading</span>
+      <i></i>
+      <i></i>
+      <i></i>
+    </div>
+  ` : null;
 }
 
 /** @param {{title: string, children?: any, command?: string}} props */
-export const Empty = ({ title, children, command }) =>
-  html`<div class="notice"><h2>${title}</h2>${children && html`<p>${children}</p>`}${command && html`<${Code} text=${command} label="Command" />`}</div>`;
+export const Empty = ({ title, children, command }) => html`
+  <div class="notice">
+    <h2>${title}</h2>
+    ${children && html`<p>${children}</p>`}
+    ${command && html`<${Code} text=${command} label="Command" />`}
+  </div>
+`;
 
-/** A block of code, which scrolls in its own box. @param {{text: string, label: string, model?: boolean}} props */
+/**
+ * Return a command that makes what a page has none of.
+ * @param {string} method @param {string} path Below `/v1/`. @param {Record<string, unknown>} body
+ */
+export const example = (method, path, body) =>
+  `curl -s -X ${method} ${location.origin}/v1/${path} -H 'Content-Type: application/json' \\\n` +
+  `  -d '${JSON.stringify(body)}'`;
+
+/**
+ * A block of code, which scrolls in its own box.
+ * @param {{text: string, label: string, model?: boolean}} props
+ */
 export function Code({ text, label, model = false }) {
   const [copied, setCopied] = useState(false);
-  const copy = () => navigator.clipboard?.writeText(text).then(() => setCopied(true), () => {});
-  return html`<div class="code"><pre tabindex="0" role="region" aria-label=${label} data-text=${model ? "" : undefined}>${visible(text)}</pre>
-    ${navigator.clipboard && html`<button class="button small" onClick=${copy}>${copied ? "Copied" : "Copy"}</button>`}</div>`;
+  const copy = () =>
+    navigator.clipboard?.writeText(text).then(
+      () => setCopied(true),
+      () => {},
+    );
+  return html`
+    <div class="code">
+      <pre tabindex="0" role="region" aria-label=${label} data-text=${model ? "" : undefined}>
+        ${visible(text)}
+      </pre>
+      ${navigator.clipboard && html`
+        <button class="button small" onClick=${copy}>
+          ${copied ? "Copied" : "Copy"}
+        </button>
+      `}
+    </div>
+  `;
 }
 
-/** Show what was loaded, or why not. @param {{of: any, alone?: boolean, children: (value: any) => any}} props */
+/**
+ * Show what was loaded, or why not.
+ * @param {{of: any, alone?: boolean, children: (value: any) => any}} props
+ */
 export function Loaded({ of, alone, children }) {
   if (of.error) return html`<${Failure} error=${of.error} again=${of.again} alone=${alone} />`;
   return of.value === undefined ? html`<${Loading} />` : children(of.value);
@@ -137,11 +235,27 @@ export function Loaded({ of, alone, children }) {
 export function Guarded({ children }) {
   const [error, reset] = useErrorBoundary();
   if (!error) return children;
-  return html`<div class="page"><div class="notice bad" role="alert"><h1 tabindex="-1">This page has failed</h1><p>${visible(error.message)}</p>
-    <${Button} onClick=${() => { reset(); location.reload(); }}>Reload page<//></div></div>`;
+  return html`
+    <div class="page">
+      <div class="notice bad" role="alert">
+        <h1 tabindex="-1">This page has failed</h1>
+        <p>${visible(error.message)}</p>
+        <${Button}
+          onClick=${() => {
+            reset();
+            location.reload();
+          }}>
+          Reload page
+        <//>
+      </div>
+    </div>
+  `;
 }
 
-/** A modal dialog. Escape closes it if `close` is given. @param {{title: string, close?: () => void, children: any, kind?: string}} props */
+/**
+ * A modal dialog. Escape closes it if `close` is given.
+ * @param {{title: string, close?: () => void, children: any, kind?: string}} props
+ */
 export function Dialog({ title, close, children, kind = "" }) {
   const ref = useRef(/** @type {any} */ (null));
   useEffect(() => {
@@ -153,16 +267,42 @@ export function Dialog({ title, close, children, kind = "" }) {
     event.preventDefault();
     close?.();
   };
-  return html`<dialog ref=${ref} class=${kind} onCancel=${cancel} aria-labelledby="dialog-title">
-    <header><h2 id="dialog-title">${title}</h2>${close && html`<button class="button quiet" aria-label="Close" onClick=${close}><${Icon} name="close" /></button>`}</header>${children}</dialog>`;
+  return html`
+    <dialog ref=${ref} class=${kind} onCancel=${cancel} aria-labelledby="dialog-title">
+      <header>
+        <h2 id="dialog-title">${title}</h2>
+        ${close && html`
+          <button class="button quiet" aria-label="Close" onClick=${close}>
+            <${Icon} name="close" />
+          </button>
+        `}
+      </header>
+      ${children}
+    </dialog>
+  `;
 }
 
 /** A figure with its name. @param {{value: any, name: string, tone?: string}} props */
-export const Figure = ({ value, name, tone = "" }) => html`<div class=${`figure ${tone}`}><b>${value}</b><span>${name}</span></div>`;
+export const Figure = ({ value, name, tone = "" }) => html`
+  <div class=${`figure ${tone}`}>
+    <b>${value}</b>
+    <span>${name}</span>
+  </div>
+`;
 
 /** Name and value pairs in a line. @param {{pairs: [string, any][]}} props */
-export const Facts = ({ pairs }) =>
-  html`<dl class="facts">${pairs.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+export const Facts = ({ pairs }) => html`
+  <dl class="facts">
+    ${pairs
+      .filter(([, value]) => value !== null && value !== undefined && value !== "")
+      .map(([name, value]) => html`
+        <div key=${name}>
+          <dt>${name}</dt>
+          <dd>${value}</dd>
+        </div>
+      `)}
+  </dl>
+`;
 
 /** @param {{code: string}} props */
 export const ErrorCode = ({ code }) => html`<a href=${`#/errors/${code}`}>${code}</a>`;

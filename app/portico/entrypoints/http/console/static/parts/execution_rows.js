@@ -1,0 +1,177 @@
+// @ts-check
+/** Rows of the list of executions; on a narrow screen they are cards. */
+import { html } from "../vendor/preact.js";
+import { useMe } from "./person.js";
+import { go, link, STATES_ENDED } from "./route.js";
+import { contentText, cut, money, number, span, visible, words } from "./text.js";
+import { Age, State } from "./ui.js";
+
+/** @typedef {import("./api.js").Schemas["ExecutionSummary"]} Row */
+
+/**
+ * @param {{rows: Row[], now: number, selected: Set<string>, toggle: (id: string) => void, replays:
+ * Record<string, string>}} props
+ */
+export function Table({ rows, now, selected, toggle, replays }) {
+  const person = useMe();
+  const tenant = person?.can?.view_tenant;
+  const longest = Math.max(
+    1000,
+    ...rows.filter((row) => row.state !== "SUSPENDED").map((row) => lasted(row, now) ?? 0),
+  );
+  return html`
+    <table class="list executions">
+      <thead>
+        <tr>
+          <th>
+            <span class="hidden">Select</span>
+          </th>
+          <th>State</th>
+          <th>Started</th>
+          ${tenant && html`<th>User</th>`}
+          <th>Request</th>
+          <th>Mode</th>
+          <th class="rare">Agent</th>
+          <th>Model</th>
+          <th class="n rare">Steps</th>
+          <th class="n">Tokens</th>
+          <th class="n">Cost</th>
+          <th class="n wide">Duration</th>
+        </tr>
+      </thead>
+      <tbody>
+        ${rows.map((row) => html`
+          <${Line}
+            key=${row.request_id}
+            row=${row}
+            now=${
+              STATES_ENDED.has(row.state) && now - Date.parse(row.entered_at) > 90000
+                ? Math.floor(now / 30000) * 30000
+                : now
+            }
+            longest=${longest}
+            tenant=${tenant}
+            chosen=${selected.has(row.request_id)}
+            toggle=${toggle}
+            replay=${replays[row.request_id]}
+          />
+        `)}
+      </tbody>
+    </table>
+  `;
+}
+
+/** @param {Row} row @param {number} now */
+const lasted = (row, now) =>
+  row.duration !== null && row.duration !== undefined
+    ? row.duration * 1000
+    : row.started_at
+      ? (STATES_ENDED.has(row.state) ? Date.parse(row.entered_at) : now) -
+        Date.parse(row.started_at)
+      : null;
+
+/**
+ * @param {{row: Row, now: number, longest: number, tenant: boolean, chosen: boolean, toggle: (id: string) =>
+ * void, replay: string}} props
+ */
+function Line({ row, now, longest, tenant, chosen, toggle, replay }) {
+  const took = lasted(row, now);
+  const place = link(["executions", row.request_id]);
+  const share = row.state === "SUSPENDED" ? 1 : Math.sqrt(Math.min((took ?? 0) / longest, 1));
+  const open = (/** @type {any} */ event) =>
+    !event.target.closest("a, input, label") && !getSelection()?.toString() && go(place);
+  return html`
+    <tr
+      data-request-id=${row.request_id}
+      data-state=${row.state}
+      class=${chosen ? "chosen" : ""}
+      onClick=${open}>
+      <td class="box">
+        <label>
+          <input type="checkbox" checked=${chosen} onChange=${() => toggle(row.request_id)} />
+          <span class="hidden">Select ${row.request_id}</span>
+        </label>
+      </td>
+      <td>
+        <${State} state=${row.state} />
+      </td>
+      <td class="when">
+        <${Age} time=${row.created_at} now=${now} />
+      </td>
+      ${tenant && html`<td data-name="User">${visible(row.user ?? "")}</td>`}
+      <td class="request">
+        <a data-row href=${place}>
+          ${visible(row.title || row.request_id)}
+        </a>
+        <small>
+          <code>${row.request_id}</code>
+          ${second(row)}
+          ${replay && html`
+              ${" "}
+              · <b class=${replay === "identical" ? "good" : "bad"}>${visible(replay)}</b>
+          `}
+        </small>
+      </td>
+      <td data-name="Mode">${row.mode}</td>
+      <td class="rare" data-name="Agent">
+        ${visible(row.agent ?? "—")}
+      </td>
+      <td data-name="Model">${visible(row.model ?? "—")}</td>
+      <td class="n rare" data-name="Steps">
+        ${number(row.total_steps)}
+      </td>
+      <td class="n" data-name="Tokens">
+        ${number(row.tokens)}
+      </td>
+      <td class="n" data-name="Cost">
+        ${money(row.cost)}
+      </td>
+      <td class="n wide">
+        <span class=${`bar ${row.state}`} aria-hidden="true">
+          <i style=${{ width: `${Math.max(share * 100, 3)}%` }}></i>
+        </span>
+        ${span(took)}
+      </td>
+    </tr>
+  `;
+}
+
+/** Return what stands behind the id in the second line. @param {Row} row */
+function second(row) {
+  const open = row.suspensions?.[0];
+  if (open)
+    return html`
+        ${" "}
+        ·${" "}
+        <span class="warn">
+          waits for${" "}
+          ${open.kind === "approval"
+            ? "approval"
+            : open.kind === "unknown_outcome"
+              ? "a decision"
+              : "an answer"}${" "}
+          · ${visible(cut(asked(open), 90))}
+        </span>
+    `;
+  if (row.last_error && row.state === "ERROR")
+    return html`
+        ${" "}
+        ·${" "}
+        <span class="bad">
+          ${row.last_error.code} · ${visible(cut(row.last_error.message, 90))}
+        </span>
+    `;
+  if (row.last_error) return html` · recovered from ${words(row.last_error.code)}`;
+  return row.last_step ? ` · ${visible(row.last_step)}` : "";
+}
+
+/** @param {import("./api.js").Schemas["Suspension"]} suspension */
+export function asked(suspension) {
+  const { kind, tool_id } = suspension;
+  const value = /** @type {any} */ (suspension.value);
+  if (kind !== "approval") return `${tool_id}: ${contentText(value?.question ?? value)}`;
+  const given = Object.entries(value?.arguments ?? {}).map(
+    ([name, each]) => `${name}: ${JSON.stringify(each)}`,
+  );
+  return `${value?.tool ?? tool_id}(${given.join(", ")})`;
+}

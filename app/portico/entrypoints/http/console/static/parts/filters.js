@@ -1,0 +1,118 @@
+// @ts-check
+/** Search and filters of the list of executions. They stand in the link of the page. */
+import { html, useEffect, useRef, useState } from "../vendor/preact.js";
+import { once } from "./api.js";
+import { RANGES } from "./histogram.js";
+import { Icon } from "./icons.js";
+import { refine } from "./route.js";
+import { visible, words } from "./text.js";
+
+const STATES = [
+  ["", "State"],
+  ["INIT,PLAN,PREPARE,EXECUTE,VALIDATE,SUSPENDED", "Unfinished"],
+  ["SUSPENDED", "SUSPENDED"],
+  ["COMPLETE", "COMPLETE"],
+  ["ERROR", "ERROR"],
+  ["CANCELLED", "CANCELLED"],
+  ["INIT,PLAN,PREPARE,EXECUTE,VALIDATE,SUSPENDED,COMPLETE,ERROR", "Not cancelled"],
+];
+const MODES = ["chat", "structured", "plan", "redundant", "flow"];
+
+/** @param {{place: import("./route.js").Place, range: any}} props */
+export function Filters({ place, range }) {
+  const [agents, setAgents] = useState([]);
+  const [engines, setEngines] = useState([]);
+  const search = useRef(/** @type {any} */ (null));
+  useEffect(() => {
+    once("agents").then(
+      (all) => setAgents(all.data.map((/** @type {any} */ each) => each.name)),
+      () => {},
+    );
+    once("engines").then(
+      (all) => setEngines(all.data.map((/** @type {any} */ each) => each.name)),
+      () => {},
+    );
+  }, []);
+  const value = (/** @type {string} */ name) => place.query.get(name) ?? "";
+  const change = (/** @type {string} */ name) => (/** @type {any} */ event) =>
+    refine(place, { [name]: event.target.value.trim() });
+  const choice = (
+    /** @type {string} */ name,
+    /** @type {string} */ title,
+    /** @type {string[]} */ options,
+  ) => {
+    const all = [...new Set([...options, value(name)])].filter(Boolean);
+    return (
+      all.length > 0 && html`
+        <select
+          class=${value(name) ? "chip on" : "chip"}
+          aria-label=${title}
+          value=${value(name)}
+          onChange=${change(name)}>
+          <option value="">${title}</option>
+          ${all.map((each) => html`
+            <option key=${each} value=${each}>
+              ${each}
+            </option>
+          `)}
+        </select>
+      `
+    );
+  };
+  const rest = ["session_id", "code", "origin"].filter((name) => value(name));
+  return html`
+    <form
+      class="filters"
+      role="search"
+      onSubmit=${(/** @type {Event} */ event) => {
+        event.preventDefault();
+        refine(place, { q: search.current.value.trim() });
+      }}>
+      <label class="search">
+        <${Icon} name="search" />
+        <span class="hidden">Search</span>
+        <input
+          ref=${search}
+          data-hotkey="/"
+          type="search"
+          maxlength="300"
+          placeholder="Id, session or metadata.key=value"
+          value=${value("q")}
+          onChange=${change("q")}
+        />
+        <kbd aria-hidden="true">/</kbd>
+      </label>
+      <select class="chip on" aria-label="Time range" value=${range.name} onChange=${change("range")}>
+        ${RANGES.map(({ name, title }) => html`
+          <option key=${name} value=${name}>
+            ${title}
+          </option>
+        `)}
+      </select>
+      <select
+        class=${value("state") ? "chip on" : "chip"}
+        aria-label="State"
+        value=${value("state")}
+        onChange=${change("state")}>
+        ${STATES.map(([state, title]) => html`
+          <option key=${state} value=${state}>
+            ${title}
+          </option>
+        `)}
+      </select>
+      ${choice("mode", "Mode", MODES)}
+      ${choice("agent", "Agent", agents)}
+      ${choice("model", "Engine", engines)}
+      ${rest.map((name) => html`
+        <button
+          key=${name}
+          type="button"
+          class="chip on"
+          onClick=${() => refine(place, { [name]: "" })}>
+          ${words(name).replace(" id", "")} ${visible(value(name))} <span aria-hidden="true">×</span>
+          <span class="hidden">, remove</span>
+        </button>
+      `)}
+    </form>
+  `;
+}
