@@ -55,6 +55,28 @@ def test_a_person_watches_an_execution_and_approves_its_call(browser: Browser, s
         assert console.faults == []
 
 
+def test_a_result_is_edited_in_a_fork_and_nothing_runs_again(browser: Browser, shop: Shop) -> None:
+    shop.chat("refund order 11", request_id="refund-11", agent="refunds")
+    shop.ask("POST", "/v1/executions/refund-11/resume", {"tool_id": "refund", "payload": {"decision": "approve"}})
+    with console_page(browser, shop.url) as console:
+        page = console.page
+        console.open("executions/refund-11?step=2%2F0")
+        page.get_by_label("Result of refund").fill("refused: order 11 was refunded before")
+        page.get_by_label("Model").select_option("second")
+        expect(page.get_by_text(re.compile(r"at most \d+ inferences, \d+ calls"))).to_be_visible()
+        page.get_by_role("button", name="Fork and compare").click()
+        expect(page.locator("main")).to_have_attribute("data-page", "compare")
+        expect(page.get_by_role("heading", name="First difference at step")).to_be_visible()
+        edited = page.locator('.pair[data-step="1/0/0/0"]')
+        expect(edited).to_contain_text("edited, did not run")
+        expect(page.locator("[data-first-difference]")).to_have_attribute("data-step", "1/0/0/0")
+        console.open(f"executions/{page.url.rpartition('/')[2]}")
+        page.locator('[data-step="1/0/0/0"]').click()
+        expect(page.locator("aside")).to_contain_text("edited, did not run")
+        assert refunds(shop).count("11") == 1
+        assert console.faults == []
+
+
 def test_a_question_that_is_settled_keeps_its_place(browser: Browser, shop: Shop) -> None:
     for number in (1, 2):
         shop.chat(f"refund order {number}", request_id=f"refund-{number}", agent="refunds")

@@ -23,7 +23,7 @@ from portico.domain.contract.request import ExecutionHints
 from portico.domain.contract.response import Suspension, SystemResponse
 from portico.domain.failures import Code
 from portico.domain.journal.events import CorrelationContext, Event, StoredEvent
-from portico.domain.journal.fork import Fork
+from portico.domain.journal.fork import Fork, ResultEdit
 from portico.domain.journal.header import ExecutionHeader
 from portico.domain.journal.outcomes import Outcome, RecordedStep
 from portico.domain.lifecycle import State
@@ -135,7 +135,13 @@ def committed(*events: Event, first: int = 1) -> list[StoredEvent]:
 def stored_examples() -> Mapping[str, list[str]]:
     """Return the stored bytes of every outcome, every event and every other record, as text."""
     fork = Fork(
-        "r-0", 2, "backup", ExecutionHints(max_tokens=5), ("roll_dice",), (Message(role="user", content="again"),)
+        "r-0",
+        2,
+        "backup",
+        ExecutionHints(max_tokens=5),
+        ("roll_dice",),
+        (Message(role="user", content="again"),),
+        edits=(ResultEdit("1/0/0/0", "no", is_error=True),),
     )
     steps = [RecordedStep(f"{number}/0", "f" * 32, outcome, EPOCH + number) for number, outcome in enumerate(OUTCOMES)]
     failed = response(State.ERROR, Code.INFERENCE_MODEL_UNAVAILABLE)

@@ -21,7 +21,7 @@ from portico.domain.contract.response import Durability
 from portico.domain.failures import Code, RequestFailure, StorageFailure, invalid_request
 from portico.domain.fingerprints import digest, received_digest
 from portico.domain.ids import ExecutionId, RequestId, TraceId
-from portico.domain.journal.header import EffectiveLimits, ExecutionHeader, SpanLink
+from portico.domain.journal.header import EffectiveLimits, ExecutionHeader
 from portico.domain.journal.outcomes import RecordedStep
 from portico.domain.lifecycle import TERMINAL
 from portico.domain.limits import ConfiguredLimits
@@ -85,7 +85,7 @@ from portico.orchestration.rights import require, require_models_and_tools
 from portico.orchestration.runtime.agent_trace import AgentTrace
 from portico.orchestration.runtime.branch_transcripts import BranchTranscript
 from portico.orchestration.runtime.event_page import EventSelection
-from portico.orchestration.runtime.fork import ForkRequest, continuation, fork_execution, merge_overrides
+from portico.orchestration.runtime.fork import ForkRequest, continuation, fork_execution, merge_overrides, own_quote
 from portico.orchestration.runtime.handle import ExecutionHandle
 from portico.orchestration.runtime.launcher import Launcher
 from portico.orchestration.runtime.limited_start import open_within_limits
@@ -289,19 +289,24 @@ class Facade:
     async def quote(self, request: SystemRequest, principal: Principal) -> Quote:
         """Return the most that the request can take. Raises: Failure for a request that `execute` would refuse."""
         require(principal.permissions, Permission.SEND_MESSAGES, "send messages")
-        request, limits, _, agent, _, guards = await self._admit(request, principal)
-        environment = self._environment
-        quotes = QuoteCalculator(
-            environment.catalogue,
-            environment.tool_registry,
-            self._config.currency,
-            self._launcher.patterns,
-            environment.agents,
-            environment.compacts_sessions,
-            self._config.embedder,
-        )
+        return await self._quote(await self._admit(request, principal), principal)
+
+    async def quote_fork(self, request_id: RequestId, fork: ForkRequest, principal: Principal) -> Quote:
+        """Return the most that the fork can take besides what it inherits. Raises: as `fork`, but for the limits."""
+        require(principal.permissions, Permission.SEND_MESSAGES, "send messages")
+        if fork.session_id is not None:
+            await self._environment.conversations.session_of_turn(principal.own, fork.session_id)
+        if fork.from_step == "end":
+            return await self._quote(await self._admit_continuation(request_id, fork, principal), principal)
+        origin, admitted = await self._admit_fork(request_id, fork.from_step, fork, principal)
+        return own_quote(await self._quote(admitted, principal), origin, fork.from_step, fork)
+
+    async def _quote(self, admitted: "_Admitted", principal: Principal) -> Quote:
+        request, limits, _, agent, _, guards = admitted
+        config, patterns = self._config, self._launcher.patterns
+        quotes = QuoteCalculator.of(self._environment, patterns, config.currency, config.embedder)
         quote = partial(quotes.quote, request, limits, agent, principal.permissions, guards.judges)
-        return await environment.thread_pool.run(quote)
+        return await self._environment.thread_pool.run(quote)
 
     async def count_tokens(self, request: SystemRequest, principal: Principal) -> int:
         """Return the estimated tokens of the context that the first inference of the request reads. Nothing runs.
@@ -341,29 +346,40 @@ class Facade:
         self, request_id: RequestId, from_step: int, fork: ForkRequest, principal: Principal, options: CallOptions
     ) -> tuple[ExecutionHeader, list[RecordedStep]]:
         """Return the header of a fork at a step, and the steps that it inherits."""
+        origin, admitted = await self._admit_fork(request_id, from_step, fork, principal)
+        tools = self._override_tools(admitted, fork, principal.permissions)
+        return fork_execution(self._header(admitted, principal, options), origin, from_step, fork, tools=tools)
+
+    async def _admit_fork(
+        self, request_id: RequestId, from_step: int, fork: ForkRequest, principal: Principal
+    ) -> tuple[ExecutionHistory, "_Admitted"]:
+        """Return the origin of a fork at a step, and the whole request of the fork."""
         origin = await self.executions.load_at_rest(principal.own, request_id)
         if fork.session_id is not None and not origin.header.request.store:
             raise _store_refusal("a session_id, since a session stores its messages")
         request = merge_overrides(origin.header, from_step, fork.overrides)
-        admitted = await self._admit(
-            request, principal, Transcript(origin.header.inherited_messages, root_span=origin.header.root_span)
-        )
-        tools = self._override_tools(admitted, fork, principal.permissions)
-        return fork_execution(self._header(admitted, principal, options), origin, from_step, fork, tools=tools)
+        transcript = Transcript(origin.header.inherited_messages, root_span=origin.header.root_span)
+        return origin, await self._admit(request, principal, transcript, [edit.content for edit in fork.edits])
 
     async def _continued(
         self, request_id: RequestId, fork: ForkRequest, principal: Principal, options: CallOptions
     ) -> ExecutionHeader:
         """Return the header of an execution that continues after the end of another one, with its settings."""
-        origin = await self.records.predecessor(principal, request_id)
-        request = continuation(origin.header, fork.overrides)
-        transcript = origin.transcript.continued_by(request.messages)
-        header = self._header(await self._admit(request, principal, transcript), principal, options)
+        header = self._header(await self._admit_continuation(request_id, fork, principal), principal, options)
         asked = header.request.model_copy(update={"session_id": fork.session_id})
         return replace(header, request=asked, durability="journaled")
 
+    async def _admit_continuation(self, request_id: RequestId, fork: ForkRequest, principal: Principal) -> "_Admitted":
+        origin = await self.records.predecessor(principal, request_id)
+        request = continuation(origin.header, fork)
+        return await self._admit(request, principal, origin.transcript.continued_by(request.messages))
+
     async def _admit(
-        self, request: SystemRequest, principal: Principal, transcript: Transcript | None = None
+        self,
+        request: SystemRequest,
+        principal: Principal,
+        transcript: Transcript | None = None,
+        edits: Sequence[str] = (),
     ) -> "_Admitted":
         """Return the request with what its agent and its session give it, the text of its named grammar, and the limits
         that apply.
@@ -395,7 +411,7 @@ class Facade:
             request = await self._with_contract(request)
         guards = NOTHING_GUARDED
         if request.input is not None or not environment.guards.is_empty:
-            guards = await self._check_input(request, pattern, instructions)
+            guards = await self._check_input(request, pattern, instructions, edits)
         admitted = _Admitted(request, limits, transcript, agent, instructions, guards)
         is_refused_early = pattern.starts_with_request and request.on_limit == "fail"
         if is_refused_early and (limits.tokens is not None or limits.cost is not None):
@@ -418,8 +434,10 @@ class Facade:
         else:
             await self._environment.answer_validator.check_contract(contract.output)
 
-    async def _check_input(self, request: SystemRequest, pattern: Pattern, instructions: str | None) -> GuardResult:
-        """Return what the rules of the request and the guards found in it.
+    async def _check_input(
+        self, request: SystemRequest, pattern: Pattern, instructions: str | None, edits: Sequence[str]
+    ) -> GuardResult:
+        """Return what the rules of the request and the guards found in it and in the edits of a fork.
 
         Raises: as `check_request`; RequestFailure for rules that cannot be checked, or are too costly.
         """
@@ -429,7 +447,7 @@ class Facade:
                 await self._check_contract(contract)
             except RequestFailure as refusal:
                 raise of_input(refusal) from None
-        return await check_request(self._environment, pattern, request, instructions)
+        return await check_request(self._environment, pattern, request, instructions, edits)
 
     async def _check_budget(self, admitted: "_Admitted", principal: Principal) -> None:
         """Raise OrchestrationFailure if the budget cannot pay for the first inference and the history before it."""
@@ -545,7 +563,9 @@ class Facade:
             instructions=instructions,
             key_limits=principal.limits,
             sampled=sampled,
-            links=_links(transcript, options, own_trace=own_trace) if own_trace or transcript.root_span else (),
+            links=transcript.links(options.trace_id, options.parent_span_id, own_trace=own_trace)
+            if own_trace or transcript.root_span
+            else (),
             guards=guards.verdicts,
             judges=guards.judges,
             received_digest=_received(request, options) if request.client_tools else None,
@@ -566,14 +586,6 @@ class _Admitted(NamedTuple):
 
 def _received(request: SystemRequest, options: CallOptions) -> str:
     return received_digest(request.messages if options.received is None else options.received)
-
-
-def _links(transcript: Transcript, caller: CallOptions, *, own_trace: bool) -> tuple[SpanLink, ...]:
-    """Return the links to the execution before, and to the caller's span if the request has a trace of its own."""
-    links = tuple(filter(None, (transcript.root_span,)))
-    if not own_trace or caller.trace_id is None or caller.parent_span_id is None:
-        return links
-    return (*links, SpanLink(caller.trace_id, caller.parent_span_id))
 
 
 def _store_refusal(reason: str) -> RequestFailure:

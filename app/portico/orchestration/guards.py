@@ -51,9 +51,13 @@ NOTHING_GUARDED: Final = GuardResult()
 
 
 async def check_request(
-    environment: Environment, pattern: Pattern, request: SystemRequest, instructions: str | None
+    environment: Environment,
+    pattern: Pattern,
+    request: SystemRequest,
+    instructions: str | None,
+    edits: Sequence[str] = (),
 ) -> GuardResult:
-    """Return what the rules of the request and the guards of the configuration found in it.
+    """Return what the rules of the request and the guards of the configuration found in it and in a fork's `edits`.
 
     Raises: ValidationFailure (VALIDATION_INPUT_REFUSED); RequestFailure for rules that cannot be used.
     """
@@ -61,7 +65,7 @@ async def check_request(
     if environment.guards.is_empty:
         return GuardResult(verdicts)
     guards = _watching(environment, pattern, request)
-    texts = list(texts_of_request(request, instructions))
+    texts = [*texts_of_request(request, instructions), *map(InputText, edits)]
     verdicts += await _check(environment, request, guards, texts)
     judges = [RequestedJudge(each.name, each.action, each.intent, each.model) for each in guards if _is_judge(each)]
     return GuardResult(verdicts, tuple(judges))

@@ -21,6 +21,7 @@ from portico.domain.plan.steps import StepType
 from portico.domain.token_prices import FREE
 from portico.domain.value import value
 from portico.orchestration.admission_checks import tools_of_steps
+from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.pattern import (
     TOOL_ATTEMPTS,
     BoundInputs,
@@ -50,6 +51,15 @@ class QuoteCalculator:
     compacts_sessions: bool = False
     embedder: str | None = None
     """The engine that embeds the queries of searches; None if no engine does."""
+
+    @classmethod
+    def of(
+        cls, environment: Environment, patterns: Mapping[Mode, Pattern], currency: str, embedder: str | None
+    ) -> "QuoteCalculator":
+        """Return the calculator for the engines, tools and agents of the environment."""
+        catalogue, registry = environment.catalogue, environment.tool_registry
+        compacts, agents = environment.compacts_sessions, environment.agents
+        return cls(catalogue, registry, currency, patterns, agents, compacts, embedder)
 
     def quote(
         self,

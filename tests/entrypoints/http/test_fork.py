@@ -25,6 +25,7 @@ from tests.support.portico import (
 from tests.support.server_state import wait_for_idle, wait_for_running
 
 CALL = {"tool_calls": [{"name": "calculate", "arguments": {"expression": "17*3"}}]}
+QUOTE = "/v1/executions/q/fork/quote"
 
 
 async def fork(
@@ -453,3 +454,67 @@ async def test_a_fork_runs_the_inherited_plan_again() -> None:
     assert [step["name"] for step in forked.json["plan"]["steps"]] == [
         step["name"] for step in first.json["plan"]["steps"]
     ]
+
+
+async def test_an_edited_result_is_marked_and_read_and_the_quote_has_less_than_the_whole_request(
+    tmp_path: Path,
+) -> None:
+    edit = {"key": "1/0/0/0", "content": "17*3 = 52"}
+    body = {"from_step": 2, "edits": [edit]}
+    async with scripted(tmp_path, a=[CALL, {"text": "first"}, {"text": "second"}]) as served:
+        whole = (await served.post(orjson.dumps({**body, "from_step": 0, "edits": []}), path=QUOTE)).json
+        quoted = await served.post(orjson.dumps(body), path=QUOTE)
+        listed = (await served.get("/v1/executions")).json["data"]
+        forked = await served.post(orjson.dumps(body), path="/v1/executions/q/fork")
+        name = forked.json["request_id"]
+        steps = (await served.get(f"/v1/executions/{name}/steps?view=summary")).json["data"]
+        replayed = (await send_command(served, "replay", name)).json
+        again = (await fork(served, 2, origin=name)).json
+    assert [each["request_id"] for each in listed] == ["q"]
+    assert (quoted.status, quoted.json["inferences"], quoted.json["tool_calls"]) == (
+        200,
+        whole["inferences"] - 1,
+        whole["tool_calls"] - 1,
+    )
+    (made,) = forked.json["tool_calls_made"]
+    assert (made["result"], made["edited"], made["attempts"]) == ("17*3 = 52", True, 1)
+    assert [step["key"] for step in steps if step["edited"]] == ["1/0/0/0"]
+    assert replayed["identical"]
+    assert again["tool_calls_made"][0] == made
+
+
+@pytest.mark.parametrize(
+    ("body", "fields"),
+    [
+        ({"from_step": 2, "edits": [{"key": "9/0", "content": "x"}]}, ["edits.0.key"]),
+        (
+            {
+                "from_step": "end",
+                "overrides": {"messages": [{"role": "user", "content": "x"}]},
+                "edits": [{"key": "1/0/0/0", "content": "x"}],
+            },
+            ["edits.0.key"],
+        ),
+        ({"from_step": 2, "edits": [{"key": "1/0/0/0", "content": "é" * (1 << 19) + "x"}]}, ["edits.0.content"]),
+        ({"from_step": 2, "edits": [{"key": "1/0/0/0", "content": "x"}] * 17}, ["edits"]),
+    ],
+)
+async def test_an_edit_that_cannot_be_made_is_refused_by_the_fork_and_by_its_quote(
+    tmp_path: Path, body: dict[str, Any], fields: list[str]
+) -> None:
+    async with scripted(tmp_path, a=[CALL, {"text": "first"}]) as served:
+        answers = [await served.post(orjson.dumps(body), path=path) for path in (QUOTE, QUOTE.removesuffix("/quote"))]
+    for answer in answers:
+        assert (answer.status, answer.json["code"]) == (422, "REQUEST_INVALID")
+        assert [each["field"] for each in answer.json["details"]["errors"]] == fields
+
+
+async def test_a_guard_checks_an_edited_result(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(orjson.dumps([CALL, {"text": "first"}]))
+    guards = {"cards": {"type": "pii", "kinds": ["card"]}}
+    engines = {"a": {"model": f"scripted:///{tmp_path}/a.json"}}
+    edit = {"key": "1/0/0/0", "content": "card 4111 1111 1111 1111"}
+    async with portico(engines=engines, routes={"default": ["a"]}, guardrails=guards) as (served, _):
+        await served.post(chat("What is 17*3?", request_id="q"))
+        answer = await served.post(orjson.dumps({"from_step": 2, "edits": [edit]}), path="/v1/executions/q/fork")
+    assert (answer.status, answer.json["code"]) == (422, "VALIDATION_INPUT_REFUSED")

@@ -5,16 +5,31 @@ from typing import Any
 
 import pytest
 
+from portico.bootstrap.service import PATTERNS
 from portico.domain.contract.messages import Message, Origin, TracedMessage
 from portico.domain.failures import Code, RequestFailure
 from portico.domain.journal.outcomes import Prepared
-from portico.domain.journal.step_key import PREPARE_KEY, RETRIEVAL_KEY
+from portico.domain.journal.step_key import PREPARE_KEY, RETRIEVAL_KEY, StepKey
 from portico.domain.lifecycle import State
 from portico.domain.tools import SideEffects
 from portico.orchestration.execution.execution import Execution
-from portico.orchestration.runtime.fork import ForkRequest, fork_execution, inherited_steps
+from portico.orchestration.runtime.fork import (
+    ForkEdit,
+    ForkRequest,
+    fork_execution,
+    inherited_steps,
+    steps_of_fork,
+)
+from portico.orchestration.runtime.step_list import step_page
 from portico.ports.journal import ExecutionHistory
-from tests.support.harness import Harness, chat_request, make_harness, replay_offline, response_of, scripted_engine
+from tests.support.harness import (
+    Harness,
+    chat_request,
+    make_harness,
+    replay_offline,
+    response_of,
+    scripted_engine,
+)
 from tests.support.memory import FixedMemory
 from tests.support.send_tool import SEND, sending
 from tests.support.tools import FakeTool
@@ -24,10 +39,10 @@ ADDED = [{"role": "user", "content": "and now?"}]
 
 
 async def fork(
-    here: Harness, origin: ExecutionHistory, from_step: int, *, name: str = "fork", **overrides: Any
+    here: Harness, origin: ExecutionHistory, from_step: int, *, name: str = "fork", edits: Any = (), **overrides: Any
 ) -> tuple[Execution, ExecutionHistory]:
     """Return a fork at that step, once it has ended, and its history."""
-    request = ForkRequest.model_validate({"from_step": from_step, "overrides": overrides})
+    request = ForkRequest.model_validate({"from_step": from_step, "overrides": overrides, "edits": edits})
     header = here.execution(origin.header.request).header
     fresh = replace(header, execution_id=name, request_id=name, durability="journaled")
     header, steps = fork_execution(fresh, origin, from_step, request, tools=request.overrides.tools)
@@ -156,3 +171,65 @@ async def test_a_fork_in_a_session_inherits_its_history_without_what_was_retriev
     request = ForkRequest.model_validate({"from_step": 1})
     header, _ = fork_execution(fresh, replace(origin, steps=steps), 1, request, tools=None)
     assert header.inherited_messages == history
+
+
+def edits(*given: tuple[str, str]) -> list[ForkEdit]:
+    return [ForkEdit(key=key, content=content) for key, content in given]
+
+
+async def test_an_edited_result_is_read_instead_of_the_recorded_one_and_its_call_does_not_run(
+    clock: VirtualClock,
+) -> None:
+    tool = unsafe()
+    here, origin = await acted(clock, tool, {"text": "again"})
+    execution, history = await fork(here, origin, 2, edits=[{"key": "1/0/0/0", "content": "refused", "is_error": True}])
+    made = response_of(execution).tool_calls_made[0]
+    assert tool.run_count == 1
+    assert (made.result, made.is_error, made.edited, made.attempts) == ("refused", True, True, 1)
+    assert [each.text for each in response_of(execution).messages] == ["", "refused", "again"]
+    assert replay_offline(history) == len(history.steps)
+    assert [step.key for step in step_page(history, PATTERNS).steps if step.edited] == ["1/0/0/0"]
+    assert execution.ledger.has_untrusted_text
+
+
+async def test_the_fork_of_an_edited_fork_keeps_the_edit(clock: VirtualClock) -> None:
+    here, origin = await acted(clock, unsafe(), {"text": "again"}, {"text": "once more"})
+    _, first = await fork(here, origin, 2, edits=[{"key": "1/0/0/0", "content": "refused"}])
+    execution, history = await fork(here, first, 2, name="second", messages=ADDED)
+    assert (response_of(execution).tool_calls_made[0].result, response_of(execution).content) == (
+        "refused",
+        "once more",
+    )
+    assert history.header.fork is not None
+    assert history.header.fork.edited_keys == {"1/0/0/0"}
+    assert replay_offline(history) == len(history.steps)
+
+
+@pytest.mark.parametrize(
+    ("from_step", "given", "refused"),
+    [
+        (2, ["0/0"], {"edits.0.key": "must be the key of the last attempt at a tool call in step 1"}),
+        (2, ["1/0/0/0", "1/0/0/0"], {"edits.1.key": "is given twice"}),
+        (1, ["1/0/0/0"], {"edits.0.key": "must be the key of the last attempt at a tool call in step 0"}),
+        (0, ["1/0/0/0"], {"edits.0.key": "must be absent with the from_step 0, which inherits no call"}),
+        (2, ["nothing", "1/0/0/0"], {"edits.0.key": "must be the key of the last attempt at a tool call in step 1"}),
+    ],
+)
+async def test_an_edit_of_anything_but_a_result_of_the_last_inherited_step_is_refused(
+    clock: VirtualClock, from_step: int, given: list[str], refused: dict[str, str]
+) -> None:
+    _, origin = await acted(clock, unsafe())
+    with pytest.raises(RequestFailure) as raised:
+        steps_of_fork(origin, from_step, edits(*((key, "x") for key in given)))
+    assert {each["field"]: each["message"] for each in raised.value.details["errors"]} == refused
+
+
+async def test_a_result_that_an_inherited_step_has_read_is_not_edited(clock: VirtualClock) -> None:
+    _, origin = await acted(clock, unsafe())
+    call = replace(origin.steps["1/0/0/0"], key=StepKey("1/0/1/0/0/0"))
+    reader = replace(origin.steps["2/0"], key=StepKey("1/0/2/0"))
+    at = list(origin.steps).index("2")
+    steps = [*list(origin.steps.values())[:at], call, reader, *list(origin.steps.values())[at:]]
+    history = replace(origin, steps={step.key: step for step in steps})
+    with pytest.raises(RequestFailure, match="was read by another step"):
+        steps_of_fork(history, 2, edits((call.key, "x")))

@@ -37,6 +37,17 @@ ToolReference = Annotated[
 CallerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._@|:-]{1,128}$")]
 """The name of a tenant or a user."""
 StopText = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+MAX_EDITED_BYTES: Final = 1 << 20
+"""Bytes of an edited result."""
+
+
+def _within_edited_bytes(text: str) -> str:
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_EDITED_BYTES:
+        raise ValueError(f"must have at most {MAX_EDITED_BYTES} bytes")
+    return text
+
+
+EditedText = Annotated[str, AfterValidator(_within_edited_bytes)]
 Intent = Annotated[str, StringConstraints(min_length=1)]
 UnitInterval = Annotated[float, Field(ge=0, le=1)]
 

@@ -130,6 +130,9 @@ class ToolCallMade(_Outbound):
     step_name: str | None = Field(None, description="Plan step the call belongs to.")
     agent: str | None = Field(None, description="Configured agent that made the call; null without one.")
     client: bool = Field(False, exclude_if=not_, description="True if the client runs the tool; absent otherwise.")
+    edited: bool = Field(
+        False, exclude_if=not_, description="True if the result is an edit of a fork; absent otherwise."
+    )
 
 
 class ValidationResult(_Outbound):

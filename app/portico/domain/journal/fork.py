@@ -9,12 +9,22 @@ from portico.domain.value import value
 
 
 @value(slots=False)
+class ResultEdit:
+    """The result that a fork takes for the tool call of that step instead of the recorded one."""
+
+    key: str
+    content: str
+    is_error: bool = False
+
+
+@value(slots=False)
 class Fork:
     """Origin of an execution that inherits the top-level steps of another one before `from_step`.
 
     `origin` is a request id. From that step on, the settings that are not None replace those of the origin, and the
     messages are added before the next inference. If the origin is a fork itself, `earlier` holds its forks, the
     earliest first; their settings still apply to the inherited steps and, unless replaced, to those that follow.
+    `edits` are in the last inherited step, where they stand in the place of what was recorded.
     `permissions` are the rights from that step on, `origin_permissions` those of the first execution of the chain.
     """
 
@@ -27,6 +37,12 @@ class Fork:
     earlier: tuple["Fork", ...] = ()
     permissions: Permissions = ALL
     origin_permissions: Permissions = ALL
+    edits: tuple[ResultEdit, ...] = ()
+
+    @property
+    def edited_keys(self) -> frozenset[str]:
+        """Return the keys of the inherited tool calls whose result this fork, or one that led to it, has edited."""
+        return frozenset(edit.key for fork in self.chain for edit in fork.edits)
 
     @property
     def chain(self) -> tuple["Fork", ...]:

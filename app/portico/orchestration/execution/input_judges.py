@@ -127,6 +127,7 @@ def _questions(execution: Execution) -> list[tuple[RequestedJudge, tuple[str, ..
     for fork in () if header.fork is None else header.fork.chain:
         texts += texts_of_messages(fork.messages)
         texts += () if fork.hints is None else texts_of_hints(fork.hints)
+        texts += [InputText(edit.content) for edit in fork.edits]
     inputs = [_prose(texts)]
     inputs += filter(None, (_prose(texts_of_value(answer.payload)) for answer in execution.recorder.cursor.answers()))
     return [(judge, texts) for texts in inputs for judge in header.judges]

@@ -275,8 +275,11 @@ class ToolCallState:
         """Return the result as a message for the model."""
         return Message(role="tool", content=self.result, tool_call_id=self.call.id, name=self.call.name[:64])
 
-    def made(self, *, is_suspended: bool) -> ToolCallMade:
-        """Return the call as the response of an execution shows it that has ended or `is_suspended`."""
+    def made(self, *, is_suspended: bool, edited: bool) -> ToolCallMade:
+        """Return the call as the response of an execution shows it that has ended or `is_suspended`.
+
+        The result of one that is `edited` is that of a fork.
+        """
         is_open = self.is_waiting or (not self.has_begun and self.result == NOT_RUN)
         is_left = not (self.is_error or self.has_begun or self.is_waiting)
         waits = is_left or (is_suspended and is_open)
@@ -293,6 +296,7 @@ class ToolCallState:
             step_name=self.step_name,
             agent=self.agent,
             client=self.offer is not None and self.offer.client,
+            edited=edited,
         )
 
     def _end(self, *, is_error: bool) -> ToolCallStatus:
@@ -316,10 +320,16 @@ class ToolCalls:
         """The rounds in which at least one call has an outcome."""
         self._begun: set[StepKey] = set() if history is None else _begun_calls(history)
         self._states: dict[StepKey, list[ToolCallState]] = {}
+        self._edited: set[int] = set()
+        """The identities of the calls whose result is that of a fork."""
 
     def add(self, key: StepKey, states: list[ToolCallState]) -> None:
         """Add the calls that this step asked for, in call order."""
         self._states[key] = states
+
+    def note_edited(self, state: ToolCallState) -> None:
+        """Note that the result of the call is that of a fork."""
+        self._edited.add(id(state))
 
     def begin(self, key: StepKey, limit: int | None) -> bool:
         """Return whether the call of that key may run under the limit; it counts once."""
@@ -354,8 +364,8 @@ class ToolCalls:
 
     @property
     def has_untrusted_result(self) -> bool:
-        """True if a tool has returned text that is not trusted."""
-        return any(
+        """True if a tool has returned text that is not trusted, or a fork has edited a result."""
+        return bool(self._edited) or any(
             state.attempts and state.offer is not None and not state.offer.trusted
             for states in self._states.values()
             for state in states
@@ -387,7 +397,7 @@ class ToolCalls:
     def made(self, *, is_suspended: bool) -> list[ToolCallMade]:
         """Return every call, by step and then in call order, of an execution that has ended or `is_suspended`."""
         return [
-            state.made(is_suspended=is_suspended)
+            state.made(is_suspended=is_suspended, edited=id(state) in self._edited)
             for key in sorted(filter(self._states.get, self._states), key=lambda key: key.numbers)
             for state in self._states[key]
         ]

@@ -80,6 +80,7 @@ class StepSummary(BaseModel):
     started_at: datetime = Field(description="Start time.")
     duration_ms: float | None = Field(description="Duration in milliseconds; null if it takes no time.")
     provider: str | None = Field(description="The engine that was asked.")
+    tool_name: str | None = Field(description="The tool that was called.")
     usage: TokenUsage | None = Field(description="Tokens of the attempt.")
     cost: Cost | None = Field(description="Cost of the attempt, if the engine has prices.")
     fingerprint: str | None = Field(
@@ -89,6 +90,7 @@ class StepSummary(BaseModel):
     digest: str | None = Field(
         description="Digest of what was answered, without what was measured; null without `can_view_full_history`."
     )
+    edited: bool = Field(description="True if it is the result of a call that a fork has edited; nothing ran for it.")
 
 
 class StepView(StepSummary):
@@ -278,8 +280,10 @@ def _facts(
         "started_at": datetime.fromtimestamp(began, UTC),
         "duration_ms": duration_ms,
         "provider": start.event.provider if start is not None and isinstance(start.event, InferenceStart) else None,
+        "tool_name": start.event.tool_name if start is not None and isinstance(start.event, ToolStart) else None,
         "usage": usage,
         "cost": cost,
+        "edited": history.header.fork is not None and key in history.header.fork.edited_keys,
     }
 
 

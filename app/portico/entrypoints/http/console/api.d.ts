@@ -313,11 +313,33 @@ export interface paths {
         /**
          * Fork an execution at one of its steps
          * @description Start a new execution with the first `from_step` top-level steps as they were recorded, which do not run again;
-         *     the overrides apply to the steps after them. The new execution is journaled, and `caused_by` of its events names
-         *     this one. With a `session_id` it takes a turn in that session: its messages are added to the session, but it does
-         *     not see the session's history. It continues even if the client leaves.
+         *     the overrides apply to the steps after them. `edits` give other results to tool calls of the last inherited step:
+         *     the model reads them instead of the recorded ones, and nothing runs for them. The new execution is journaled, and
+         *     `caused_by` of its events names this one. With a `session_id` it takes a turn in that session: its messages are
+         *     added to the session, but it does not see the session's history. It continues even if the client leaves.
          */
         post: operations["forkExecution"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/executions/{request_id}/fork/quote": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Compute the upper bounds of a fork
+         * @description Return the quote of the whole request of the fork without the inferences and calls that it inherits. Nothing runs
+         *     and nothing is stored. What `fork` would refuse is refused in the same way.
+         */
+        post: operations["quoteFork"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2338,6 +2360,18 @@ export interface components {
             };
         };
         /**
+         * ForkEdit
+         * @description Another result of a tool call in the last inherited step.
+         */
+        ForkEdit: {
+            /** @description The result that the model reads instead, of at most 1 MiB. */
+            content: string;
+            /** @description True if the result is an error. Default: false. */
+            is_error?: boolean;
+            /** @description The `key` of the call's step in `GET /v1/executions/{request_id}/steps`, its last one. */
+            key: string;
+        };
+        /**
          * ForkOrigin
          * @description The execution from which a fork or a continuation comes.
          */
@@ -2352,6 +2386,8 @@ export interface components {
          * @description The step at which an execution is forked, and the changes from there on.
          */
         ForkRequest: {
+            /** @description Other results of tool calls in the step `from_step - 1`. These calls do not run. */
+            edits?: components["schemas"]["ForkEdit"][];
             /** @description Number of top-level steps to inherit as recorded; `end`: continue after the last message instead. */
             from_step: number | "end";
             /** @description Changes from the next step on. */
@@ -3689,6 +3725,8 @@ export interface components {
             digest: string | null;
             /** @description Duration in milliseconds; null if it takes no time. */
             duration_ms: number | null;
+            /** @description True if it is the result of a call that a fork has edited; nothing ran for it. */
+            edited: boolean;
             /** @description Digest of what was asked, equal in two executions that asked the same at this step. Null without `can_view_full_history`, and where it is not known any more. */
             fingerprint: string | null;
             /** @description The `from_step` of a fork that runs it again; null before the first. */
@@ -3706,6 +3744,8 @@ export interface components {
             started_at: string;
             /** @description The plan step, or the node of a flow, that it belongs to. */
             step_name: string | null;
+            /** @description The tool that was called. */
+            tool_name: string | null;
             /** @description Tokens of the attempt. */
             usage: components["schemas"]["TokenUsage"] | null;
         };
@@ -3761,6 +3801,8 @@ export interface components {
             digest: string | null;
             /** @description Duration in milliseconds; null if it takes no time. */
             duration_ms: number | null;
+            /** @description True if it is the result of a call that a fork has edited; nothing ran for it. */
+            edited: boolean;
             /** @description Digest of what was asked, equal in two executions that asked the same at this step. Null without `can_view_full_history`, and where it is not known any more. */
             fingerprint: string | null;
             /** @description The `from_step` of a fork that runs it again; null before the first. */
@@ -3782,6 +3824,8 @@ export interface components {
             started_at: string;
             /** @description The plan step, or the node of a flow, that it belongs to. */
             step_name: string | null;
+            /** @description The tool that was called. */
+            tool_name: string | null;
             /** @description Tokens of the attempt. */
             usage: components["schemas"]["TokenUsage"] | null;
         };
@@ -4040,6 +4084,8 @@ export interface components {
             client?: boolean;
             /** @description Duration of all attempts in milliseconds. */
             duration_ms: number;
+            /** @description True if the result is an edit of a fork; absent otherwise. Default: false. */
+            edited: boolean;
             /** @description Id of the call, generated if the provider gave none. */
             id: string;
             /** @description True if the result is an error text. */
@@ -7116,6 +7162,204 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SystemResponse"];
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    quoteFork: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of the request.
+                 * @example dice
+                 */
+                request_id: string;
+            };
+            cookie?: never;
+        };
+        /** @description Strict JSON: no duplicate keys, NaN, lone surrogates or unknown fields. Default limits: body 4 MiB, depth 64, 1,000 messages, 128 tools, 20 tool rounds, 32 calls per reply, 600 s. Fields of features that this version lacks are refused by name. */
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ForkRequest"];
+            };
+        };
+        responses: {
+            /** @description The upper bounds of what the fork runs itself */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Quote"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ACCESS_UNAUTHENTICATED */
+            401: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ACCESS_DENIED */
+            403: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            404: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            405: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_RESUME_UNEXPECTED, REQUEST_RESUME_REQUIRED, REQUEST_IN_PROGRESS */
+            409: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_TOO_LARGE */
+            413: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_UNSUPPORTED_MEDIA */
+            415: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_INVALID, TOOL_NOT_FOUND, ORCHESTRATION_BUDGET_EXCEEDED, CONFIG_SCHEMA_REQUIRED, CONFIG_SCHEMA_INVALID, CONFIG_GRAMMAR_INVALID, CONFIG_GRAMMAR_NOT_FOUND */
+            422: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_OVERLOADED, STORAGE_UNAVAILABLE, ACCESS_UNAVAILABLE */
+            503: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };

@@ -140,6 +140,13 @@ EXAMPLES: Mapping[str, tuple[OperationExample, ...]] = MappingProxyType(
         "getExecutionTrace": (OperationExample("Summarise an execution", _DICE),),
         "replayExecution": (OperationExample("Replay an execution", _DICE),),
         "forkExecution": (OperationExample("Run an execution again from its start", _DICE, {"from_step": 0}),),
+        "quoteFork": (
+            OperationExample(
+                "Ask what a fork can cost that takes another roll",
+                _DICE,
+                {"from_step": 2, "edits": [{"key": "1/0/0/0", "content": "Rolled 2d6: [1 1] (sum: 2)"}]},
+            ),
+        ),
         "cancelExecution": (OperationExample("Cancel an execution, which has ended here", _DICE),),
         "listSuspensions": (OperationExample("List the open questions"),),
         "resumeExecution": (

@@ -9,6 +9,7 @@ import orjson
 from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
+from portico.domain.contract.quote import Quote
 from portico.domain.contract.request import SystemRequest
 from portico.domain.contract.response import SystemResponse
 from portico.domain.failures import Code
@@ -52,6 +53,7 @@ from portico.entrypoints.http.parameters import (
     own_execution,
     readable_query,
 )
+from portico.entrypoints.http.routes.quote import QUOTE_REFUSALS
 from portico.entrypoints.http.sse import FrameEncoder, event_objects
 from portico.orchestration.facade import (
     AgentTrace,
@@ -336,9 +338,10 @@ async def fork_execution(
     body: Annotated[ForkRequest, json_body(ForkRequest, after=own_execution)],
 ) -> Response:
     """Start a new execution with the first `from_step` top-level steps as they were recorded, which do not run again;
-    the overrides apply to the steps after them. The new execution is journaled, and `caused_by` of its events names
-    this one. With a `session_id` it takes a turn in that session: its messages are added to the session, but it does
-    not see the session's history. It continues even if the client leaves.
+    the overrides apply to the steps after them. `edits` give other results to tool calls of the last inherited step:
+    the model reads them instead of the recorded ones, and nothing runs for them. The new execution is journaled, and
+    `caused_by` of its events names this one. With a `session_id` it takes a turn in that session: its messages are
+    added to the session, but it does not see the session's history. It continues even if the client leaves.
     """
     context.shows_limits = True
     responder = ExecutionResponder(context, _response_kind(context))
@@ -351,6 +354,27 @@ async def fork_execution(
         authentication_ms=context.authentication_ms,
     )
     return await responder.respond(await context.facade.fork(request_id, body, context.principal, options))
+
+
+@router.post(
+    f"{EXECUTION}/fork/quote",
+    operation_id="quoteFork",
+    tags=["executions"],
+    summary="Compute the upper bounds of a fork",
+    response_model=Quote,
+    response_description="The upper bounds of what the fork runs itself",
+    responses=failures(*QUOTE_REFUSALS, Code.REQUEST_IN_PROGRESS, Code.REQUEST_RESUME_UNEXPECTED),
+    openapi_extra=describe_body(ForkRequest),
+)
+async def quote_fork(
+    context: Context,
+    request_id: OwnExecution,
+    body: Annotated[ForkRequest, json_body(ForkRequest, after=own_execution)],
+) -> Response:
+    """Return the quote of the whole request of the fork without the inferences and calls that it inherits. Nothing runs
+    and nothing is stored. What `fork` would refuse is refused in the same way.
+    """
+    return context.object_response(await context.facade.quote_fork(request_id, body, context.principal))
 
 
 @router.post(

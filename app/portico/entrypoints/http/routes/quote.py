@@ -13,7 +13,7 @@ from portico.entrypoints.http.context import AUTHENTICATED, Context
 from portico.entrypoints.http.openapi.responses import TRACEPARENT, describe_body, failures
 
 router = APIRouter(tags=["executions"], dependencies=[AUTHENTICATED])
-_REFUSALS = (
+QUOTE_REFUSALS = (
     *(Code.REQUEST_INVALID, Code.REQUEST_TOO_LARGE, Code.REQUEST_UNSUPPORTED_MEDIA, Code.REQUEST_OVERLOADED),
     *(Code.REQUEST_NOT_FOUND, Code.REQUEST_RESUME_UNEXPECTED, Code.REQUEST_RESUME_REQUIRED),
     *(Code.ACCESS_DENIED, Code.TOOL_NOT_FOUND, Code.ORCHESTRATION_BUDGET_EXCEEDED, Code.CONFIG_SCHEMA_REQUIRED),
@@ -29,7 +29,7 @@ _REFUSALS = (
     summary="Compute the upper bounds of a request",
     response_model=Quote,
     response_description="The upper bounds",
-    responses=failures(*_REFUSALS),
+    responses=failures(*QUOTE_REFUSALS),
     openapi_extra=describe_body(SystemRequest, TRACEPARENT),
 )
 async def quote(context: Context, body: Annotated[SystemRequest, json_body(SystemRequest)]) -> Response:

@@ -83,6 +83,9 @@ class ClientCall:
         assert isinstance(step.outcome, SuspensionAnswer)  # noqa: S101 - the only outcome of a question
         answer = CLIENT_RESULTS.validate_python(step.outcome.payload)
         self.answered_at, state.attempts = step.at, 1
+        fork = execution.header.fork
+        if fork is not None and self._question.key in fork.edited_keys:
+            execution.ledger.tool_calls.note_edited(state)
         state.answer(answer_text(answer.result))
         if answer.is_error:
             state.is_error, state.code = True, Code.TOOL_EXECUTION_FAILED

@@ -370,6 +370,9 @@ class ToolAttempt(Effect):
 
     def account(self, step: RecordedStep) -> None:
         """Add the attempt to the ledger."""
+        fork = self._execution.header.fork
+        if fork is not None and self.key in fork.edited_keys:
+            self._execution.ledger.tool_calls.note_edited(self._state)
         self._execution.ledger.record_tool_attempt(step, self._state, self._call_key.parent, is_unsafe=self._is_unsafe)
 
 

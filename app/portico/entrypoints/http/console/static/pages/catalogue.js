@@ -37,9 +37,7 @@ const KINDS = {
         <p>
           ${each.tools.length
             ? each.tools.map((/** @type {string} */ name) => html`
-                <a key=${name} href=${link(["tools", name])}>
-                  ${visible(name)}
-                </a>
+                <a key=${name} href=${link(["tools", name])}>${visible(name)}</a>${" "}
               `)
             : "none"}
         </p>

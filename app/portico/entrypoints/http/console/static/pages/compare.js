@@ -177,7 +177,7 @@ function Side({ name, side, other, title = "" }) {
   const change = (/** @type {number} */ now, /** @type {number | null} */ before) =>
     before && now !== before ? html`
       <span class=${now < before ? "good" : "bad"}>
-        ${now < before ? "−" : "+"}
+        ${" "}${now < before ? "−" : "+"}
         ${Math.round(Math.abs(now / before - 1) * 100)} %
       </span>
     ` : "";
@@ -281,15 +281,17 @@ function Pair({ row, first, inherited, growing, ids }) {
   `;
 }
 
+/** @type {Record<string, string>} */
+const KINDS = { attempt: "Inference", inference: "Tools and engines", tool_call: "Call" };
+
 /** @param {any} props */
 function Cell({ step, full, other, side }) {
   if (!step) return html`<span class="muted">—</span>`;
-  const name =
-    step.kind === "attempt" ? "Inference" : step.kind === "tool_call" ? "Call" : step.kind;
+  const name = step.tool_name ?? KINDS[step.kind] ?? step.kind;
   return html`
       <p class="name">
         <${Icon} name=${step.kind === "tool_call" ? "tools" : "inference"} />
-        <b>${visible(full?.request?.name ?? name)}</b>${" "}
+        <b>${visible(name)}</b>${" "}
         <span class="muted">
           ${visible(full?.outcome?.model ?? step.step_name ?? step.provider ?? "")}
         </span>

@@ -81,6 +81,14 @@ function callKeys(fold, steps) {
   return found;
 }
 
+/** Scroll the bar of the tabs so that this one is seen. @param {HTMLElement | null} tab */
+const show = (tab) => {
+  const bar = tab?.parentElement;
+  if (!tab || !bar) return;
+  const [own, whole] = [tab.getBoundingClientRect(), bar.getBoundingClientRect()];
+  if (own.right > whole.right) bar.scrollLeft += own.left - whole.left - 16;
+};
+
 /** @param {{place: import("../parts/route.js").Place}} props */
 export default function Execution({ place }) {
   const id = place.args[0];
@@ -221,9 +229,10 @@ function Shown({ place, view, fold, version, state, steps, reload }) {
                   ["executions", view.request_id, ...(name === "timeline" ? [] : [name])],
                   { step },
                 )}
+                ref=${name === tab ? show : undefined}
                 aria-current=${name === tab ? "page" : undefined}>
                 ${TABS[name].title}
-                ${count ? html`<small>${count}</small>` : ""}
+                ${count > 0 && html`${" "}<small>${count}</small>`}
               </a>
             `)}
             ${tab === "timeline" && html`

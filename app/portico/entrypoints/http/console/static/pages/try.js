@@ -132,7 +132,7 @@ export default function Try() {
           ${refusal && html`
             <div class="bad" role="status">
               <p>
-                ${refusal.code && html`<${ErrorCode} code=${refusal.code} />`}
+                ${refusal.code && html`<${ErrorCode} code=${refusal.code} />`}${" "}
                 ${visible(refusal.message)}
               </p>
               ${refusal.details?.fields && html`
@@ -180,7 +180,7 @@ function Result({ run }) {
       <section class="card" role="alert">
         <h2>Refused</h2>
         <p class="bad">
-          ${error.code && html`<${ErrorCode} code=${error.code} />`}
+          ${error.code && html`<${ErrorCode} code=${error.code} />`}${" "}
           ${visible(error.message)}
         </p>
       </section>

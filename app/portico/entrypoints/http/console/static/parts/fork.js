@@ -5,10 +5,11 @@ import { json, once, post } from "./api.js";
 import { foreign, useMe } from "./person.js";
 import { go, link } from "./route.js";
 import { quoteText, remember } from "./started.js";
-import { money, visible } from "./text.js";
+import { asText, money, visible } from "./text.js";
 import { Button } from "./ui.js";
 
 const PAUSE = 500;
+const MOST_EDITS = 16;
 
 /** @param {{view: any, from: number | "end", steps: any[], ended: boolean, state: string}} props */
 export function Fork({ view, from, steps, ended }) {
@@ -22,7 +23,6 @@ export function Fork({ view, from, steps, ended }) {
   const [quote, setQuote] = useState(/** @type {any} */ (null));
   const [error, setError] = useState("");
   const [busy, setBusy] = useState(false);
-  const [quotes, setQuotes] = useState(true);
   const path = `executions/${encodeURIComponent(view.request_id)}`;
   const other = foreign(person, view);
   const flow = view.mode === "flow";
@@ -45,15 +45,7 @@ export function Fork({ view, from, steps, ended }) {
       () => {},
     );
   }, [possible]);
-  const inherited =
-    typeof from === "number" && !flow
-      ? steps
-          .filter(
-            (step) => step.kind === "tool_call" && Number(step.key.split("/")[0]) === from - 1,
-          )
-          .slice(0, 16)
-      : [];
-  const wanted = inherited.map((step) => step.key).join();
+  const wanted = typeof from === "number" && !flow ? lastAttempts(steps, from - 1).join() : "";
   useEffect(() => {
     setResults([]);
     if (!possible || !wanted) return;
@@ -62,21 +54,19 @@ export function Fork({ view, from, steps, ended }) {
         .split(",")
         .map(async (key) => (await json(`${path}/steps?key=${encodeURIComponent(key)}`)).data[0]),
     ).then(
-      (all) => setResults(all.filter(Boolean)),
+      (all) => setResults(all.filter((step) => resultOf(step) !== null)),
       () => {},
     );
   }, [possible, wanted]);
+  const wanting = from === "end" && !given.message.trim() ? "Write a message first" : "";
   const body = forkBody(given, from, results);
   const text = JSON.stringify(body);
   useEffect(() => {
     setQuote(null);
     setError("");
-    if (!possible || other) return undefined;
+    if (!possible || other || wanting) return undefined;
     const timer = setTimeout(
-      () =>
-        post(`${path}/fork/quote`, body).then(setQuote, (failure) =>
-          failure.status === 404 ? setQuotes(false) : setError(failure.message),
-        ),
+      () => post(`${path}/fork/quote`, body).then(setQuote, ({ message }) => setError(message)),
       PAUSE,
     );
     return () => clearTimeout(timer);
@@ -105,7 +95,7 @@ export function Fork({ view, from, steps, ended }) {
         <span class="right">
           ${typeof from === "number"
             ? `${from} ${from === 1 ? "step is" : "steps are"} inherited, not run again`
-            : "all steps are inherited"}
+            : "all messages are inherited"}
         </span>
       </h2>
       <div class="form">
@@ -120,36 +110,35 @@ export function Fork({ view, from, steps, ended }) {
             `)}
           </select>
         </label>
-        ${quotes &&
-          results.map((step) => html`
-            <div key=${step.key}>
-              <label>
-                Result of ${visible(step.request?.name ?? step.key)}
-                <textarea
-                  value=${given.edits[step.key]?.content ?? step.outcome?.content ?? ""}
-                  onInput=${(/** @type {any} */ event) =>
-                    edit(step.key, { content: event.target.value })
-                  }></textarea>
-              </label>
-              <label class="check">
-                <input
-                  type="checkbox"
-                  checked=${given.edits[step.key]?.is_error ?? step.outcome?.is_error ?? false}
-                  onChange=${(/** @type {any} */ event) =>
-                    edit(step.key, { is_error: event.target.checked })
-                  }
-                />
-                as an error
-              </label>
-            </div>
-          `)}
+        ${results.map((step) => html`
+          <div key=${step.key}>
+            <label>
+              Result of ${visible(step.request?.name ?? step.key)}
+              <textarea
+                value=${given.edits[step.key]?.content ?? resultOf(step)?.content}
+                onInput=${(/** @type {any} */ event) =>
+                  edit(step.key, { content: event.target.value })
+                }></textarea>
+            </label>
+            <label class="check">
+              <input
+                type="checkbox"
+                checked=${given.edits[step.key]?.is_error ?? resultOf(step)?.is_error}
+                onChange=${(/** @type {any} */ event) =>
+                  edit(step.key, { is_error: event.target.checked })
+                }
+              />
+              as an error
+            </label>
+          </div>
+        `)}
         ${!flow && html`
           <label>
             Message
             <textarea
               value=${given.message}
               onInput=${set("message")}
-              placeholder="A user message to add, if any"></textarea>
+              placeholder=${from === "end" ? "What to ask next" : "A user message to add, if any"}></textarea>
           </label>
         `}
         <details>
@@ -206,8 +195,8 @@ export function Fork({ view, from, steps, ended }) {
           icon="fork"
           hotkey="F"
           data-hotkey="f"
-          off=${busy || Boolean(other)}
-          reason=${other}
+          off=${busy || Boolean(other || wanting)}
+          reason=${other || wanting}
           onClick=${start}>
           Fork and compare
         <//>
@@ -215,6 +204,31 @@ export function Fork({ view, from, steps, ended }) {
       </div>
     </section>
   `;
+}
+
+/**
+ * Return the keys of the last attempts at the first 16 tool calls of a top-level step.
+ * @param {any[]} steps @param {number} number
+ */
+function lastAttempts(steps, number) {
+  /** @type {Map<string, string>} */
+  const found = new Map();
+  for (const { key, kind } of steps)
+    if (kind === "tool_call" && Number(key.split("/")[0]) === number)
+      found.set(key.slice(0, key.lastIndexOf("/")), key);
+  return [...found.values()].slice(0, MOST_EDITS);
+}
+
+/**
+ * Return the result of a tool call; null for one that ran an agent, whose result is not edited.
+ * @param {any} step
+ * @returns {{content: string, is_error: boolean} | null}
+ */
+function resultOf(step) {
+  const { content, is_error, payload, question } = step?.outcome ?? {};
+  if (typeof content === "string") return { content, is_error };
+  if (payload) return { content: asText(payload.result), is_error: payload.is_error ?? false };
+  return question === undefined ? null : { content: "", is_error: false };
 }
 
 /**
@@ -232,14 +246,10 @@ function forkBody(given, from, results) {
   if (given.temperature.trim() && Number.isFinite(Number(given.temperature)))
     overrides.hints = { temperature: Number(given.temperature) };
   const edits = results.flatMap((step) => {
-    const changed = {
-      content: step.outcome?.content ?? "",
-      is_error: step.outcome?.is_error ?? false,
-      ...given.edits[step.key],
-    };
+    const recorded = resultOf(step);
+    const changed = { ...recorded, ...given.edits[step.key] };
     const same =
-      changed.content === (step.outcome?.content ?? "") &&
-      changed.is_error === (step.outcome?.is_error ?? false);
+      changed.content === recorded?.content && changed.is_error === recorded?.is_error;
     return same ? [] : [{ key: step.key, ...changed }];
   });
   return {

@@ -1,6 +1,6 @@
 // @ts-check
 /** A state machine as it stands: taken transitions dark with their count, the present state filled. */
-import { html } from "../vendor/preact.js";
+import { html, useEffect, useRef } from "../vendor/preact.js";
 import { machineEdge, machineLayout, successors } from "./layout.js";
 
 const QUIET = new Set(["ERROR", "CANCELLED", "ABORTED", "EXHAUSTED"]);
@@ -28,9 +28,15 @@ export function Machine({ machine, now, taken, title }) {
   const way = Object.entries(taken)
     .map(([each, count]) => `${each.replace(">", " to ")}${count > 1 ? ` ${count} times` : ""}`)
     .join(", ");
+  const box = useRef(/** @type {HTMLElement | null} */ (null));
+  const present = nodes[now]?.x ?? 0;
+  useEffect(() => {
+    const element = box.current;
+    if (element) element.scrollLeft = present - element.clientWidth / 2;
+  }, [present]);
   return html`
     <figure class="machine">
-      <div tabindex="0" role="region" aria-label=${`${title}, drawn`}>
+      <div tabindex="0" role="region" aria-label=${`${title}, drawn`} ref=${box}>
         <svg viewBox=${`0 0 ${width} ${height}`} width=${width} height=${height} aria-hidden="true">
           <defs>
             ${["quiet", "taken"].map((kind) => html`
