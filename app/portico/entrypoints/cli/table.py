@@ -16,6 +16,7 @@ _KEYS: Final = f"{_HERE}.key_commands"
 _TOOLS: Final = f"{_HERE}.tool_commands"
 _APPROVALS: Final = f"{_HERE}.clients.approval_commands"
 _RUNS: Final = f"{_HERE}.clients.run_commands"
+_MCP: Final = f"{_HERE}.mcp_commands"
 _PROJECT: Final = f"{_HERE}.project_commands"
 _COMPLETION: Final = f"{_HERE}.completion_commands"
 
@@ -51,6 +52,9 @@ COMMANDS: Final[CommandTable] = MappingProxyType(
         "check": Command(_COMMANDS, "check", "Try everything that is configured, one line each."),
         "health": Command(_COMMANDS, "health", "Ask the server whether it lives."),
         "execute": Command(_COMMANDS, "execute", "Run one request, in this process or on a server."),
+        "mcp": Command(
+            _MCP, "serve_mcp", "Serve MCP on standard input and output, in this process or in front of a server."
+        ),
         "runs": _group(
             "List, show, follow, cancel and resume the executions of a server.",
             list=Command(_RUNS, "list_runs", "List executions, newest first."),
