@@ -50,8 +50,8 @@ test-fast: setup ## Run the unit tests, and the conformance tests on SQLite only
 test-llamacpp: $(LLAMACPP)/.ready ## Build llama.cpp once, which takes minutes, then test the engine on it
 	$(LLAMACPP)/bin/pytest tests/llamacpp
 
-clients: ## Install the clients from npm that journeys run, if npm is there
-	@for each in sdks claude_code; do \
+clients: ## Install the clients and servers from npm that journeys run, if npm is there
+	@for each in sdks claude_code mcp_servers; do \
 		mkdir -p .clients/$$each && cp tests/journeys/npm/$$each/package*.json .clients/$$each/; \
 		npm ci --prefix .clients/$$each --ignore-scripts --no-audit --no-fund --loglevel error || exit; \
 	done

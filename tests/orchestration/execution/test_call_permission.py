@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from portico.capabilities.tools.definition import tool
+from portico.capabilities.tools.definition import FunctionTool, tool
 from portico.capabilities.tools.registry import ToolList
 from portico.domain.access.tool_policy import ApprovalReason, CallVerdict, PolicyRule, PolicyRules
 from portico.domain.failures import Code
 from portico.domain.journal.outcomes import CallDecided
 from portico.domain.lifecycle import State
-from portico.domain.tools import SideEffects
+from portico.domain.tools import SideEffects, ToolInfo
 from portico.ports.journal import ExecutionHistory
 from portico.ports.tool import Tool
 from tests.support.harness import (
@@ -147,6 +147,23 @@ async def test_a_call_that_succeeded_waits_for_a_person_when_it_is_asked_for_aga
     assert replay_offline(record) == len(record.steps)
     response, _ = await shop.harness(clock, DONE).resume(record, {"decision": "deny", "reason": "once is enough"})
     assert (response.tool_calls_made[1].result, shop.acts) == ("not approved: once is enough", ["a"])
+
+
+async def test_the_same_call_of_a_repeatable_tool_again_waits_for_no_one(clock: VirtualClock) -> None:
+    code = calls(("run_code_there", {"code": "1"}))
+    ran: list[str] = []
+
+    async def run_code_there(code: str) -> str:
+        """Run code that reaches files of its caller only."""
+        ran.append(code)
+        return "ran"
+
+    info = ToolInfo("run_code_there", "python", "Run code.", SideEffects.WRITE, idempotent=False, repeatable=True)
+    source = ToolList("modules", [FunctionTool(run_code_there, info)])
+    here = make_harness(clock, scripted_engine(clock, "a", code, code, DONE), sources=[source], rules=PolicyRules())
+    response, record = await here.run(chat_request())
+    assert (response.state, ran) == (State.COMPLETE, ["1", "1"])
+    assert replay_offline(record) == len(record.steps)
 
 
 async def test_a_retry_of_the_service_itself_does_not_act_twice(clock: VirtualClock) -> None:

@@ -102,30 +102,23 @@ def _decode_sync(body: bytes, max_depth: int, decode: Callable[[Mapping[str, Any
     return decode(value)
 
 
-async def read_body(headers: Mapping[bytes, bytes], receive: Receive, max_bytes: int) -> bytes:
-    """Return the whole body; stop reading at the limit.
-
-    Raises: ClientDisconnect; RequestFailure (REQUEST_UNSUPPORTED_MEDIA, REQUEST_TOO_LARGE).
-    """
-    media = headers.get(b"content-type", b"")
-    if media != b"application/json" and not _is_json(media):
-        raise RequestFailure(Code.REQUEST_UNSUPPORTED_MEDIA, "Content-Type must be application/json")
-    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
-        raise RequestFailure(Code.REQUEST_UNSUPPORTED_MEDIA, "a Content-Encoding is not supported")
-    return await _whole_body(headers, receive, max_bytes)
-
-
 async def read_bytes(context: RequestContext, max_bytes: int) -> bytes:
     """Return the bytes of a body of any kind; stop reading at the limit. Raises: as `read_body`."""
-    headers = dict(context.scope["headers"])
-    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
-        raise RequestFailure(Code.REQUEST_UNSUPPORTED_MEDIA, "a Content-Encoding is not supported")
-    body = await _whole_body(headers, context.receive, max_bytes)
+    body = await read_body(dict(context.scope["headers"]), context.receive, max_bytes, is_json=False)
     context.body_was_read = True
     return body
 
 
-async def _whole_body(headers: Mapping[bytes, bytes], receive: Receive, max_bytes: int) -> bytes:
+async def read_body(headers: Mapping[bytes, bytes], receive: Receive, max_bytes: int, *, is_json: bool = True) -> bytes:
+    """Return the whole body, which must be declared as JSON if it `is_json`; stop reading at the limit.
+
+    Raises: ClientDisconnect; RequestFailure (REQUEST_UNSUPPORTED_MEDIA, REQUEST_TOO_LARGE).
+    """
+    media = headers.get(b"content-type", b"")
+    if is_json and media != b"application/json" and not _is_json(media):
+        raise RequestFailure(Code.REQUEST_UNSUPPORTED_MEDIA, "Content-Type must be application/json")
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise RequestFailure(Code.REQUEST_UNSUPPORTED_MEDIA, "a Content-Encoding is not supported")
     declared = headers.get(b"content-length", b"")
     if declared.isdigit() and (len(declared) > 18 or int(declared) > max_bytes):
         _refuse_size(max_bytes)

@@ -322,7 +322,7 @@ class ToolAttempt(Effect):
             text, code = refusal
             stream.show(call.id, result=text)
             return ToolEnded(text, is_error=True, code=code, duration_ms=0.0, ran=False)
-        grace_s = NON_IDEMPOTENT_GRACE_S if self._is_unsafe else 0.0
+        grace_s, header = NON_IDEMPOTENT_GRACE_S if self._is_unsafe else 0.0, execution.header
         ended = await environment.tool_executor.attempt(
             call,
             key=idempotency_key(execution.header.execution_id, key, call.id),
@@ -331,7 +331,7 @@ class ToolAttempt(Effect):
             digest=self._state.granted_digest or "",
             continuation=self.continuation,
             on_exception=partial(self._report, environment),
-            caller=_caller(execution),
+            caller=Caller(header.tenant, header.user, header.request.session_id, header.request_id),
         )
         if isinstance(ended, ToolEnded):
             stream.show(call.id, result=ended.content)
@@ -399,11 +399,6 @@ class NonIdempotentToolAttempt(ToolAttempt, NonIdempotentEffect):
                 return None
             case GiveUp():
                 return self.unknown_outcome
-
-
-def _caller(execution: Execution) -> Caller:
-    header = execution.header
-    return Caller(header.tenant, header.user, header.request.session_id, header.request_id)
 
 
 def _correlation(
