@@ -1,26 +1,51 @@
-# Built in one stage, run in another: the image holds an interpreter, the locked dependencies and the service.
-FROM python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b AS build
-ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
+# Built in one stage on Debian, run in another without it: the image has an interpreter, the locked dependencies and the
+# service, and neither a shell nor pip nor a package manager. The target `tools` is for those who configure programs.
+ARG BASE=debian:trixie-slim@sha256:d7e12182ce18b85b93007c1dedf31f2d29e01ccf3182cc4017c709b6259bc132
+FROM ${BASE} AS build
+ARG EXTRAS PIP_INDEX_URL PIP_CERT
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 DEBIAN_FRONTEND=noninteractive
+RUN apt-get update && apt-get install --yes --no-install-recommends python3 python3-venv binutils ca-certificates
 WORKDIR /src
-RUN python -m venv /opt/portico
-COPY requirements.lock requirements-build.lock ./
-RUN /opt/portico/bin/pip install --require-hashes --requirement requirements.lock --requirement requirements-build.lock
+COPY requirements.lock requirements-build.lock requirements-otlp-grpc.lock ./
+RUN python3 -m venv /opt/build && python3 -m venv --without-pip /opt/portico \
+    && /opt/build/bin/pip install --require-hashes --requirement requirements-build.lock
+RUN locks="--requirement requirements.lock" && for extra in $(echo "${EXTRAS:-}" | tr , ' '); do \
+        locks="$locks --requirement requirements-$extra.lock"; done \
+    && /opt/build/bin/pip --python /opt/portico/bin/python install --require-hashes $locks
 COPY pyproject.toml README.md LICENSE THIRD_PARTY_NOTICES ./
 COPY app ./app
-RUN /opt/portico/bin/pip install --no-deps --no-build-isolation . && /opt/portico/bin/pip uninstall --quiet --yes setuptools \
-    && /opt/portico/bin/python -m compileall -q /opt/portico && mkdir -p /srv/var /srv/plugins \
-    && echo /srv/plugins > /opt/portico/lib/python3.11/site-packages/plugins.pth
+RUN /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheels . \
+    && /opt/build/bin/pip --python /opt/portico/bin/python install --no-deps --no-index /wheels/*.whl
+COPY deploy/image ./
+ARG REVISION
+RUN sh rootfs.sh
 
-FROM python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b AS service
+FROM ${BASE} AS tools
+RUN apt-get update && apt-get install --yes --no-install-recommends python3 bubblewrap util-linux ca-certificates \
+    && rm -rf /var/lib/apt/lists/*
+COPY --from=build /rootfs/opt /opt
+COPY --from=build /rootfs/srv /srv
+COPY --from=build /rootfs/etc/passwd /rootfs/etc/group /etc/
+ENV PATH=/opt/portico/bin:/usr/bin:/bin PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+WORKDIR /srv
+USER 10001:10001
+EXPOSE 8080
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=3s --start-period=10s --retries=3 \
+    CMD ["portico", "health"]
+ENTRYPOINT ["portico"]
+CMD ["serve"]
+
+FROM scratch
+ARG VERSION REVISION CREATED
 LABEL org.opencontainers.image.title="Portico" \
       org.opencontainers.image.description="The orchestration facade for LLM agents" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.created="${CREATED}" \
       org.opencontainers.image.licenses="Apache-2.0"
-COPY --from=build /opt/portico /opt/portico
-# Where executions are kept: the one place that the service may write to.
-COPY --from=build --chown=10001:10001 /srv/var /srv/var
-# Modules of your own, with tools, rules and flows: mounted or copied here, they are found after all others.
-COPY --from=build /srv/plugins /srv/plugins
-ENV PATH=/opt/portico/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+COPY --from=build /rootfs /
+ENV PATH=/opt/portico/bin PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 WORKDIR /srv
 # A number, so that an orchestrator can see that it is not root.
 USER 10001:10001
@@ -30,11 +55,3 @@ HEALTHCHECK --interval=10s --timeout=3s --start-period=10s --retries=3 \
     CMD ["portico", "health"]
 ENTRYPOINT ["portico"]
 CMD ["serve"]
-
-# For tools that run programs: what isolates and limits them. `docker build --target tools`
-FROM service AS tools
-USER 0:0
-RUN apt-get update && apt-get install --yes --no-install-recommends bubblewrap util-linux && rm -rf /var/lib/apt/lists/*
-USER 10001:10001
-
-FROM service

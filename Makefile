@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup clients run test test-fast test-llamacpp torture check format bench walk openapi docs golden models lock
-.PHONY: console-types console-check console-pictures gateway-test image
+.PHONY: console-types console-check console-pictures gateway-test upgrade-test image image-test
 .PHONY: audit notices sbom release clean
 
 BIN := .venv/bin
@@ -14,6 +14,7 @@ RELEASE := .venv-release
 CODE := app bench release tests
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist worksteal
 CHECKS := tests/architecture tests/counts tests/test_documentation.py tests/test_image.py
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 FAST := tests/adapters tests/capabilities tests/conformance tests/domain tests/orchestration tests/support tests/test_settings.py
 CONSOLE := app/portico/entrypoints/http/console
 NODE := { command -v npx > /dev/null || { echo 'There is no Node here, so nothing was done.' >&2; false; }; }
@@ -136,8 +137,19 @@ sbom: $(RELEASE)/.ready ## Write dist/portico-VERSION.cdx.json: packages, versio
 release: $(RELEASE)/.ready ## Write wheel, sdist, bill of materials and SHA256SUMS of the last commit into dist/
 	$(BIN)/python -m release.archives
 
-image: ## Build the container image
-	docker build --tag portico .
+upgrade-test: setup ## Replace replicas of FROM=REF, else of the newest tag, by those of the checkout and back; minutes
+	$(BIN)/python -m bench.upgrade $(FROM)
+
+image: ## Build the container image with Docker, Podman or buildah; EXTRAS=otlp-grpc,… adds extras
+	@for program in docker podman buildah; do \
+		if command -v $$program > /dev/null; then break; fi; \
+	done; \
+	case $$program in docker) build='docker build' ;; *) build="$$program build --format docker" ;; esac; \
+	exec $$build --tag portico --build-arg EXTRAS=$(EXTRAS) --build-arg VERSION=$(VERSION) \
+		--build-arg REVISION=$$(git rev-parse --short HEAD) --build-arg CREATED=$$(git log -1 --format=%cI) .
+
+image-test: $(RELEASE)/.ready ## Build the image on Debian's packages with buildah and run it with runc, as root; minutes
+	$(BIN)/python -m release.image
 
 clean: ## Remove everything that was made
 	rm -rf .venv $(LLAMACPP) $(RELEASE) build dist bench/results .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

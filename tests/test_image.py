@@ -5,38 +5,51 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
+
+from portico.domain.failures import ConfigurationFailure
+from portico.settings import Settings, load_settings
 
 ROOT = Path(__file__).parents[1]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 STAGES = re.split(r"(?m)^(?=FROM )", DOCKERFILE)[1:]
-BUILD, FINAL, TOOLS, DEFAULT = STAGES
+FINAL = STAGES[-1]
+ROOTFS = (ROOT / "deploy/image/rootfs.sh").read_text(encoding="utf-8")
 COMPOSE = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
 SECRET = re.compile(
-    r"^\s*(?:ENV |ARG |- )?\w*(?:key|token|password|secret)\w*\s*[=:]\s*(?!\$\{\w+:-\}$)\S",
+    r"^\s*(?:ENV |ARG |- )?\w*(?:key|token|password|secret)\w*(?<!_ENV)\s*[=:]\s*(?!\$\{\w+:-\}$)\S",
     re.IGNORECASE | re.MULTILINE,
 )
 """A name of a secret with a value that is not taken from the environment."""
+SERVICES = yaml.safe_load(COMPOSE)["services"]
+REPLICAS = ("portico", "portico-2", "portico-3")
+KEY = "ptk_abcd1234_" + "s" * 43
 IGNORED = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
 
 
-def test_both_stages_use_the_same_slim_base_by_digest() -> None:
-    bases = {stage.split()[1] for stage in (BUILD, FINAL)}
-    assert len(bases) == 1
-    assert re.fullmatch(r"python:3\.11-slim-bookworm@sha256:[0-9a-f]{64}", bases.pop())
+def test_what_runs_is_from_scratch_and_what_builds_is_debian_by_digest() -> None:
+    assert [stage.split()[1] for stage in STAGES] == ["${BASE}", "${BASE}", "scratch"]
+    assert re.search(r"^ARG BASE=debian:trixie-slim@sha256:[0-9a-f]{64}$", DOCKERFILE, re.MULTILINE)
 
 
 def test_the_target_tools_adds_what_isolates_programs_and_the_default_has_none_of_it() -> None:
-    assert TOOLS.startswith("FROM service AS tools\n")
-    assert "install --yes --no-install-recommends bubblewrap util-linux " in TOOLS
-    assert re.findall(r"^USER (.*)$", TOOLS, re.MULTILINE)[-1] == "10001:10001"
-    assert DEFAULT.split() == ["FROM", "service"]
+    _, tools, last = STAGES
+    assert tools.startswith("FROM ${BASE} AS tools\n")
+    assert "install --yes --no-install-recommends python3 bubblewrap util-linux " in tools
+    assert re.findall(r"^USER (.*)$", tools, re.MULTILINE) == ["10001:10001"]
+    assert "bubblewrap" not in last
 
 
 def test_the_composed_images_of_others_are_named_by_digest() -> None:
-    images = re.findall(r"^ +image: (\S+)$", COMPOSE, re.MULTILINE)
-    assert images[0] == "portico"
-    assert all(re.search(r"@sha256:[0-9a-f]{64}$", image) for image in images[1:])
-    assert len(images) == 5
+    images = {service["image"] for service in SERVICES.values()} - {"portico"}
+    assert {image.split(":")[0] for image in images} == {
+        "nginx",
+        "postgres",
+        "jaegertracing/jaeger",
+        "prom/prometheus",
+        "grafana/grafana",
+    }
+    assert all(re.search(r":[\w.-]+@sha256:[0-9a-f]{64}$", image) for image in images)
 
 
 def test_the_composed_service_waits_until_the_database_answers() -> None:
@@ -50,17 +63,18 @@ def test_the_composed_service_has_a_place_for_its_configuration() -> None:
 
 
 def test_modules_of_the_user_have_a_place_where_they_are_imported_from() -> None:
-    assert "COPY --from=build /srv/plugins /srv/plugins" in FINAL
-    assert "echo /srv/plugins > /opt/portico/lib/python3.11/site-packages/plugins.pth" in BUILD
+    assert 'echo /srv/plugins > "$site/plugins.pth"' in ROOTFS
     assert "- ./plugins:/srv/plugins:ro" in COMPOSE
 
 
 def test_dependencies_are_installed_by_hash_and_the_service_without_dependencies() -> None:
     installs = re.findall(r"pip install ([^&\n]*)", DOCKERFILE)
-    assert [install.strip() for install in installs] == [
-        "--require-hashes --requirement requirements.lock --requirement requirements-build.lock",
-        "--no-deps --no-build-isolation .",
+    assert [install.strip() for install in installs] == ["--require-hashes --requirement requirements-build.lock"]
+    assert re.findall(r"portico/bin/python install ([^&\n]*)", DOCKERFILE) == [
+        "--require-hashes $locks",
+        "--no-deps --no-index /wheels/*.whl",
     ]
+    assert 'locks="--requirement requirements.lock"' in DOCKERFILE
 
 
 def test_make_run_installs_what_the_service_needs_by_hash_and_no_tools_for_tests() -> None:
@@ -84,10 +98,8 @@ def test_the_build_requirements_are_locked_by_hash() -> None:
 
 def test_it_runs_as_a_numbered_user_that_is_not_root() -> None:
     assert re.findall(r"^USER (.*)$", FINAL, re.MULTILINE) == ["10001:10001"]
-    assert re.findall(r"^.*chown.*$", DOCKERFILE, re.MULTILINE) == [
-        "COPY --from=build --chown=10001:10001 /srv/var /srv/var"
-    ]
-    assert "      - executions:/srv/var" in COMPOSE
+    assert re.findall(r"^.*chown.*$", ROOTFS, re.MULTILINE) == ['chown 10001:10001 "$root/srv/var"']
+    assert all("executions:/srv/var" in SERVICES[name]["volumes"] for name in REPLICAS)
 
 
 def test_it_starts_without_a_shell() -> None:
@@ -133,15 +145,54 @@ def test_the_composed_service_has_no_unneeded_privileges(line: str) -> None:
     assert line in COMPOSE
 
 
-def test_its_grace_period_is_longer_than_draining() -> None:
-    grace = re.search(r"stop_grace_period: (\d+)s", COMPOSE)
-    assert grace is not None
-    assert int(grace[1]) > 30
+def composed(name: str, **given: str) -> Settings:
+    """Return the settings of a composed replica, with these variables in the file `.env`."""
+    values = {
+        variable: re.sub(r"\$\{(\w+):-([^}]*)\}", lambda found: given.get(found[1], found[2]), str(value))
+        for variable, value in SERVICES[name]["environment"].items()
+    }
+    return load_settings({key: value for key, value in values.items() if key != "PORTICO_CONFIG"})
 
 
-def test_without_authentication_it_listens_on_the_hosts_loopback_only() -> None:
-    assert "network_mode: host" in COMPOSE
-    assert "ports:" not in COMPOSE
+@pytest.mark.parametrize("name", REPLICAS)
+def test_a_composed_replica_needs_a_key_and_stops_within_its_grace_period(name: str) -> None:
+    settings = composed(
+        name, PORTICO_KEY=KEY, OPENAI_API_KEY="k", STORAGE_URL="postgresql://portico@postgresql/portico"
+    )
+    server = settings.server
+    assert (settings.auth.mode, server.port) == ("keys", 8080)
+    grace = int(SERVICES[name]["stop_grace_period"].removesuffix("s"))
+    assert grace == server.lame_duck_seconds + server.drain_seconds + 2 + 8
+
+
+def test_without_a_key_the_composed_service_says_how_to_make_one() -> None:
+    with pytest.raises(ConfigurationFailure, match=r"PORTICO_KEY is not set; make a key with .portico keys generate"):
+        composed("portico", OPENAI_API_KEY="k")
+
+
+def test_everything_that_is_published_is_on_loopback_and_nothing_uses_the_network_of_the_host() -> None:
+    published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
+    assert all(port.startswith("127.0.0.1:") for ports in published.values() for port in ports)
+    assert {*published} == {"portico", "gateway", "jaeger", "prometheus", "grafana"}
+    assert "network_mode" not in COMPOSE
+
+
+def test_the_composed_gateway_is_that_of_deploy_before_the_replicas() -> None:
+    gateway = (ROOT / "deploy/gateway/nginx.conf").read_text(encoding="utf-8").splitlines()[1:]
+    composed_one = (ROOT / "deploy/compose/nginx.conf").read_text(encoding="utf-8").splitlines()[1:]
+    changed = [line.split()[1] for ours, line in zip(gateway, composed_one, strict=True) if ours != line]
+    assert changed == [*(f"{name}:8080" for name in REPLICAS), "8081;"]
+    assert SERVICES["gateway"]["depends_on"] == [*REPLICAS]
+    assert [SERVICES[name].get("profiles") for name in REPLICAS] == [None, ["replicas"], ["replicas"]]
+
+
+def test_every_path_that_is_mounted_is_there_or_is_the_users() -> None:
+    mounted = [volume.split(":")[0] for service in SERVICES.values() for volume in service.get("volumes", ())]
+    assert {path for path in mounted if path.startswith("./") and not (ROOT / path).exists()} == {
+        "./config",
+        "./plugins",
+    }
+    assert {path for path in mounted if not path.startswith("./")} == {*yaml.safe_load(COMPOSE)["volumes"]}
 
 
 @pytest.mark.parametrize(

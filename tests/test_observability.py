@@ -17,7 +17,7 @@ CONFIGURATION = ROOT / "deploy" / "observability"
 PROVISIONING = CONFIGURATION / "grafana" / "provisioning"
 DASHBOARD = json.loads((CONFIGURATION / "grafana" / "dashboards" / "portico.json").read_text())
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
-OBSERVERS = ("collector", "prometheus", "grafana")
+OBSERVERS = ("jaeger", "prometheus", "grafana")
 TARGETS = [target for panel in DASHBOARD["panels"] for target in panel.get("targets", ())]
 RULES = [
     rule for group in yaml.safe_load((CONFIGURATION / "alerts.yaml").read_text())["groups"] for rule in group["rules"]
@@ -144,13 +144,11 @@ def test_the_dashboard_shows(subject: str, series: str) -> None:
 
 
 def test_the_panels_have_ids_of_their_own_and_the_provisioned_source() -> None:
-    [source] = yaml.safe_load((PROVISIONING / "datasources" / "prometheus.yaml").read_text())["datasources"]
+    source, traces = yaml.safe_load((PROVISIONING / "datasources" / "prometheus.yaml").read_text())["datasources"]
     numbers = [panel["id"] for panel in DASHBOARD["panels"]]
     assert len(set(numbers)) == len(numbers)
     assert {target["datasource"]["uid"] for target in TARGETS} == {source["uid"]}
-    assert (
-        f"--web.listen-address={source['url'].removeprefix('http://')}" in COMPOSE["services"]["prometheus"]["command"]
-    )
+    assert [each["url"] for each in (source, traces)] == ["http://prometheus:9090", "http://jaeger:16686"]
 
 
 def test_the_dashboard_is_mounted_where_it_is_looked_for() -> None:
@@ -165,7 +163,7 @@ def test_the_dashboard_is_mounted_where_it_is_looked_for() -> None:
 def test_a_service_of_the_profile_is_optional_unprivileged_and_reads_files_that_exist(name: str) -> None:
     service = COMPOSE["services"][name]
     assert service["profiles"] == ["observability"]
-    assert service["network_mode"] == "host"
+    assert [port.rpartition(":")[0].split(":")[0] for port in service["ports"]] == ["127.0.0.1"]
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
     for volume in service["volumes"]:
@@ -176,15 +174,25 @@ def test_a_service_of_the_profile_is_optional_unprivileged_and_reads_files_that_
         assert inside is None or (CONFIGURATION / inside[1]).exists()
 
 
-def test_everything_listens_on_loopback_and_the_collector_where_the_service_sends() -> None:
-    collector: Mapping[str, Any] = yaml.safe_load((CONFIGURATION / "collector.yaml").read_text())
-    protocols = collector["receivers"]["otlp"]["protocols"]
-    assert {protocol["endpoint"] for protocol in protocols.values()} == {"127.0.0.1:4317", "127.0.0.1:4318"}
-    assert COMPOSE["services"]["grafana"]["environment"]["GF_SERVER_HTTP_ADDR"] == "127.0.0.1"
-    assert COMPOSE["services"]["portico"]["environment"]["PORTICO__TELEMETRY__OTLP_ENDPOINT"] is None
-    pipeline = collector["service"]["pipelines"]["traces"]
+def test_jaeger_takes_traces_where_the_service_sends_them_and_defines_what_it_names() -> None:
+    jaeger: Mapping[str, Any] = yaml.safe_load((CONFIGURATION / "jaeger.yaml").read_text())
+    protocols = jaeger["receivers"]["otlp"]["protocols"]
+    assert {protocol["endpoint"] for protocol in protocols.values()} == {"0.0.0.0:4317", "0.0.0.0:4318"}
+    pipeline = jaeger["service"]["pipelines"]["traces"]
     for kind in ("receivers", "processors", "exporters"):
-        assert set(pipeline[kind]) == set(collector[kind])
+        assert set(pipeline[kind]) == set(jaeger[kind])
+    assert set(jaeger["service"]["extensions"]) == set(jaeger["extensions"])
+    backends = jaeger["extensions"]["jaeger_storage"]["backends"]
+    assert jaeger["exporters"]["jaeger_storage_exporter"]["trace_storage"] in backends
+    assert jaeger["extensions"]["jaeger_query"]["storage"]["traces"] in backends
+
+
+def test_prometheus_reads_the_port_for_metrics_of_every_replica() -> None:
+    [job] = yaml.safe_load((CONFIGURATION / "prometheus.yaml").read_text())["scrape_configs"]
+    [found] = job["dns_sd_configs"]
+    services = COMPOSE["services"]
+    assert found["names"] == [name for name, service in services.items() if service["image"] == "portico"]
+    assert found["port"] == services["portico"]["environment"]["PORTICO__SERVER__METRICS_PORT"]
 
 
 def test_the_advice_names_codes_that_there_are() -> None:

@@ -125,6 +125,16 @@ def test_the_installed_command_prints_its_version(installation: Installation, tm
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"portico {portico.__version__}\n", "")
 
 
+def test_an_image_prints_the_revision_that_it_was_built_from(installation: Installation, tmp_path: Path) -> None:
+    [information] = installation.environment.glob("lib/python3*/site-packages/portico-*.dist-info")
+    (information / "REVISION").write_text("0123abc\n")
+    try:
+        ended = installation.run(tmp_path, "portico", "--version")
+    finally:
+        (information / "REVISION").unlink()
+    assert ended.stdout == f"portico {portico.__version__} (0123abc)\n"
+
+
 def test_a_tool_imports_a_package_app_of_its_user(installation: Installation, project: Path) -> None:
     listed = installation.run(project, "portico", "tools", "list")
     assert "order_total" in listed.stdout, listed.stderr

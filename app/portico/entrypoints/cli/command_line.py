@@ -84,9 +84,11 @@ def _group(text: str, table: CommandTable) -> typer.Typer:
 
 def _print_version(*, is_asked: bool | None) -> None:
     if is_asked:
-        from importlib.metadata import version  # noqa: PLC0415 - only this option needs it
+        from importlib.metadata import distribution  # noqa: PLC0415 - only this option needs it
 
-        typer.echo(f"portico {version('portico')}")
+        package = distribution("portico")
+        revision = (package.read_text("REVISION") or "").strip()  # an image has one
+        typer.echo(f"portico {package.version} ({revision})" if revision else f"portico {package.version}")
         raise typer.Exit
 
 
