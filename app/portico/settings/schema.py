@@ -98,11 +98,6 @@ class Settings(Table):
         return ("*",) if is_open else self.server.allowed_hosts
 
     @property
-    def has_mcp_sessions(self) -> bool:
-        """Return True if clients of MCP before 2026-07-28 have sessions; each is on one replica."""
-        return self.storage.url.startswith("sqlite:") if self.mcp.sessions == "auto" else self.mcp.sessions
-
-    @property
     def warnings(self) -> tuple[str, ...]:
         """Return the warnings about the sources of the settings, and about a stop that takes long."""
         seconds = self.server.lame_duck_seconds + self.server.drain_seconds + _CLOSING_SECONDS

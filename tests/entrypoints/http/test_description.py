@@ -18,7 +18,7 @@ from tests.support.portico import events, portico
 
 VERBS = (
     *("get", "list", "put", "update", "create", "delete", "cancel", "stream", "search", "count", "revoke"),
-    *("fork", "replay", "resume"),
+    *("fork", "replay", "resume", "quote"),
 )
 BARE = frozenset({"execute", "quote"})
 """Operations whose verb needs no noun."""

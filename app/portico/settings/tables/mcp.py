@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from portico.settings.tables.server import Origin
+from portico.settings.tables.storage import StorageSettings
 from portico.settings.values import Natural, Table
 
 Exposed = Literal["execute", "agents", "flows", "executions"]
@@ -31,3 +32,7 @@ class McpSettings(Table):
     origins: Annotated[tuple[Origin, ...], Field(strict=False)] = Field(
         (), description="Origins of web pages that may call `/mcp`, besides those of `server.allowed_hosts`"
     )
+
+    def has_sessions(self, storage: StorageSettings) -> bool:
+        """Return True if clients before protocol 2026-07-28 have sessions; each is on one replica."""
+        return storage.url.startswith("sqlite:") if self.sessions == "auto" else self.sessions

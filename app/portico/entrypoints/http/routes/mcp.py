@@ -67,14 +67,14 @@ class McpEndpoint:
             wait=settings.mcp.wait,
             max_depth=settings.limits.json_depth,
             self_approval=settings.policy.self_approval,
-            cancels=settings.has_mcp_sessions,
+            cancels=settings.mcp.has_sessions(settings.storage),
             waiting=WaitingRequests(settings.mcp.waiting),
             is_stopping=lambda: not service.readiness().ready,
         )
         server = PorticoServer(service.facade, settings.mcp.expose, rules, caller_of)
         self._sessions = BoundSessions(
             server.build(),
-            stateless=not settings.has_mcp_sessions,
+            stateless=not settings.mcp.has_sessions(settings.storage),
             session_idle_timeout=SESSION_SECONDS,
             max_sessions=MAX_SESSIONS,
             max_request_body_size=settings.limits.body_bytes,
