@@ -21,6 +21,7 @@ from portico.entrypoints.http.middleware import AdmissionMiddleware, Correlation
 from portico.entrypoints.http.openapi.document import openapi_document
 from portico.entrypoints.http.routes import (
     access,
+    ag_ui,
     changes,
     chat_completions,
     console,
@@ -135,6 +136,7 @@ def _routes(settings: Settings) -> list[BaseRoute]:
         execute,
         chat_completions,
         messages,
+        ag_ui,
         embeddings,
         models,
         responses,

@@ -69,7 +69,7 @@ async def answer(context: RequestContext, api: ClientApi[S]) -> Response:
     context.shows_limits = True
     names = model_names(context)
     decoded = await read_decoded(context, lambda body: api.decode(body, names))
-    return await ClientResponder(api, context, _in_session(context, decoded)).answer()
+    return await ClientResponder(context, _in_session(context, decoded), api).answer()
 
 
 async def _read(executions: Executions, principal: Principal, request_id: RequestId, after: int) -> Subscription:
@@ -95,7 +95,7 @@ async def count_tokens(context: RequestContext, api: ClientApi[S]) -> int:
     await context.authenticate()
     names = model_names(context)
     decoded = await read_decoded(context, lambda body: api.decode(body, names))
-    return await ClientResponder(api, context, _in_session(context, decoded)).count_tokens()
+    return await ClientResponder(context, _in_session(context, decoded), api).count_tokens()
 
 
 def model_names(context: RequestContext) -> ModelNames:
@@ -111,32 +111,11 @@ def ignored_header(ignored: Sequence[str]) -> tuple[Header, ...]:
 
 
 @value
-class ClientResponder(Generic[S]):
-    """The responses to one request of a client API."""
+class ClientStarter(Generic[S]):
+    """Start of the execution that a request of a client API asks for."""
 
-    api: ClientApi[S]
     context: RequestContext
     decoded: DecodedRequest[S]
-
-    async def answer(self) -> Response:
-        """Start the execution, or compute its bounds, and return the answer. Raises: as `answer`."""
-        try:
-            if self.decoded.shown.is_quote:
-                return await self._quote()
-            started = await self.start()
-        except Failure as refused:
-            raise self.as_sent(refused) from None
-        if isinstance(started, ExecutionView):
-            return await self.repeat(started)
-        assert not isinstance(started, Accepted)  # noqa: S101 - only Responses run in the background
-        return await self.respond(started)
-
-    async def count_tokens(self) -> int:
-        """Return the tokens that the first inference reads. Raises: as `answer`."""
-        try:
-            return await self.context.facade.count_tokens(self.decoded.request, self.context.principal)
-        except Failure as refused:
-            raise self.as_sent(refused) from None
 
     async def start(self, client: ClientView | None = None) -> ExecutionHandle | Accepted | ExecutionView:
         """Start the execution, as `execute` does; `client` is for answers that are read later. Raises: Failure."""
@@ -171,6 +150,48 @@ class ClientResponder(Generic[S]):
             return request, options
         transcript = replace(found.transcript, is_whole=True)
         return continued, replace(options, transcript=transcript, received=request.messages)
+
+    def as_sent(self, refused: Failure) -> Failure:
+        """Return the refusal with the names of the fields as they were sent."""
+        errors, field = refused.details.get("errors"), refused.details.get("field")
+        tools = refused.details.get("tools")
+        if isinstance(tools, list) and tools:
+            field = _field_with(self.decoded.request, tools[0])
+        if isinstance(field, str):
+            sent_field = ".".join(self.decoded.path_of(field.split(".")))
+            return replace(refused, details={**refused.details, "field": sent_field})
+        if not isinstance(refused, RequestFailure) or not isinstance(errors, list):
+            return refused
+        sent = [(".".join(self.decoded.path_of(each["field"].split("."))), each["message"]) for each in errors]
+        named = invalid_request(*sent)
+        return replace(refused, message=named.message, details={**refused.details, **named.details})
+
+
+@value
+class ClientResponder(ClientStarter[S]):
+    """The responses to one request of a client API."""
+
+    api: ClientApi[S]
+
+    async def answer(self) -> Response:
+        """Start the execution, or compute its bounds, and return the answer. Raises: as `answer`."""
+        try:
+            if self.decoded.shown.is_quote:
+                return await self._quote()
+            started = await self.start()
+        except Failure as refused:
+            raise self.as_sent(refused) from None
+        if isinstance(started, ExecutionView):
+            return await self.repeat(started)
+        assert not isinstance(started, Accepted)  # noqa: S101 - only Responses run in the background
+        return await self.respond(started)
+
+    async def count_tokens(self) -> int:
+        """Return the tokens that the first inference reads. Raises: as `answer`."""
+        try:
+            return await self.context.facade.count_tokens(self.decoded.request, self.context.principal)
+        except Failure as refused:
+            raise self.as_sent(refused) from None
 
     async def respond(self, handle: ExecutionHandle) -> Response:
         """Return the answer of a running execution, whole or as a stream. Raises: as `ExecutionResponder.respond`."""
@@ -265,21 +286,6 @@ class ClientResponder(Generic[S]):
         request_id = RequestId(self.context.facade.new_id())
         headers = (JSON, *self.context.correlate(request_id).headers(), *ignored_header(self.decoded.ignored))
         return WholeResponse(200, self.api.encode_quote(quote, request_id, self.decoded.shown), headers)
-
-    def as_sent(self, refused: Failure) -> Failure:
-        """Return the refusal with the names of the fields as they were sent."""
-        errors, field = refused.details.get("errors"), refused.details.get("field")
-        tools = refused.details.get("tools")
-        if isinstance(tools, list) and tools:
-            field = _field_with(self.decoded.request, tools[0])
-        if isinstance(field, str):
-            sent_field = ".".join(self.decoded.path_of(field.split(".")))
-            return replace(refused, details={**refused.details, "field": sent_field})
-        if not isinstance(refused, RequestFailure) or not isinstance(errors, list):
-            return refused
-        sent = [(".".join(self.decoded.path_of(each["field"].split("."))), each["message"]) for each in errors]
-        named = invalid_request(*sent)
-        return replace(refused, message=named.message, details={**refused.details, **named.details})
 
 
 def _field_with(request: SystemRequest, tool: str) -> str:

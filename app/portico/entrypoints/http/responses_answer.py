@@ -127,7 +127,7 @@ class _ResponsesResponder:
             decoded = replace(decoded, shown=replace(shown, ends_at_suspension=False))
         facade = self.context.facade
         api = responses_api(lambda: created_at(RequestId(facade.new_id())))
-        return ClientResponder(api, self.context, decoded)
+        return ClientResponder(self.context, decoded, api)
 
     async def _resolved(self, responder: ClientResponder[ResponsesShown]) -> ClientResponder[ResponsesShown]:
         """Return the responder of the request with the ids that the previous answer has.

@@ -70,8 +70,12 @@ class RequestFields:
     reported by name.
     """
 
-    def __init__(self, body: Mapping[str, Any], names: ModelNames) -> None:
-        """Read what all APIs have alike. Raises: RequestFailure; AccessFailure."""
+    def __init__(self, body: Mapping[str, Any], names: ModelNames, *, can_ask_person: bool = False) -> None:
+        """Read what all APIs have alike; `can_ask_person` tells that the API can show questions.
+
+        Raises: RequestFailure; AccessFailure.
+        """
+        self._can_ask_person = can_ask_person
         refuse_unsupported(body)
         self.model = as_text(body.get("model"), ("model",))
         self.target: Target = names.resolve(self.model)
@@ -225,7 +229,7 @@ class RequestFields:
 
     def _leave_out_person_tools(self) -> None:
         """Leave out the tools that wait for a person, except in the background, where the wait costs no connection."""
-        if self._fields.get("background"):
+        if self._fields.get("background") or self._can_ask_person:
             return
         agent, named = self._names.agent(self.target), self._fields.get("tools")
         waiting = self._names.served.person_tools

@@ -165,6 +165,13 @@ class TextAdded:
 
 
 @value
+class TextRetracted:
+    """Withdrawal of the text at that position, and of the reasoning before it; it does not end any more."""
+
+    position: int
+
+
+@value
 class ItemEnded:
     """End of the item at that position, which is whole now."""
 
@@ -197,7 +204,7 @@ class TurnBroken:
     was_retracted: bool = False
 
 
-TurnChange: TypeAlias = ItemStarted | TextAdded | ItemEnded | TurnSuspended | TurnEnded | TurnBroken
+TurnChange: TypeAlias = ItemStarted | TextAdded | TextRetracted | ItemEnded | TurnSuspended | TurnEnded | TurnBroken
 
 
 def delivery_of(mode: Mode, request: SystemRequest, output: OutputContract) -> Delivery:
@@ -281,10 +288,14 @@ class TurnReader:
         is_whole: bool = True,
         ends_at_suspension: bool = False,
         shows_reasoning: bool = False,
+        retracts: bool = False,
+        shown_before: Sequence[Item] = (),
     ) -> None:
         """`is_whole` tells that no event is missing; else texts are shown at the end once one may have been missed.
 
-        With `ends_at_suspension` a suspension ends the turn, else it is a change of its own.
+        With `ends_at_suspension` a suspension ends the turn, else it is a change of its own. With `retracts` a text
+        that was shown is withdrawn by a change of its own, else it breaks the turn. `shown_before` are the items that
+        the client has from the time before a suspension; positions count on from them.
         """
         self.is_over = False
         self._is_chat = mode is Mode.CHAT
@@ -297,7 +308,8 @@ class TurnReader:
         self._round: Sequence[ToolCallId] = ()
         self._started: dict[ToolCallId, ServerCallItem] = {}
         """The calls of the round that have started."""
-        self._shown = _Shown()
+        self._retracts = retracts
+        self._shown = _Shown(shown_before)
 
     def read(self, items: Sequence[StoredEvent | LiveDelta]) -> Sequence[TurnChange]:
         """Return what these events change, in order; nothing once the turn is over."""
@@ -372,13 +384,17 @@ class TurnReader:
         if self._delivery is Delivery.END or self.is_over:
             return
         if kind is TextItem and not self._is_chat and self._shown.texts and not attempt.is_shown:
-            self._break(_RETRACTED, was_retracted=True)
-            return
+            if not self._retracts:
+                self._break(_RETRACTED, was_retracted=True)
+                return
+            self._shown.retract_text()
         attempt.is_shown = attempt.is_shown or kind is TextItem
         self._shown.add_text(kind, text, attempt.segment)
 
     def _retract(self, attempt: "_Attempt") -> None:
-        if attempt.is_shown:
+        if attempt.is_shown and self._retracts:
+            self._shown.retract_text()
+        elif attempt.is_shown:
             self._break(_RETRACTED, was_retracted=True)
         self._attempt = None
 
@@ -435,16 +451,20 @@ class _Attempt:
 class _Shown:
     """Changes that were made, and the items that they add up to."""
 
-    def __init__(self) -> None:
-        self.texts = 0
+    def __init__(self, before: Sequence[Item]) -> None:
+        self.texts = sum(isinstance(item, TextItem) for item in before)
         """Texts of the model's turns."""
         self._changes: list[TurnChange] = []
-        self._position = -1
+        self._position = len(before) - 1
+        self._last_text = -1
+        """The position of the last text."""
         self._kind: type[TextItem | ReasoningItem] | None = None
         """The kind of the text that is open at the last position; None if none is."""
         self._segment = ""
         self._pieces: list[str] = []
-        self._calls: dict[ToolCallId, int] = {}
+        self._calls: dict[ToolCallId, int] = {
+            item.id: position for position, item in enumerate(before) if isinstance(item, ServerCallItem)
+        }
         """The positions of the calls that were started."""
 
     def take_changes(self) -> Sequence[TurnChange]:
@@ -460,7 +480,8 @@ class _Shown:
             self.end_text()
             self._start(kind(""))
             self._kind, self._segment = kind, segment
-            self.texts += kind is TextItem
+            if kind is TextItem:
+                self.texts, self._last_text = self.texts + 1, self._position
         self._pieces.append(text)
         self._changes.append(TextAdded(self._position, text))
 
@@ -468,6 +489,12 @@ class _Shown:
         if self._kind is not None:
             self._changes.append(ItemEnded(self._position, self._kind("".join(self._pieces))))
             self._pieces, self._kind = [], None
+
+    def retract_text(self) -> None:
+        """Withdraw the last text, whether it is open or has ended."""
+        self._pieces, self._kind = [], None
+        self.texts -= 1
+        self._changes.append(TextRetracted(self._last_text))
 
     def start_call(self, call: ServerCallItem) -> None:
         """Start the call, once."""

@@ -78,6 +78,17 @@ EXAMPLES: Mapping[str, tuple[OperationExample, ...]] = MappingProxyType(
                 body={"model": "default", "max_tokens": 256, "messages": _user("Hello"), "portico": {}},
             ),
         ),
+        "runAgUi": (
+            OperationExample(
+                "Run the default route as a page does",
+                {"agent": "default"},
+                body={
+                    "threadId": "t-1",
+                    "runId": "r-1",
+                    "messages": [{"id": "m-1", "role": "user", "content": "Hello"}],
+                },
+            ),
+        ),
         "countMessageTokens": (
             OperationExample("Count the tokens of a question", body={"model": "default", "messages": _user("Hello")}),
         ),

@@ -137,6 +137,32 @@ def client_responses(description: str) -> dict[int | str, dict[str, Any]]:
     }
 
 
+def describe_run(*headers: dict[str, Any]) -> dict[str, Any]:
+    """Describe the body of a run of AG-UI by what is read of it; the rest is described by the protocol."""
+    objects = {"type": "array", "items": {"type": "object"}}
+    properties = {
+        "threadId": {"type": "string", "description": "Id of the thread; it is kept as metadata."},
+        "runId": {"type": "string", "description": "Id of the run; it is kept as metadata."},
+        "messages": {**objects, "description": "The whole conversation."},
+        "tools": {**objects, "description": "Tools that the page runs."},
+        "context": {**objects, "description": "What the page tells of itself, each a `description` and a `value`."},
+        "state": {"description": "State of the page, which no model reads."},
+        "resume": {**objects, "description": "Answers to interrupts of one execution."},
+        "protocolVersion": {"type": "string", "description": "Version of the protocol that the client speaks."},
+    }
+    schema = {"type": "object", "properties": properties, "required": ["threadId", "runId", "messages"]}
+    body = {"required": True, "content": {"application/json": {"schema": schema}}}
+    return {"requestBody": body, "parameters": [*headers]}
+
+
+def run_responses() -> dict[int | str, dict[str, Any]]:
+    """Describe the responses of a run of AG-UI."""
+    known = "Location", "Idempotency-Replayed", "RateLimit-Policy", "RateLimit"
+    content = {EVENT_STREAM: {"schema": {**_EVENTS}}}
+    described = {"description": "The frames of the run", "headers": header_refs(*known), "content": content}
+    return {200: described, **_failures(TAXONOMY, {})}
+
+
 def change_stream_content() -> dict[str, Any]:
     """Describe a body of server-sent events about executions and suspensions, each by the `data` of its frames."""
     kinds = ("ExecutionSummary", "SuspensionChange", "RemovedExecution", "ListReady")

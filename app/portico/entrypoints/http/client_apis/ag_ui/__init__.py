@@ -1,0 +1,1 @@
+"""AG-UI, the protocol of agents behind user interfaces such as CopilotKit's."""

@@ -1,0 +1,56 @@
+"""`HttpAgent` of AG-UI 1.0.0 and 0.0.59, unmodified, in front of a live service.
+
+`make clients` installs them. Where they are not, the journey is skipped.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.journeys.test_npm_clients import needs_sdks, run_script
+from tests.support.portico import portico
+
+AGENTS = {"helper": {"description": "Helps.", "tools": ["calculate", "ask_person"]}}
+JOURNEY = """
+import { HttpAgent } from "%(package)s";
+
+const url = "%(url)s/v1/ag-ui/helper";
+const ask = (content) => new HttpAgent({ url, initialMessages: [{ id: "m1", role: "user", content }] });
+const print = (agent) => console.log(agent.messages.map((each) => each.role).join(" "));
+
+const calculates = ask("Please calculate 17*3");
+await calculates.runAgent();
+print(calculates);
+console.log(calculates.messages.at(-1).content.split("\\n").at(-1));
+
+const tools = [{ name: "open_menu", description: "Open a menu.", parameters: { type: "object", properties: {} } }];
+const opens = ask("Use open_menu");
+await opens.runAgent({ tools });
+const [call] = opens.messages.at(-1).toolCalls;
+opens.messages.push({ id: "m2", role: "tool", toolCallId: call.id, content: "opened" });
+await opens.runAgent({ tools });
+print(opens);
+
+const asks = ask('Use ask_person: "May I?"');
+let interrupts = [];
+await asks.runAgent({}, { onRunFinishedEvent: ({ event }) => { interrupts = event.outcome.interrupts; } });
+const resume = [{ interruptId: interrupts[0].id, status: "resolved", payload: "yes" }];
+await asks.runAgent({ resume });
+print(asks);
+console.log(interrupts[0].message, asks.messages.find((each) => each.role === "tool").content);
+"""
+
+
+@needs_sdks
+@pytest.mark.parametrize("package", ["@ag-ui/client", "ag-ui-client-0"])
+async def test_a_page_reads_text_runs_a_tool_and_answers_a_question(package: str, tmp_path: Path) -> None:
+    async with portico(agents=AGENTS) as (served, _):
+        ran = await run_script(JOURNEY % {"package": package, "url": served.url}, tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.decode().splitlines() == [
+        "user assistant tool assistant",
+        "calculate answered: 51",
+        "user assistant tool assistant",
+        "user assistant tool assistant",
+        "May I? yes",
+    ]
