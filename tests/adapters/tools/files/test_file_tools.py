@@ -210,6 +210,18 @@ async def test_quotas_are_kept_and_what_is_replaced_counts_once(tmp_path: Path) 
     assert [each.name for each in found.directory_of(caller()).parent.glob("new-*")] == []
 
 
+async def test_a_name_that_is_no_text_spoils_neither_lists_nor_quotas(tmp_path: Path) -> None:
+    found = directories(tmp_path)
+    root = os.fsencode(found.made(caller()))
+    os.mkdir(root + b"/\xff")
+    os.mkdir(root + b"/\xff/\xfe")
+    await call(found, "write_file", path="a", content="x")
+    listed = await call(found, "list_directory")
+    assert [each["name"] for each in listed["entries"]] == ["a", "?"]
+    page, _ = await DirectoryFiles(found).page(caller(), after=None, limit=10)
+    assert ([each.path for each in page], found.space_left(found.directory_of(caller()))) == (["a"], (1999, 5))
+
+
 async def test_bytes_that_are_no_text_are_refused_with_their_size(tmp_path: Path) -> None:
     found = directories(tmp_path)
     found.write(caller(), "image", b"\xff\xfe\x00")

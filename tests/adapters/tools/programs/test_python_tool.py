@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from portico.adapters.tools.files.directories import FileDirectories, FileLimits
@@ -77,6 +78,21 @@ async def test_code_that_exceeds_the_quota_of_files_is_ended_and_the_next_is_ref
     files.delete(CALLER, "big")
     with pytest.raises(ToolError, match=r"was ended: its files: there may be at most 64 files"):
         await call(tool, "[open(str(number), 'w').close() for number in range(65)]")
+
+
+async def test_code_whose_session_is_deleted_meanwhile_is_ended(tmp_path: Path) -> None:
+    files = FileDirectories(tmp_path / "files", QUOTA, is_for_tenant=False)
+    tool = python(IsolationLevel.LANDLOCK, files)
+    async with anyio.create_task_group() as group:
+        group.start_soon(_discard_when_begun, files)
+        with pytest.raises(ToolError, match="was ended: its directory was deleted"):
+            await call(tool, "import time; open('begun', 'w'); time.sleep(9)")
+
+
+async def _discard_when_begun(files: FileDirectories) -> None:
+    while not (files.directory_of(CALLER) / "begun").exists():  # noqa: ASYNC110 - another process makes it
+        await anyio.sleep(0.01)
+    files.discard(CALLER)
 
 
 @pytest.mark.parametrize("level", ENFORCED)

@@ -112,7 +112,7 @@ def _is_link(part: str, directory: int) -> bool:
 
 def _open_whole(directory: int, path: str, flags: int) -> int:
     how = _OpenHow(flags, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
-    name = path.encode()
+    name = os.fsencode(path)
     for _ in range(_RACES):
         descriptor: int = _libc().syscall(_OPENAT2, directory, name, ctypes.byref(how), ctypes.sizeof(how))
         if descriptor >= 0:

@@ -105,13 +105,13 @@ class FileDirectories:
             return sorted(_entries(directory, ""))
 
     def files(self, caller: Caller) -> list[StoredFile]:
-        """Return all regular files, by path."""
+        """Return all regular files, by path; a name that is no UTF-8, which a program may give, has none."""
         try:
             with self._opened(caller) as root:
                 found = list(_walk(root))
         except MissingFileError:
             return []
-        files = [each for each in found if each.kind == "file"]
+        files = [each for each in found if each.kind == "file" and _is_text(each.path)]
         return sorted(
             (StoredFile(each.path, each.status.st_size, each.status.st_mtime) for each in files),
             key=lambda each: each.path,
@@ -241,6 +241,13 @@ class FileDirectories:
         added = 0 if replaced is not None else 1 + _missing_directories(root, parts[:-1])
         if entries + added > self.limits.entries:
             raise FileLimitError(f"there may be at most {self.limits.entries} files and directories")
+
+
+def _is_text(path: str) -> bool:
+    try:
+        return bool(path.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _name(text: str) -> str:

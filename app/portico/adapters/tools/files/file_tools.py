@@ -9,6 +9,7 @@ from pydantic import Field
 from portico.adapters.tools.files.beneath import PathError
 from portico.adapters.tools.files.directories import (
     FileDirectories,
+    FileEntry,
     FileLimitError,
     MissingFileError,
     UnusableFileError,
@@ -49,8 +50,7 @@ class FileTools:
         with _for_model():
             self._directories.made(caller)
             entries = self._directories.entries(caller, path)
-        shown = [{"name": each.path, "type": each.kind, "bytes": each.status.st_size} for each in entries[:MAX_ENTRIES]]
-        return {"entries": shown, "truncated": len(entries) > MAX_ENTRIES}
+        return {"entries": list(map(_entry, entries[:MAX_ENTRIES])), "truncated": len(entries) > MAX_ENTRIES}
 
     def read_file(
         self,
@@ -159,6 +159,12 @@ def _text(content: bytes) -> str:
         return content.decode()
     except UnicodeDecodeError:
         raise ToolError(f"the file is no UTF-8 text; it has {len(content)} bytes") from None
+
+
+def _entry(entry: FileEntry) -> dict[str, Any]:
+    """Return an entry for a model; of a name that is no UTF-8 the rest."""
+    name = entry.path.encode(errors="replace").decode()
+    return {"name": name, "type": entry.kind, "bytes": entry.status.st_size}
 
 
 def _view(written: WrittenFile) -> dict[str, Any]:

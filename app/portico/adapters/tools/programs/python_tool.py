@@ -127,6 +127,8 @@ def _in_directory(run: ProgramRun, files: FileDirectories, caller: Caller) -> Pr
             size, entries = files.space_left(directory)
         except FileLimitError as limit:
             return f"its files: {limit}"
+        except FileNotFoundError:
+            return "its directory was deleted"
         if size < 0:
             return f"its files have more than {files.limits.bytes} bytes"
         return f"it made more than {files.limits.entries} files and directories" if entries < 0 else None
