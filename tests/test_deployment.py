@@ -1,6 +1,8 @@
 """Files of deploy/: what they name exists in the product, and they agree with each other."""
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ GATEWAYS = sorted(path.name for path in (DEPLOY / "gateway").iterdir())
 UNIT = (DEPLOY / "systemd/portico.service").read_text(encoding="utf-8")
 KEY = "ptk_abcd1234_" + "s" * 43
 CLOSING_S = 2
+NO_PROGRAM = "this machine has no {name}"
+LARGEST_EXPOSURE = 2.0
 PATHS = {route.path for route in create_app(Settings(), open_service).routes}
 
 
@@ -29,6 +33,14 @@ def configured(text: str, tmp_path: Path) -> Settings:
     """Return the settings of that file, with the key and the credentials that a Secret would have."""
     (tmp_path / "portico.toml").write_text(text, encoding="utf-8")
     return load_settings({"PORTICO_KEY": KEY, "OPENAI_API_KEY": "k"}, tmp_path / "portico.toml")
+
+
+def run(name: str, *arguments: str | Path) -> "subprocess.CompletedProcess[str]":
+    """Run a program of the machine; skip the test where there is none."""
+    program = shutil.which(name)
+    if program is None:
+        pytest.skip(NO_PROGRAM.format(name=name))
+    return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60, check=False)
 
 
 @pytest.mark.parametrize("name", GATEWAYS)
@@ -113,3 +125,29 @@ def test_every_series_of_the_runbook_exists() -> None:
     runbook = (DEPLOY.parent / "docs/runbook.md").read_text(encoding="utf-8")
     named = {name.removesuffix("_bucket") for name in re.findall(r"\bportico_[a-z_]+", runbook)}
     assert named <= {each.name for each in SERIES}
+
+
+@pytest.mark.parametrize("folder", ["base", "postgresql"])
+def test_kustomize_makes_every_manifest_of(folder: str, tmp_path: Path) -> None:
+    made = run("kubectl", "kustomize", DEPLOY / "kubernetes" / folder)
+    assert (made.returncode, made.stderr) == (0, "")
+    manifests = [*yaml.safe_load_all(made.stdout)]
+    assert len(manifests) == len([*BASE.iterdir()]) - 1
+    [pod] = (each["spec"]["template"]["spec"] for each in manifests if each["kind"] == "Deployment")
+    names = [each["name"] for each in pod["containers"][0]["env"]]
+    assert ("PORTICO__STORAGE__URL" in names) == (folder == "postgresql")
+    (tmp_path / "all.yaml").write_text(made.stdout, encoding="utf-8")
+    validated = run("kubernetes-validate", "--strict", tmp_path / "all.yaml")
+    assert validated.returncode == 0, validated.stdout + validated.stderr
+
+
+def test_systemd_takes_the_unit_and_finds_it_little_exposed(tmp_path: Path) -> None:
+    unit = tmp_path / "portico.service"
+    program = next(filter(None, map(shutil.which, ("true", "false"))))
+    unit.write_text(re.sub(r"^ExecStart=\S+", f"ExecStart={program}", UNIT, flags=re.MULTILINE), encoding="utf-8")
+    verified = run("systemd-analyze", "verify", "--man=no", unit)
+    assert (verified.returncode, verified.stderr) == (0, "")
+    rated = run("systemd-analyze", "security", "--offline=yes", "--no-pager", unit)
+    found = re.search(r"Overall exposure level for \S+: ([\d.]+)", rated.stdout)
+    assert found is not None, rated.stderr
+    assert float(found[1]) <= LARGEST_EXPOSURE

@@ -90,7 +90,7 @@ def _waits_for_others(source: Source, line: int) -> bool:
 
 
 ANY = "app/portico/domain/any.py"
-OUTSIDE = ("CODEX", "RECORDED_TRAFFIC", "NO_PROMETHEUS", "NO_ISOLATION", "PORTICO_CHROMIUM", "no Node")
+OUTSIDE = ("CODEX", "RECORDED_TRAFFIC", "NO_PROMETHEUS", "NO_PROGRAM", "NO_ISOLATION", "PORTICO_CHROMIUM", "no Node")
 """Names of what tests need that is neither in the repository nor in its locks."""
 TEST = "tests/test_any.py"
 RULES = (
