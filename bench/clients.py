@@ -29,9 +29,11 @@ from bench.scenarios import (
 from bench.upstream import CHUNKS, ROLL, TEXT
 
 WAVES: Final = 5
-_QUESTION: Final = {"messages": [{"role": "user", "content": "What is the answer?"}]}
-_STORY: Final = {"messages": [{"role": "user", "content": "Tell me more."}]}
-_ROUTE: Final = {"model": "default", "tools": list[str]()}
+_QUESTION: Final[Mapping[str, object]] = MappingProxyType(
+    {"messages": [{"role": "user", "content": "What is the answer?"}]}
+)
+_STORY: Final[Mapping[str, object]] = MappingProxyType({"messages": [{"role": "user", "content": "Tell me more."}]})
+_ROUTE: Final[Mapping[str, object]] = MappingProxyType({"model": "default", "tools": []})
 _CHAT: Final = "/v1/chat/completions"
 
 

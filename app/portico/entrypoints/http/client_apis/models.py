@@ -33,11 +33,6 @@ class Target:
     kind: TargetKind
     name: str
 
-    @property
-    def listed_name(self) -> str:
-        """Its name in `GET /v1/models`."""
-        return f"{FLOW}{self.name}" if self.kind is TargetKind.FLOW else self.name
-
 
 @value
 class ModelNames:
@@ -53,25 +48,13 @@ class ModelNames:
 
     def resolve(self, model: str) -> Target:
         """Return what the name names. Raises: RequestFailure (404, `model_not_found`); AccessFailure."""
-        target = self.find(model)
+        target = self._find(self.aliased(model))
         if target is not None:
             return target
         if not self.permissions.allows_model(model):
             message = "the caller may not use this model"
             raise AccessFailure(Code.ACCESS_DENIED, message, {"permission": f"model:{model}"})
         raise not_found("model", "must be a name from GET /v1/models", MODEL_NOT_FOUND)
-
-    def find(self, model: str) -> Target | None:
-        """Return what the name names; None if that is nothing."""
-        name = self.aliased(model)
-        served, agent, flow = self.served, name.removeprefix(AGENT), name.removeprefix(FLOW)
-        if name in served.agents:
-            return Target(TargetKind.AGENT, name)
-        if name in served.options:
-            return Target(TargetKind.MODEL, name)
-        if agent != name and agent in served.agents:
-            return Target(TargetKind.AGENT, agent)
-        return Target(TargetKind.FLOW, flow) if flow != name and flow in served.flows else None
 
     def agent(self, target: Target) -> ServedAgent | None:
         """Return the agent that the target is; None for any other."""
@@ -89,6 +72,17 @@ class ModelNames:
             return self.aliases.get(model, model)
         matching = [key for key in self.aliases if key.endswith("*") and model.startswith(key[:-1])]
         return self.aliases[max(matching, key=len)] if matching else model
+
+    def _find(self, name: str) -> Target | None:
+        served = self.served
+        agent, flow = name.removeprefix(AGENT), name.removeprefix(FLOW)
+        if name in served.agents:
+            return Target(TargetKind.AGENT, name)
+        if name in served.options:
+            return Target(TargetKind.MODEL, name)
+        if agent != name and agent in served.agents:
+            return Target(TargetKind.AGENT, agent)
+        return Target(TargetKind.FLOW, flow) if flow != name and flow in served.flows else None
 
 
 def listed_models(aliases: Mapping[str, str], names: Sequence[str]) -> list[str]:

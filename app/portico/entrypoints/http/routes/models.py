@@ -10,7 +10,6 @@ from starlette.responses import Response
 from portico.domain.failures import Code
 from portico.entrypoints.http.client_apis.errors import MODEL_NOT_FOUND, not_found
 from portico.entrypoints.http.client_apis.models import listed_models, model_list, model_object
-from portico.entrypoints.http.client_response import model_names
 from portico.entrypoints.http.client_route import ModelRoute, shape_of_client
 from portico.entrypoints.http.context import AUTHENTICATED, Context, RequestContext
 from portico.entrypoints.http.openapi.responses import failures
@@ -43,9 +42,8 @@ async def list_models(context: Context) -> Response:
 async def show_model(
     context: Context, model: Annotated[str, Path(description="A name from GET /v1/models.")]
 ) -> Response:
-    """Return one of the models that the caller may use, by any name that a request may have for it."""
-    target = model_names(context).find(model)
-    if target is None or target.listed_name not in _names(context):
+    """Return one of the models that the caller may use."""
+    if model not in _names(context):
         raise not_found("model", "must be a name from GET /v1/models", MODEL_NOT_FOUND)
     return context.json_response(orjson.dumps(model_object(model, shape_of_client(context))))
 
