@@ -20,6 +20,7 @@ tools: list[dict[str, Any]] = [
     {"name": "die", "description": "End the server.", "inputSchema": NOTHING},
     {"name": "flood", "description": "Write a line without an end.", "inputSchema": NOTHING},
     {"name": "hang", "description": "Never return.", "inputSchema": NOTHING},
+    {"name": "work", "description": "Say how far it is.", "inputSchema": NOTHING},
     {"name": "grow", "description": "Add a tool.", "inputSchema": NOTHING},
     {"name": "ask", "description": "Ask the user.", "inputSchema": NOTHING},
     {"name": "environment", "description": "Show variables.", "inputSchema": NOTHING},
@@ -54,6 +55,11 @@ def call(name: str, arguments: dict[str, Any], params: dict[str, Any]) -> dict[s
         return None
     if name == "ask":
         return ask(params) if BEHAVIOUR == "modern" else text(json.dumps(answer_of_user().get("result")))
+    if name == "work":
+        token = (params.get("_meta") or {}).get("progressToken")
+        if token is not None:
+            report = {"progressToken": token, "progress": 3, "total": 4, "message": "page 3 of 4"}
+            send(method="notifications/progress", params=report)
     if name == "grow":
         tools.append({"name": "late", "description": "Came late.", "inputSchema": NOTHING})
         send(method="notifications/tools/list_changed")

@@ -66,7 +66,7 @@ from portico.bootstrap.modules import PlanModules, load_plan_modules, load_rules
 from portico.bootstrap.replicas import ClusteredReplica, MaintenanceJobs, SingleReplica, queue_limits, replica_for
 from portico.bootstrap.retention import purge_job
 from portico.bootstrap.skills import SkillReload, open_skills
-from portico.bootstrap.tools import ToolParts, check_tool_names, open_registry, open_tools
+from portico.bootstrap.tools import ToolParts, check_tool_names, open_registry, open_tools, tool_executor
 from portico.bootstrap.tracing import observed, open_server_spans, open_traces
 from portico.capabilities.guards.catalogue import NO_GUARDS, GuardCatalogue
 from portico.capabilities.memory.embedder import EmbeddingAccounts
@@ -76,7 +76,6 @@ from portico.capabilities.output.rules.rule_set import RuleRegistry
 from portico.capabilities.prompting.registry import PromptRegistry, default_registry
 from portico.capabilities.tools.agents import AgentCatalogue
 from portico.capabilities.tools.arguments import plan_violations
-from portico.capabilities.tools.executor import ToolExecutor
 from portico.capabilities.tools.planner_function import PlannerFunction
 from portico.capabilities.tools.policy import ToolPolicy
 from portico.capabilities.tools.registry import ToolRegistry
@@ -431,7 +430,7 @@ class Foundation:
             event_feed=event_feed,
             catalogue=catalogue,
             tool_registry=self.tools,
-            tool_executor=ToolExecutor(self.tools, clock, entropy, settings.limits.tool_result_bytes),
+            tool_executor=tool_executor(settings, self.tools, clock, entropy),
             health=ProviderHealth(failover_policy(settings), clock, list(engines)),
             token_estimator=accounts.estimator,
             thread_pool=WorkerThread(),

@@ -19,12 +19,13 @@ from portico.bootstrap.flows import LoadedFlow, tools_of_flows
 from portico.bootstrap.modules import load_tools
 from portico.bootstrap.sandbox import isolated, open_sandbox
 from portico.capabilities.tools.availability import AvailabilityProbes
+from portico.capabilities.tools.executor import ToolExecutor
 from portico.capabilities.tools.policy import NO_POLICY, ToolPolicy
 from portico.capabilities.tools.registry import MODULES, ToolList, ToolRegistry
 from portico.capabilities.tools.step_function import StepFunction
 from portico.domain.failures import Code, ConfigurationFailure
 from portico.domain.value import value
-from portico.ports.runtime import Clock
+from portico.ports.runtime import Clock, Entropy
 from portico.ports.tool import Tool, ToolSource
 from portico.settings import Settings
 from portico.settings.tables.tool_sources import (
@@ -252,3 +253,9 @@ def _facts(name: str, table: ExternalToolSettings) -> ExternalToolFacts:
 
 def _no_headers() -> Mapping[str, str]:
     return {}
+
+
+def tool_executor(settings: Settings, registry: ToolRegistry, clock: Clock, entropy: Entropy) -> ToolExecutor:
+    """Return the executor of all calls of registered tools."""
+    shows_exceptions = settings.tools.show_exceptions
+    return ToolExecutor(registry, clock, entropy, settings.limits.tool_result_bytes, shows_exceptions=shows_exceptions)

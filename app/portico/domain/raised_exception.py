@@ -1,6 +1,7 @@
-"""Exceptions of other people's code: what of them the log shows, so that their authors find them.
+"""Exceptions of other people's code: what of them is shown and where, so that their authors find them.
 
-Their text may hold anything, so it goes to the log and nowhere else: no model, event, response or metric has it.
+Their text may hold anything. It goes to the log and into the record of the step, for who may view the full history; no
+event, response or metric has it, and a model only if the configuration says so.
 """
 
 import traceback
@@ -13,6 +14,8 @@ from portico.domain.value import value
 TOO_LONG: Final = "(too long)"
 MAX_RAISED_TEXT: Final = 65_536
 """Characters of the longest text that is read; of a longer one nothing is shown, since a part cannot be redacted."""
+MAX_RECORDED_TEXT: Final = 2_000
+MAX_RECORDED_FRAMES: Final = 20
 _MAX_FRAMES: Final = 12
 _MAX_INNER: Final = 4
 
@@ -39,6 +42,24 @@ class RaisedException:
     def of(cls, error: BaseException) -> "RaisedException":
         """Return the exception without its objects."""
         return cls(type(error).__qualname__, _text(error), frames_of(error))
+
+
+@value
+class RecordedException:
+    """An exception as its step records it: `frames` from the outermost to where it was raised."""
+
+    type: str
+    message: str
+    frames: tuple[str, ...]
+
+    @classmethod
+    def of(cls, error: BaseException | RaisedException) -> "RecordedException":
+        """Return the exception without its objects, with a text that is cut."""
+        if isinstance(error, RaisedException):
+            return cls(error.type, error.text[:MAX_RECORDED_TEXT], (error.frames,))
+        frames = traceback.extract_tb(error.__traceback__, limit=-MAX_RECORDED_FRAMES)
+        places = tuple([f"{frame.name} {frame.filename}:{frame.lineno}" for frame in frames])
+        return cls(type(error).__qualname__, _text(error)[:MAX_RECORDED_TEXT], places)
 
 
 @value

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from portico.capabilities.tools.executor import OnException
+from portico.capabilities.tools.executor import CallObserver, OnException
 from portico.domain.contract.messages import ToolCall
 from portico.domain.failures import Code, ToolFailure
 from portico.domain.ids import IdempotencyKey, ToolCallId
@@ -37,5 +37,5 @@ class DirectCalls:
             return None
         key = IdempotencyKey(environment.entropy.uuid7())
         return await environment.tool_executor.attempt(
-            call, key=key, attempt=0, seconds_left=seconds, on_exception=on_exception
+            call, key=key, attempt=0, seconds_left=seconds, observer=CallObserver(on_exception)
         )

@@ -39,6 +39,7 @@ from portico.domain.journal.events import (
     LiveEvent,
     StoredEvent,
     ToolContent,
+    ToolProgress,
     ValidationEnd,
 )
 from portico.orchestration.flow.snapshot import AgentRecord, FlowSnapshot, PendingCall
@@ -130,7 +131,8 @@ def redacted_request(request: SystemRequest) -> SystemRequest:
 def redacted_step(step: StepView, client_tools: Collection[str] = ()) -> StepView:
     """Return the step with what was asked and answered redacted, but for the arguments of calls of `client_tools`.
 
-    An agent that is called as a tool has tools of its own, which may have the same names.
+    The exception of its code is left out. An agent that is called as a tool has tools of its own, which may have the
+    same names.
     """
     redactor, asked, answered = Redactor(), step.request, step.outcome
     request, outcome = redactor.value(asked), redactor.value(answered)
@@ -143,7 +145,7 @@ def redacted_step(step: StepView, client_tools: Collection[str] = ()) -> StepVie
         elif isinstance(asked.get("messages"), list):
             both = zip(request["messages"], asked["messages"], strict=True)
             request = {**request, "messages": [_with_client_calls(*each, client_tools) for each in both]}
-    return step.model_copy(update={"request": request, "outcome": outcome})
+    return step.model_copy(update={"request": request, "outcome": outcome, "exception": None})
 
 
 def redacted_snapshot(snapshot: FlowSnapshot) -> FlowSnapshot:
@@ -224,6 +226,10 @@ def _content(event: ToolContent) -> ToolContent:
     return replace(event, arguments=arguments, result=redactor.value(event.result))
 
 
+def _progress(event: ToolProgress) -> ToolProgress:
+    return replace(event, message=Redactor().text(event.message))
+
+
 def _validation(event: ValidationEnd) -> ValidationEnd:
     redactor = Redactor()
     errors, warnings = redactor.value(event.errors), redactor.value(event.warnings)
@@ -241,6 +247,7 @@ _REDACTED: Mapping[type[Event | LiveEvent], Callable[[Any], Any]] = MappingProxy
         ExecutionCancelled: _with_response,
         ExecutionSuspended: _suspended,
         ToolContent: _content,
+        ToolProgress: _progress,
         ValidationEnd: _validation,
         ConstraintRepaired: _repaired,
     }

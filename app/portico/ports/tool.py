@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from math import isnan
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from pydantic import JsonValue
 
@@ -12,6 +13,8 @@ from portico.domain.value import value
 from portico.ports.runtime import Clock, Entropy
 
 T = TypeVar("T")
+OnProgress: TypeAlias = Callable[[float, str], None]
+"""Takes how far a call is, from 0 to 1, with a message; on any thread."""
 
 
 class ToolThreads(Protocol):
@@ -56,6 +59,18 @@ class ToolContext:
     threads: ToolThreads | None = None
     continuation: ToolContinuation | None = None
     caller: Caller | None = None
+    on_progress: OnProgress | None = None
+
+    def progress(self, progress: float, message: str = "") -> None:
+        """Tell those who watch how far the call is, from 0 to 1, and in words of at most 500 characters.
+
+        Of more than five reports a second some are left out, but not the last one of the call. Nothing of them is
+        stored. It may be called on a thread of the service, too. Raises: ValueError for what is no number.
+        """
+        if isnan(progress):
+            raise ValueError("progress must be a number from 0 to 1")
+        if self.on_progress is not None:
+            self.on_progress(min(1.0, max(0.0, float(progress))), message)
 
 
 class ToolError(Exception):

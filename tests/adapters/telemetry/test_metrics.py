@@ -327,7 +327,9 @@ def test_state_of_running_executions_is_bounded_and_dropped_at_their_end(metrics
 
 
 def test_every_type_of_event_is_accepted(metrics: MetricsSink) -> None:
-    assert {type(event) for event in EVENTS} | {type(DELTA), events.ToolContent} == set(EVENT_TYPES)
+    assert {type(event) for event in EVENTS} | {type(DELTA), events.ToolContent, events.ToolProgress} == set(
+        EVENT_TYPES
+    )
     _tell_everything(metrics)
 
 

@@ -30,6 +30,7 @@ CONTRACT = {
     "tokens_cached tokens_cache_written tokens_reasoning cost",
     "tool.start": "tool_name tool_call_id args_hash replica client",
     "tool.content": "tool_call_id arguments result client",
+    "tool.progress": "tool_name tool_call_id progress message",
     "tool.end": "tool_name tool_call_id duration_ms success error_code",
     "constraint.repaired": "attempt repairs replica",
     "validation.end": "attempt valid errors warnings replica",

@@ -1,12 +1,15 @@
 """Exceptions of tools, steps, rules, planners and nodes of a deployment: found in the log, and nowhere else."""
 
+from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
+from portico.domain.access.principal import KEY_DEFAULT, Permission
 from portico.domain.raised_exception import CodeKind
 from tests.support.broken_modules import SECRET
+from tests.support.callers import callers
 from tests.support.portico import EVENTS, chat, events, portico
 
 MODULE = "tests.support.broken_modules"
@@ -51,7 +54,7 @@ async def test_an_exception_is_one_line_of_the_log_and_its_text_is_nowhere_else(
     planner = {"planner": {"kind": "module", "name": "by_amount"}} if kind is CodeKind.PLANNER else {}
     async with portico(**MODULES, **planner) as (served, _):
         answer = await served.post(chat('Use look_up: order="7"', request_id="q", store=store, **request), EVENTS)
-        paths = [f"/v1/executions/q{part}" for part in ("", "/steps", "/events", "/trace")]
+        paths = [f"/v1/executions/q{part}" for part in ("", "/events", "/trace", "/transcript")]
         shown = [answer.body, *[(await served.get(path)).body for path in (*paths, "/metrics")]]
     assert all(CANARY.encode() not in body for body in shown)
     [line] = logged(capfd, f"{kind}_exception")
@@ -66,6 +69,38 @@ async def test_an_exception_is_one_line_of_the_log_and_its_text_is_nowhere_else(
     else:
         assert text is None
     assert SECRET not in str(line)
+
+
+@pytest.mark.parametrize("kind", [CodeKind.TOOL, CodeKind.STEP, CodeKind.NODE])
+async def test_the_step_shows_what_its_code_raised_to_who_may_view_the_full_history(
+    tmp_path: Path, kind: CodeKind
+) -> None:
+    _, function, request = RAISED[kind]
+    grants = {
+        "ada": ("red", "ada", [*KEY_DEFAULT.names, Permission.VIEW_FULL_HISTORY]),
+        "viewer": ("red", "viewer", ["can_view_tenant", "can_send_messages", "model:*"]),
+    }
+    async with callers(tmp_path, grants, **MODULES) as (by_name, _):
+        await by_name["ada"].execute(chat('Use look_up: order="7"', request_id="q", **request))
+        whole, redacted = [await by_name[name].get("/v1/executions/q/steps") for name in ("ada", "viewer")]
+    [raised] = [each["exception"] for each in whole.json["data"] if "exception" in each]
+    assert raised["type"] == "KeyError"
+    assert raised["message"].startswith(f"'{CANARY}")
+    assert len(raised["message"]) <= 2_000
+    assert raised["frames"][-1].startswith(f"{function} ")
+    assert all(CANARY not in str(each["outcome"]) for each in whole.json["data"])
+    assert redacted.status == 200
+    assert CANARY.encode() not in redacted.body
+
+
+@pytest.mark.parametrize("shown", [True, False])
+async def test_a_model_reads_the_text_of_an_exception_only_if_that_is_configured(shown: bool) -> None:
+    tools = {**MODULES["tools"], "show_exceptions": shown}
+    async with portico(**{**MODULES, "tools": tools}) as (served, _):
+        answer = await served.post(chat('Use look_up: order="7"', tools=["look_up"]))
+    [call] = answer.json["tool_calls_made"]
+    assert call["result"].startswith("The tool failed: KeyError")
+    assert (CANARY in call["result"]) is shown
 
 
 async def test_a_rule_for_the_input_is_logged_with_the_id_that_the_client_gave(

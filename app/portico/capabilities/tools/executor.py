@@ -2,9 +2,10 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import anyio
 import orjson
@@ -17,10 +18,19 @@ from portico.domain.contract.messages import UNREADABLE_ARGUMENTS, ToolCall
 from portico.domain.failures import Code
 from portico.domain.ids import IdempotencyKey
 from portico.domain.journal.outcomes import ToolCallSuspended, ToolEnded
+from portico.domain.raised_exception import RecordedException
 from portico.domain.tools import ArgumentViolation, Caller
 from portico.domain.value import value
 from portico.ports.runtime import Clock, Entropy
-from portico.ports.tool import Tool, ToolContext, ToolContinuation, ToolError, ToolOutcomeUnknown, ToolSuspended
+from portico.ports.tool import (
+    OnProgress,
+    Tool,
+    ToolContext,
+    ToolContinuation,
+    ToolError,
+    ToolOutcomeUnknown,
+    ToolSuspended,
+)
 
 OnException: TypeAlias = Callable[[BaseException], None]
 """Takes an exception that is no `ToolError` to the author of the code; its text is for no one else."""
@@ -41,6 +51,17 @@ class _Attempt:
     """What the tool raised, if that was no `ToolError`."""
 
 
+class CallObserver(NamedTuple):
+    """Observer of a call while it runs.
+
+    `on_exception` is called if the tool raises anything but a `ToolError`, and `on_progress` when it says how far it
+    is, on the thread of the event loop.
+    """
+
+    on_exception: OnException
+    on_progress: OnProgress | None = None
+
+
 class ToolExecutor:
     """The only place where tools run.
 
@@ -50,11 +71,20 @@ class ToolExecutor:
     for a whole second attempt is left.
     """
 
-    def __init__(self, registry: ToolRegistry, clock: Clock, entropy: Entropy, result_bytes: int) -> None:
+    def __init__(
+        self,
+        registry: ToolRegistry,
+        clock: Clock,
+        entropy: Entropy,
+        result_bytes: int,
+        *,
+        shows_exceptions: bool = False,
+    ) -> None:
         self._registry = registry
         self._clock = clock
         self._entropy = entropy
         self.result_bytes = result_bytes
+        self._shows_exceptions = shows_exceptions
 
     async def attempt(  # noqa: PLR0913 - an attempt is described by all of these
         self,
@@ -65,14 +95,13 @@ class ToolExecutor:
         seconds_left: float,
         digest: str = "",
         continuation: ToolContinuation | None = None,
-        on_exception: OnException | None = None,
+        observer: CallObserver | None = None,
         caller: Caller | None = None,
     ) -> ToolEnded | ToolCallSuspended:
         """Run one attempt at a tool that was offered; `attempt` counts from 0, `key` is the call's idempotency key.
 
         A tool whose source or definition is no longer that of the `digest` is not available. A `continuation` goes on
-        with a call that asked a question. `on_exception` is called if the tool raises anything but a `ToolError`. The
-        tool acts for the `caller`.
+        with a call that asked a question. The tool acts for the `caller`.
         """
         began = self._clock.monotonic()
         found, status = await self._registry.look_up(call.name)
@@ -82,16 +111,25 @@ class ToolExecutor:
             return self._outcome(_unavailable("it has changed since it was offered"), began)
         tool = found.tool
         violations = argument_violations(found.validator, call.arguments)
+        on_progress = None if observer is None else observer.on_progress
         attempted = _refusal(call, violations)
         if attempted is None:
             info = tool.info()
             limit = seconds_left if info.timeout is None else min(info.timeout, seconds_left)
             context = ToolContext(
-                call.id, limit, self._clock, self._entropy, key, self._registry.threads, continuation, caller
+                call.id,
+                limit,
+                self._clock,
+                self._entropy,
+                key,
+                self._registry.threads,
+                continuation,
+                caller,
+                None if on_progress is None else _on_loop(on_progress),
             )
             attempted = await _run(tool, call, context, seconds_left)
-        if attempted.exception is not None and on_exception is not None:
-            on_exception(attempted.exception)
+        if attempted.exception is not None and observer is not None:
+            observer.on_exception(attempted.exception)
         retry = attempted.is_repeatable and attempt == 0 and tool.info().idempotent
         return self._outcome(attempted, began, retry=retry)
 
@@ -103,9 +141,27 @@ class ToolExecutor:
         duration_ms = (self._clock.monotonic() - began) * 1000
         if attempted.question is not None:
             return ToolCallSuspended(attempted.question.value, duration_ms, attempted.question.state)
-        content = cut_text(attempted.content, self.result_bytes)
+        content, exception = attempted.content, None
+        if attempted.exception is not None:
+            exception = RecordedException.of(attempted.exception)
+            if self._shows_exceptions:
+                content = f"{content}: {exception.message}"
         code, has_run, violations = attempted.code, attempted.has_run, attempted.violations
-        return ToolEnded(content, code is not None, code, duration_ms, retry, has_run, violations)
+        content = cut_text(content, self.result_bytes)
+        return ToolEnded(content, code is not None, code, duration_ms, retry, has_run, violations, exception)
+
+
+def _on_loop(report: OnProgress) -> OnProgress:
+    """Return a function for any thread that lets the event loop report."""
+    loop, own_thread = asyncio.get_running_loop(), threading.get_ident()
+
+    def on_progress(progress: float, message: str) -> None:
+        if threading.get_ident() == own_thread:
+            report(progress, message)
+        elif not loop.is_closed():
+            loop.call_soon_threadsafe(report, progress, message)
+
+    return on_progress
 
 
 def refused_call(call: ToolCall, violations: tuple[ArgumentViolation, ...] = ()) -> ToolEnded | None:

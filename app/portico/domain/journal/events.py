@@ -212,6 +212,17 @@ class ToolContent:
 
 
 @value(slots=False)
+class ToolProgress:
+    """Progress of a tool call from 0 to 1, as its tool reports it. Live only: never stored, never logged."""
+
+    type: ClassVar[str] = "tool.progress"
+    tool_name: str
+    tool_call_id: ToolCallId
+    progress: float
+    message: str = ""
+
+
+@value(slots=False)
 class ToolEnd:
     """End of an attempt at a tool call."""
 
@@ -449,7 +460,7 @@ Event: TypeAlias = (
     | TerminalEvent
 )
 """Every event that is numbered and stored; a `LiveEvent` is neither."""
-LiveEvent: TypeAlias = InferenceDelta | ToolContent
+LiveEvent: TypeAlias = InferenceDelta | ToolContent | ToolProgress
 
 
 class StoredEvent(NamedTuple):
@@ -503,6 +514,7 @@ EVENT_TYPES: tuple[type[Any], ...] = (
     InferenceEnd,
     ToolStart,
     ToolContent,
+    ToolProgress,
     ToolEnd,
     ConstraintRepaired,
     ValidationEnd,

@@ -22,6 +22,7 @@ from portico.domain.journal.step_key import StepKey
 from portico.domain.lifecycle import Mode
 from portico.domain.memory import EmbeddingCharge, FoundChunk, LegState
 from portico.domain.model_call import AttemptFailureReason, Reply
+from portico.domain.raised_exception import RecordedException
 from portico.domain.token_prices import TokenPrices
 from portico.domain.tools import ArgumentViolation, OfferedTool
 from portico.domain.value import value
@@ -212,7 +213,7 @@ class ToolEnded:
     """Outcome: one attempt at a tool call ended.
 
     `retry` is True if a second attempt was granted, `ran` is False if the call was refused. `violations` say why its
-    arguments were refused.
+    arguments were refused. `exception` is what the tool raised, if that was no `ToolError`.
     """
 
     content: str
@@ -222,6 +223,7 @@ class ToolEnded:
     retry: bool = False
     ran: bool = True
     violations: tuple[ArgumentViolation, ...] = ()
+    exception: RecordedException | None = None
 
 
 @value(slots=False)
@@ -315,6 +317,8 @@ class Refused:
     condition: str | None = None
     retry_after: float | None = None
     stages: tuple[StageTrace, ...] = ()
+    exception: RecordedException | None = None
+    """What the function of a flow's node raised."""
 
     @classmethod
     def by(cls, cause: Failure, stages: tuple[StageTrace, ...] = ()) -> "Refused":

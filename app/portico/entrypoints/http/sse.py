@@ -47,6 +47,7 @@ from portico.domain.journal.events import (
     StepStart,
     StoredEvent,
     ToolContent,
+    ToolProgress,
     ToolStart,
     ValidationEnd,
     format_timestamp,
@@ -353,6 +354,8 @@ def _live_fields(delta: LiveEvent) -> bytes:
         if delta.client:
             content["client"] = True
         return orjson.dumps({"tool_call_id": delta.tool_call_id, **content})[1:]
+    if isinstance(delta, ToolProgress):
+        return orjson.dumps(delta)[1:]
     fields: dict[str, object] = {"segment": delta.segment, "offset": delta.offset}
     if delta.text is not None:
         fields["text"] = delta.text

@@ -12,7 +12,7 @@ from portico.domain.journal.events import CorrelationContext, NodeStart
 from portico.domain.journal.outcomes import NodeEnded, Outcome, Refused, ToolCallSuspended
 from portico.domain.journal.step_key import StepKey
 from portico.domain.journal.suspensions import UNKNOWN_OUTCOME_DECISIONS, GiveUp, Happened, RunAgain
-from portico.domain.raised_exception import CodeKind
+from portico.domain.raised_exception import CodeKind, RecordedException
 from portico.orchestration.execution.effect import Effect, NonIdempotentEffect, SuspensionRequest
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.exception_report import ExceptionReporter
@@ -117,5 +117,6 @@ class NonIdempotentWorkEffect(WorkEffect, NonIdempotentEffect):
 
 
 def node_failed(node: str, error: FlowError) -> Refused:
-    """Return the failure of a node without the text of its error, which may hold anything."""
-    return Refused(error.code, "a node of the flow failed", {"node": node})
+    """Return the failure of a node without the text of its error, which may hold anything; its step has that."""
+    exception = RecordedException.of(error.raised)
+    return Refused(error.code, "a node of the flow failed", {"node": node}, exception=exception)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from operator import not_
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -93,11 +94,24 @@ class StepSummary(BaseModel):
     edited: bool = Field(description="True if it is the result of a call that a fork has edited; nothing ran for it.")
 
 
+class StepException(BaseModel):
+    """Exception that the code of a tool, step or node raised."""
+
+    type: str = Field(description="Type of the exception.")
+    message: str = Field(description="Its text, of at most 2,000 characters.")
+    frames: list[str] = Field(description="Function, file and line of at most 20 frames; the last raised it.")
+
+
 class StepView(StepSummary):
     """A recorded step of an execution: what was asked and what was answered."""
 
     request: Json = Field(description="What was asked; null if nothing is, or if it is not known any more.")
     outcome: Json = Field(description="What was answered.")
+    exception: StepException | None = Field(
+        None,
+        exclude_if=not_,
+        description="What the code of the step raised; absent if nothing, and without `can_view_full_history`.",
+    )
 
 
 @value
@@ -148,7 +162,8 @@ def step_page(
         if selected.is_summary:
             views.append(StepSummary(**facts))
         else:
-            views.append(StepView(**facts, request=requests.get(step.key), outcome=outcome))
+            raised = _exception(step.outcome)
+            views.append(StepView(**facts, request=requests.get(step.key), outcome=outcome, exception=raised))
     return StepPage(views, end if end < len(steps) else None)
 
 
@@ -364,6 +379,11 @@ def _fault(outcome: AttemptFailed) -> Json:
 
 def _tool_end(outcome: ToolEnded) -> Json:
     return {"content": outcome.content, "is_error": outcome.is_error, "code": outcome.code, "ran": outcome.ran}
+
+
+def _exception(outcome: Outcome) -> StepException | None:
+    raised = outcome.exception if isinstance(outcome, ToolEnded | Refused) else None
+    return None if raised is None else StepException.model_validate(asdict(raised))
 
 
 def _agent(outcome: AgentCallStarted) -> Json:

@@ -296,6 +296,9 @@ class ToolSettings(Table):
     threads: Annotated[int, Field(ge=1)] = Field(
         32, description="Blocking functions of tools that run at the same time, those included that never return"
     )
+    show_exceptions: bool = Field(
+        False, description="Let models read the text of an exception that a tool raised; else they read its type"
+    )
     sandbox: SandboxSettings = Field(
         default_factory=SandboxSettings, description="Isolation of programs that have no setting of their own"
     )

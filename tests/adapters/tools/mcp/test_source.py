@@ -92,6 +92,22 @@ async def call(source: McpSource, name: str, **arguments: Any) -> str:
 
 
 @pytest.mark.parametrize("behaviour", ["older", "modern"])
+async def test_a_server_says_how_far_a_call_is(behaviour: str) -> None:
+    reports: list[tuple[float, str]] = []
+    context = ToolContext(
+        ToolCallId("call_1"),
+        5,
+        VirtualClock(),
+        SeededEntropy(1),
+        IdempotencyKey("key"),
+        on_progress=lambda progress, message: reports.append((progress, message)),
+    )
+    async with connected(behaviour) as (source, _):
+        assert await tool(source, "shop__work").execute({}, context) == "work"
+    assert reports == [(0.75, "page 3 of 4")]
+
+
+@pytest.mark.parametrize("behaviour", ["older", "modern"])
 async def test_tools_of_a_server_are_listed_and_called(behaviour: str) -> None:
     async with connected(behaviour) as (source, _):
         assert await call(source, "shop__echo", text="hi") == "hi"

@@ -58,6 +58,7 @@ from portico.domain.journal.events import (
     LiveDelta,
     LiveEvent,
     StoredEvent,
+    ToolProgress,
     UnnumberedEvent,
 )
 from portico.domain.journal.header import ExecutionHeader
@@ -273,6 +274,8 @@ class StoredJournal:
         live = LiveDelta(execution.timeline.now(), correlation, delta)
         if isinstance(delta, InferenceDelta):
             size = len(delta.text or delta.reasoning or "")
+        elif isinstance(delta, ToolProgress):
+            size = len(delta.message)
         else:
             size = MAX_TOOL_CONTENT if delta.arguments is not None else len(delta.result or "")
         self._writer.publish_delta(execution.stream, live, _DELTA_BYTES + size)

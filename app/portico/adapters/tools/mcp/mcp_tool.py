@@ -12,7 +12,7 @@ from portico.adapters.tools.mcp.questions import NO_ANSWERS, Answers, Questions,
 from portico.adapters.tools.mcp.server_config import McpServerConfig
 from portico.adapters.tools.plain_text import plain_text
 from portico.domain.tools import Availability, SideEffects, ToolDefinition, ToolInfo
-from portico.ports.tool import ToolContext, ToolError
+from portico.ports.tool import OnProgress, ToolContext, ToolError
 
 MAX_NAME: Final = 64
 MAX_ROUNDS: Final = 10
@@ -33,9 +33,15 @@ class McpCaller(Protocol):
         ...
 
     async def call(
-        self, tool: str, arguments: Mapping[str, Any], answers: Answers = NO_ANSWERS
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        answers: Answers = NO_ANSWERS,
+        on_progress: OnProgress | None = None,
     ) -> types.CallToolResult | types.InputRequiredResult:
         """Call a tool once, or go on with a call after its questions were answered.
+
+        The server may say how far it is.
 
         Raises: ToolError; ToolOutcomeUnknown if the connection was lost meanwhile.
         """
@@ -83,8 +89,9 @@ class McpTool:
         ToolSuspended with a question of the server, whose answer goes back to it with the state that it gave.
         """
         answers = NO_ANSWERS if context.continuation is None else answers_of(context.continuation)
+        on_progress = None if context.on_progress is None else context.progress
         for _ in range(MAX_ROUNDS):
-            result = await self._caller.call(self._original, arguments, answers)
+            result = await self._caller.call(self._original, arguments, answers, on_progress)
             if not isinstance(result, types.InputRequiredResult):
                 break
             questions = Questions(result)

@@ -14,6 +14,7 @@ Theory of operation
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from math import isfinite
 from typing import Any, Final, Protocol
 
 import anyio
@@ -24,6 +25,7 @@ from mcp import ClientSession, MCPError
 from mcp.client.session import ClientRequestContext
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost, listen
+from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.message import SessionMessage
 
 from portico.adapters.tools.mcp.faults import CONNECTION_LOST, NOT_CONNECTED, fault_of, plain
@@ -34,7 +36,7 @@ from portico.adapters.tools.mcp.questions import NO_ANSWERS, Answers
 from portico.adapters.tools.mcp.server_config import McpServerConfig
 from portico.adapters.tools.plain_text import plain_text
 from portico.domain.tools import ToolServerStatus
-from portico.ports.tool import Tool, ToolError, ToolOutcomeUnknown
+from portico.ports.tool import OnProgress, Tool, ToolError, ToolOutcomeUnknown
 
 CONNECT_SECONDS: Final = 30.0
 """Time to start a server and to agree on the protocol."""
@@ -105,9 +107,15 @@ class McpServer:
         return ToolServerStatus(config.name, len(self.tools), fault.fault, detail)
 
     async def call(
-        self, tool: str, arguments: Mapping[str, Any], answers: Answers = NO_ANSWERS
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        answers: Answers = NO_ANSWERS,
+        on_progress: OnProgress | None = None,
     ) -> types.CallToolResult | types.InputRequiredResult:
         """Call a tool once, or go on with a call after its questions were answered.
+
+        The server may say how far it is. A number without a total counts as 0.
 
         Raises: ToolError; ToolOutcomeUnknown if the connection was lost meanwhile.
         """
@@ -118,6 +126,7 @@ class McpServer:
             result = await session.call_tool(
                 tool,
                 dict(arguments),
+                progress_callback=None if on_progress is None else _progress_callback(on_progress),
                 input_responses=answers.responses,
                 request_state=answers.state,
                 allow_input_required=True,
@@ -294,3 +303,14 @@ async def _agree(session: ClientSession) -> None:
 async def _decline(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
     """Decline a question that holds the connection, which a suspended execution does not have."""
     return types.ElicitResult(action="decline")
+
+
+def _progress_callback(report: OnProgress) -> ProgressFnT:
+    """Return a callback that reports the progress of a call as a fraction of the total that the server names."""
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        fraction = progress / total if total else 0.0
+        if isfinite(fraction):
+            report(fraction, plain_text((message or "").encode(errors="replace")))
+
+    return on_progress

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from portico.domain.contract.response import SystemResponse
 from portico.domain.journal import events
-from portico.domain.journal.events import InferenceDelta, LiveDelta, StoredEvent, ToolContent
+from portico.domain.journal.events import InferenceDelta, LiveDelta, StoredEvent, ToolContent, ToolProgress
 from portico.domain.value import value
 from portico.entrypoints.cli.display.terminal import printable
 
@@ -152,6 +152,10 @@ class LiveView:
         if isinstance(item.event, ToolContent):
             self._show_content(item, item.event)
             return
+        if isinstance(item.event, ToolProgress):
+            percent = f"{item.event.progress:.0%} {item.event.message}".rstrip()
+            self._show_text(item, f"{item.event.tool_name}: {percent}")
+            return
         self.end_line()
         shown_as = _STYLES[type(item.event)]
         self._started_at = item.at if self._started_at is None else self._started_at
@@ -174,12 +178,16 @@ class LiveView:
 
     def _show_content(self, item: StoredEvent | LiveDelta, content: ToolContent) -> None:
         """Show what a tool was given or what it returned, on one line."""
-        self.end_line()
         arguments = orjson.dumps(content.arguments).decode() if content.result is None else None
-        text = printable(f"← {content.result}" if arguments is None else f"→ {arguments}").replace("\n", " ")
+        self._show_text(item, f"← {content.result}" if arguments is None else f"→ {arguments}")
+
+    def _show_text(self, item: StoredEvent | LiveDelta, whole: str) -> None:
+        """Show a text of a tool on one line."""
+        self.end_line()
+        text = printable(whole).replace("\n", " ")
         elapsed = f"{item.at - (item.at if self._started_at is None else self._started_at):8.3f} s  "
         shown = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
-        self.lines.print(Text.assemble((elapsed, "dim"), (f"{content.type:<22}", "magenta"), shown), soft_wrap=True)
+        self.lines.print(Text.assemble((elapsed, "dim"), (f"{item.event.type:<22}", "magenta"), shown), soft_wrap=True)
 
     def _show_token(self, delta: InferenceDelta) -> None:
         if self.tokens is None or not delta.text:

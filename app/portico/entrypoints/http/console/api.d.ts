@@ -768,7 +768,7 @@ export interface paths {
         };
         /**
          * Show a model of the client APIs
-         * @description Return one of the models that the caller may use.
+         * @description Return one of the models that the caller may use, by any name that a request may have for it.
          */
         get: operations["getModel"];
         put?: never;
@@ -1880,7 +1880,7 @@ export interface components {
          * ExecutionEvent
          * @description One event, as the `data` of a server-sent event.
          */
-        ExecutionEvent: components["schemas"]["LifecycleTransition"] | components["schemas"]["FallbackTransition"] | components["schemas"]["StageEnd"] | components["schemas"]["ContextAssembled"] | components["schemas"]["GuardEnd"] | components["schemas"]["InferenceStart"] | components["schemas"]["InferenceDelta"] | components["schemas"]["InferenceRetracted"] | components["schemas"]["InferenceEnd"] | components["schemas"]["ToolStart"] | components["schemas"]["ToolContent"] | components["schemas"]["ToolEnd"] | components["schemas"]["ConstraintRepaired"] | components["schemas"]["ValidationEnd"] | components["schemas"]["PlanCreated"] | components["schemas"]["VoteCast"] | components["schemas"]["VoteDecided"] | components["schemas"]["StepStart"] | components["schemas"]["StepEnd"] | components["schemas"]["PassEnd"] | components["schemas"]["NodeStart"] | components["schemas"]["FlowStep"] | components["schemas"]["RetrievalStart"] | components["schemas"]["RetrievalEnd"] | components["schemas"]["ExecutionSuspended"] | components["schemas"]["ExecutionResumed"] | components["schemas"]["ExecutionCompleted"] | components["schemas"]["ExecutionFailed"] | components["schemas"]["ExecutionCancelled"];
+        ExecutionEvent: components["schemas"]["LifecycleTransition"] | components["schemas"]["FallbackTransition"] | components["schemas"]["StageEnd"] | components["schemas"]["ContextAssembled"] | components["schemas"]["GuardEnd"] | components["schemas"]["InferenceStart"] | components["schemas"]["InferenceDelta"] | components["schemas"]["InferenceRetracted"] | components["schemas"]["InferenceEnd"] | components["schemas"]["ToolStart"] | components["schemas"]["ToolContent"] | components["schemas"]["ToolProgress"] | components["schemas"]["ToolEnd"] | components["schemas"]["ConstraintRepaired"] | components["schemas"]["ValidationEnd"] | components["schemas"]["PlanCreated"] | components["schemas"]["VoteCast"] | components["schemas"]["VoteDecided"] | components["schemas"]["StepStart"] | components["schemas"]["StepEnd"] | components["schemas"]["PassEnd"] | components["schemas"]["NodeStart"] | components["schemas"]["FlowStep"] | components["schemas"]["RetrievalStart"] | components["schemas"]["RetrievalEnd"] | components["schemas"]["ExecutionSuspended"] | components["schemas"]["ExecutionResumed"] | components["schemas"]["ExecutionCompleted"] | components["schemas"]["ExecutionFailed"] | components["schemas"]["ExecutionCancelled"];
         /**
          * ExecutionFailed
          * @description Terminal event of an execution that ended with a failure.
@@ -3653,6 +3653,18 @@ export interface components {
             type: "step.end";
         };
         /**
+         * StepException
+         * @description Exception that the code of a tool, step or node raised.
+         */
+        StepException: {
+            /** @description Function, file and line of at most 20 frames; the last raised it. */
+            frames: string[];
+            /** @description Its text, of at most 2,000 characters. */
+            message: string;
+            /** @description Type of the exception. */
+            type: string;
+        };
+        /**
          * StepPage
          * @description Steps of an execution, whole or in brief; all of them without a limit.
          */
@@ -3803,6 +3815,8 @@ export interface components {
             duration_ms: number | null;
             /** @description True if it is the result of a call that a fork has edited; nothing ran for it. */
             edited: boolean;
+            /** @description What the code of the step raised; absent if nothing, and without `can_view_full_history`. */
+            exception?: components["schemas"]["StepException"] | null;
             /** @description Digest of what was asked, equal in two executions that asked the same at this step. Null without `can_view_full_history`, and where it is not known any more. */
             fingerprint: string | null;
             /** @description The `from_step` of a fork that runs it again; null before the first. */
@@ -4168,6 +4182,31 @@ export interface components {
             data: components["schemas"]["ToolView"][];
         };
         /**
+         * ToolProgress
+         * @description Progress of a tool call from 0 to 1, as its tool reports it. Live only: never stored, never logged.
+         */
+        ToolProgress: {
+            caused_by: string | null;
+            message?: string;
+            parent_span_id: string | null;
+            progress: number;
+            request_id: string;
+            session_id: string | null;
+            span_id: string;
+            /** @description Step of a plan in which the event happened. */
+            step_name?: string;
+            /** Format: date-time */
+            timestamp: string;
+            tool_call_id: string;
+            tool_name: string;
+            trace_id: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "tool.progress";
+        };
+        /**
          * ToolStart
          * @description Start of an attempt at a tool call.
          */
@@ -4350,6 +4389,8 @@ export interface components {
         TracedToolCall: {
             /** @description Keyed hash of the arguments. */
             args_hash: string;
+            /** @description True if the client runs the tool. */
+            client: boolean;
             /** @description Duration in milliseconds. */
             duration_ms: number | null;
             /** @description The error code if it did not. */

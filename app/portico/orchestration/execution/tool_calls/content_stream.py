@@ -1,17 +1,23 @@
-"""Live frames with the arguments and the result of tool calls; nothing of them is recorded."""
+"""Live frames with the arguments, the progress and the result of tool calls; nothing of them is recorded."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
+from math import inf
 from typing import Final
 
 import orjson
 from pydantic import JsonValue
 
 from portico.capabilities.guards.sensitive_text import beginning
+from portico.domain.contract.messages import ToolCall
 from portico.domain.ids import ToolCallId
-from portico.domain.journal.events import MAX_TOOL_CONTENT, CorrelationContext, ToolContent
+from portico.domain.journal.events import MAX_TOOL_CONTENT, CorrelationContext, LiveEvent, ToolContent, ToolProgress
 from portico.orchestration.execution.execution import Execution
 
+PROGRESS_INTERVAL_S: Final = 0.2
+"""Seconds between two reports of the progress of a call."""
+MAX_PROGRESS_MESSAGE: Final = 500
+"""Characters of the message of a report."""
 _CUT_MARK: Final = "\n[cut: the text was longer]"
 
 
@@ -24,6 +30,12 @@ class ContentStream:
         self._journal = environment.journal if has_readers else None
         self._correlation = correlation
         self._gate = execution.branches.input_gate
+        self.on_progress: Callable[[ToolCall, float, str], None] | None = self._report if has_readers else None
+        """Takes how far the call is; None without readers."""
+        self.pending: ToolProgress | None = None
+        """The last progress, while it waits for its turn."""
+        self._clock = environment.clock
+        self._reported_at = -inf
 
     def show(
         self,
@@ -45,6 +57,31 @@ class ContentStream:
             shown = dict(arguments) if len(text) <= MAX_TOOL_CONTENT else _cut(text)
         content = ToolContent(call_id, shown, None if result is None else _cut(result), client)
         publish = partial(self._journal.publish_delta, self._execution_id, self._correlation, content)
+        if self._gate is None:
+            publish()
+        else:
+            self._gate.hold(publish)
+
+    def end_progress(self) -> None:
+        """Publish the last progress if it still waits, and none that comes later."""
+        pending, self.pending = self.pending, None
+        self._reported_at = inf
+        if pending is not None:
+            self._publish(pending)
+
+    def _report(self, call: ToolCall, progress: float, message: str) -> None:
+        """Publish how far the call is, unless the last time was a moment ago."""
+        if self._reported_at == inf:
+            return
+        self.pending = ToolProgress(call.name, call.id, progress, message[:MAX_PROGRESS_MESSAGE])
+        now = self._clock.monotonic()
+        if now - self._reported_at >= PROGRESS_INTERVAL_S:
+            pending, self.pending, self._reported_at = self.pending, None, now
+            self._publish(pending)
+
+    def _publish(self, event: LiveEvent) -> None:
+        assert self._journal is not None  # noqa: S101 - there are readers
+        publish = partial(self._journal.publish_delta, self._execution_id, self._correlation, event)
         if self._gate is None:
             publish()
         else:

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from pydantic import JsonValue
 
+from portico.capabilities.tools.executor import CallObserver
 from portico.capabilities.tools.policy import NOT_PERMITTED
 from portico.domain.contract.messages import ToolResult
 from portico.domain.contract.response import SuspensionKind
@@ -315,6 +316,7 @@ class ToolAttempt(Effect):
     async def run(self, environment: Environment) -> Outcome:
         """Run the tool once, within the time that is left; refuse it if it was not offered or the budget is spent."""
         execution, call, key = self._execution, self._state.call, self._call_key
+        header = execution.header
         stream = ContentStream(execution, self.correlation)
         stream.show(call.id, arguments=call.arguments)
         refusal = self._begin(environment, key)
@@ -330,9 +332,14 @@ class ToolAttempt(Effect):
             seconds_left=execution.seconds_left + grace_s,
             digest=self._state.granted_digest or "",
             continuation=self.continuation,
-            on_exception=partial(self._report, environment),
+            observer=CallObserver(
+                partial(self._report, environment),
+                None if stream.on_progress is None else partial(stream.on_progress, call),
+            ),
             caller=Caller(header.tenant, header.user, header.request.session_id, header.request_id),
         )
+        if stream.on_progress is not None:
+            stream.end_progress()
         if isinstance(ended, ToolEnded):
             stream.show(call.id, result=ended.content)
         return ended
