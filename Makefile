@@ -1,7 +1,7 @@
 # The same commands for people, CI and README. `make` alone prints them.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup clients run test test-fast test-llamacpp torture check format bench walk openapi docs golden models lock
+.PHONY: openapi-check help setup clients run test test-fast test-llamacpp torture check format bench walk openapi docs golden models lock
 .PHONY: console-types console-check console-pictures gateway-test upgrade-test image image-test
 .PHONY: audit notices sbom release clean
 
@@ -88,6 +88,13 @@ walk: setup ## Print the way of one chat through the code, and how often it chan
 
 openapi: setup ## Write openapi/openapi.json from the code
 	$(BIN)/portico openapi > openapi/openapi.json
+
+openapi-check: setup ## Check the API description against the last release, and with a generator if there is Node
+	$(BIN)/python -m tests.support.released_api
+	@if $(NODE); then \
+		mkdir -p build && npx --yes openapi-typescript@7.13.0 openapi/openapi.json --output build/api.d.ts && \
+		cp tests/support/typical_uses.ts build/ && npx --yes --package typescript@5.9.3 tsc --strict --noEmit --lib es2022 build/typical_uses.ts; \
+	fi
 
 console-types: ## Write the types of the API that the console is checked with, from openapi/openapi.json; needs Node
 	@if $(NODE); then npx --yes openapi-typescript@7.13.0 openapi/openapi.json --output $(CONSOLE)/api.d.ts; fi
