@@ -73,6 +73,8 @@ LISTS: Mapping[str, Sequence[str]] = {
 """Queries of the lists, by route."""
 LIVE = frozenset({"GET /v1/events"})
 """Streams without an end, whose readers `test_changes.py` tells apart."""
+RUN = "POST /v1/ag-ui/{agent}"
+"""A run, which names an execution by an interrupt only."""
 PUT_DOCUMENT = "PUT /v1/memory/{document_id}"
 SEARCH_MEMORY = "POST /v1/memory/search"
 MAKE_KEY = "POST /v1/keys"
@@ -91,7 +93,7 @@ def with_id_in_path() -> list[str]:
 
 
 def test_every_route_has_a_case() -> None:
-    cases = {*with_id_in_path(), *NAMED_IN_BODY, *LISTS, PUT_DOCUMENT, SEARCH_MEMORY, MAKE_KEY, REVOKE_KEY}
+    cases = {*with_id_in_path(), *NAMED_IN_BODY, *LISTS, PUT_DOCUMENT, SEARCH_MEMORY, MAKE_KEY, REVOKE_KEY, RUN}
     assert cases | OF_NO_USER | LIVE >= set(described_routes())
 
 
@@ -283,3 +285,21 @@ async def test_no_route_of_a_resource_answers_without_a_key(tmp_path: Path) -> N
             for method, path in addressed(route):
                 answer = await stranger.send(method, path, b"{}" if method in {"POST", "PATCH", "PUT"} else None)
                 assert answer.status == 401, (route, answer.body)
+
+
+async def test_an_interrupt_of_another_user_is_unknown(tmp_path: Path) -> None:
+    interrupts = [f"{digits}/1" for digits in (ANSWERED.replace("-", ""), "0" * 32)]
+    bodies = [
+        {"threadId": "t", "runId": "r", "messages": [], "resume": [{"interruptId": each, "status": "resolved"}]}
+        for each in interrupts
+    ]
+    async with callers(tmp_path, GRANTS) as (by_name, _):
+        await begin(by_name["ada"])
+        before = await state_of(by_name["ada"])
+        for name in FOREIGN:
+            found, unknown = [
+                await by_name[name].send("POST", RUN.partition(" ")[2].format(agent="default"), orjson.dumps(body))
+                for body in bodies
+            ]
+            assert (found.status, found.json["detail"]) == (404, unknown.json["detail"])
+        assert await state_of(by_name["ada"]) == before
