@@ -10,3 +10,17 @@ def test_the_application_is_imported_without_optional_libraries() -> None:
     program = f"import sys, portico.entrypoints.http.app; print(*sorted({OPTIONAL!r} & sys.modules.keys()))"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert ended.stdout.split() == []
+
+
+def test_the_mcp_server_is_imported_only_if_it_is_enabled() -> None:
+    program = """
+import sys
+from portico.entrypoints.http.app import create_app
+from portico.settings import Settings
+create_app(Settings())
+print("mcp.server" in sys.modules)
+create_app(Settings.model_validate({"mcp": {"enabled": True}}))
+print("mcp.server" in sys.modules)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert ended.stdout.split() == ["False", "True"]
