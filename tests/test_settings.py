@@ -171,6 +171,7 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
                 "ca_file": None,
                 "headers": {},
                 "max_connections": 256,
+                "prompt_cache": "off",
             }
         },
         "routes": {
@@ -500,6 +501,10 @@ class TestContradictions:
             (
                 ENGINE + '[routes]\ndefault = ["primary", "primary"]',
                 "routes.default.engines: must not name an engine twice",
+            ),
+            (
+                '[engines.a]\nmodel = "gemini://gemini-2.5-flash"\nprompt_cache = "auto"',
+                "engines.a.prompt_cache: has no meaning for gemini://",
             ),
             (ENGINE + "[routes]\ndefault = []", "routes.default.engines: must name an engine"),
             (ENGINE + '[routes]\ndefault = "primary"', "routes.default: must be a list of engines"),

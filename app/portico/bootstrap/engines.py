@@ -184,6 +184,7 @@ def engine_profile(name: str, settings: Settings) -> EngineProfile:
         capabilities=replace(scheme.capabilities, **dict.fromkeys(missing, False), **engine.capabilities),
         known=tuple(fact for fact, is_known in known.items() if is_known),
         max_connections=engine.max_connections,
+        caches_prompts=engine.prompt_cache == "auto",
         propagates_trace=settings.telemetry.propagate and not scheme.is_offline,
     )
 

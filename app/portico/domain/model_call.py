@@ -129,6 +129,7 @@ class EngineCall:
 
     At most one of `schema` (JSON Schema) and `grammar` (GBNF) is set, and only for an engine that enforces it itself.
     `traceparent` is the trace context of the attempt, for an engine whose provider is given it [W3C Trace Context].
+    `cache_key` names the prefix of the conversation that the provider is asked to cache; None if it is to cache none.
     """
 
     messages: Sequence[Message]
@@ -137,3 +138,4 @@ class EngineCall:
     schema: Mapping[str, Any] | None = None
     grammar: str | None = None
     traceparent: str | None = None
+    cache_key: str | None = None

@@ -43,5 +43,15 @@ class TokenPrices:
         reading = others * self.input + cached * self.cached + written * self.cache_write
         return (reading + usage.output_tokens * self.output) / _MILLION
 
+    def saved_by_cache(self, usage: TokenUsage) -> float | None:
+        """Return what the tokens read from and written to a cache had cost as other input, less what they cost.
+
+        It is negative if the cache did not pay, and None if the usage has no such tokens.
+        """
+        cached, written = usage.cached_tokens, usage.cache_write_tokens
+        if not cached and not written:
+            return None
+        return (cached * (self.input - self.cached) + written * (self.input - self.cache_write)) / _MILLION
+
 
 FREE: Final = TokenPrices.without_cache(0.0, 0.0)

@@ -19,7 +19,7 @@ class EngineScheme:
     After `scheme://` follows a model, or the path of a file (`names_file`), or the address of a server and a model
     (`names_server`), or nothing (`names_nothing`). An offline engine runs in this process and has no connection; any
     other has a `base_url`. `api_key_env` is the variable whose presence selects `default_model` if no engine is
-    configured. `context_window` is in tokens.
+    configured. `context_window` is in tokens. A scheme that `marks_prompt_caches` has a request say what to cache.
     """
 
     capabilities: EngineCapabilities
@@ -29,6 +29,7 @@ class EngineScheme:
     names_nothing: bool = False
     is_offline: bool = False
     has_apis: bool = False
+    marks_prompt_caches: bool = False
     context_window: int = DEFAULT_CONTEXT_WINDOW
     api_key_env: str | None = None
     default_model: str = ""
@@ -40,6 +41,7 @@ SCHEMES: Mapping[str, EngineScheme] = MappingProxyType(
             EngineCapabilities(schema=True, schema_with_tools=True, embeddings=True),
             "https://api.openai.com/v1",
             has_apis=True,
+            marks_prompt_caches=True,
             api_key_env="OPENAI_API_KEY",
             default_model="gpt-4o-mini",
         ),
@@ -48,6 +50,7 @@ SCHEMES: Mapping[str, EngineScheme] = MappingProxyType(
         "anthropic": EngineScheme(
             EngineCapabilities(forced_calls=False),
             "https://api.anthropic.com",
+            marks_prompt_caches=True,
             api_key_env="ANTHROPIC_API_KEY",
             default_model="claude-haiku-4-5",
         ),

@@ -102,7 +102,7 @@ class EngineProfile:
 
     `known` names the facts that the configuration leaves out and that are known of the model.
     `max_connections` is the number of attempts that may run at the same time. An engine that `propagates_trace` gives
-    its provider the trace context of the attempt.
+    its provider the trace context of the attempt. One that `caches_prompts` learns which prefixes are read again.
     """
 
     name: str
@@ -116,6 +116,7 @@ class EngineProfile:
     known: tuple[str, ...] = ()
     max_connections: int = 256
     propagates_trace: bool = False
+    caches_prompts: bool = False
 
 
 class ModelCallObserver(Protocol):

@@ -144,8 +144,16 @@ async def test_cached_tokens_are_charged_at_their_own_prices(clock: VirtualClock
     response, record = await make_harness(clock, engine, cost=1.0).run(chat_request())
     assert response.cost is not None
     assert response.cost.amount == pytest.approx((100 * 3 + 600 * 0.3 + 300 * 3.75 + 10 * 15) / 1_000_000)
+    assert response.cost.cache_saved == pytest.approx((600 * 2.7 - 300 * 0.75) / 1_000_000)
     assert (response.token_usage.cached_tokens, response.token_usage.cache_write_tokens) == (600, 300)
     assert replay_offline(record) == len(record.steps)
+
+
+async def test_a_cost_without_tokens_of_a_cache_does_not_name_what_one_saved(clock: VirtualClock) -> None:
+    engine = scripted_engine(clock, "a", {"text": "hi"}, price=TokenPrices(3.0, 15.0, 0.3, 3.75))
+    response, _ = await make_harness(clock, engine).run(chat_request())
+    assert response.cost is not None
+    assert set(response.cost.model_dump(mode="json")) == {"amount", "currency"}
 
 
 def test_the_share_of_a_final_answer_is_out_of_reach_until_it_is_used() -> None:

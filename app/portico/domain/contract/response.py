@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from operator import not_
+from functools import partial
+from operator import is_, not_
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
@@ -41,6 +42,9 @@ Json: TypeAlias = Any
 """JSON value that was read strictly before; it is not validated again, since that would take longer than reading it."""
 
 
+_IS_NONE: Final = partial(is_, None)
+
+
 class _Outbound(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -75,6 +79,12 @@ class Cost(_Outbound):
 
     amount: float = Field(ge=0, description="Amount.")
     currency: str = Field(description="ISO 4217.")
+    cache_saved: float | None = Field(
+        None,
+        exclude_if=_IS_NONE,
+        description="What tokens read from and written to a cache of the provider had cost without it, less what they "
+        "cost: negative if it did not pay, absent without such tokens.",
+    )
 
 
 class SystemError(_Outbound):

@@ -55,6 +55,7 @@ from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.execution import Execution
 from portico.orchestration.execution.inference_setup import find_setup, offer_tools
 from portico.orchestration.execution.progress import Conversation
+from portico.orchestration.execution.prompt_cache import prompt_cache_key
 from portico.ports.model import EngineError, EngineProfile, TokenCounter
 
 _FINISH_REASONS: Mapping[str, FinishReason] = MappingProxyType({"stop": "stop", "tool": "tool", "length": "length"})
@@ -463,6 +464,9 @@ class Attempt(Effect):
             return self._grant
         execution, budget = self._execution, self._execution.ledger.budget
         call = prepare_call(self.inference.call, profile, self._candidate.way, execution.facts.prompts)
+        if profile.caches_prompts:
+            key = prompt_cache_key(execution.header, self.inference.settings, self._walk.setup, call.messages)
+            call = replace(call, cache_key=key)
         try:
             return call if budget is None else budget.grant(self.key, call, profile, self._counter)
         except OrchestrationFailure as refusal:

@@ -67,7 +67,6 @@ class Ledger:
         self.budget = budget
         self.tool_calls = ToolCalls(history)
         self.usage: TokenUsage = NO_USAGE
-        self.is_priced = False
         self.last_at = 0.0
         self.fallback_attempts = 0
         self.flags: set[str] = set()
@@ -75,14 +74,17 @@ class Ledger:
         """Milliseconds of the delays between attempts."""
         self.retrievals: dict[StepKey, Retrieved] = {}
         """What searches of the memory found, by their steps."""
-        self._costs: list[float] = []
+        self.costs: list[float] = []
+        """The costs of what has a price, one by one."""
+        self.cache_saved: float | None = None
+        """What the caches of providers saved, negative if they did not pay; None without tokens of a cache."""
         self._attempts: list[_Attempt] = []
         self._excluded: tuple[str, ...] = ()
 
     @property
     def cost(self) -> float:
         """Cost of all attempts by the configured prices."""
-        return fsum(self._costs)
+        return fsum(self.costs)
 
     @property
     def attempts_ms(self) -> float:
@@ -166,8 +168,9 @@ class Ledger:
         if usage is not NO_USAGE:
             self.usage = usage if self.usage is NO_USAGE else self.usage + usage
         if prices is not None:
-            self.is_priced = True
-            self._costs.append(prices.cost_of(usage))
+            self.costs.append(prices.cost_of(usage))
+            if usage.cached_tokens or usage.cache_write_tokens:
+                self.cache_saved = (self.cache_saved or 0.0) + (prices.saved_by_cache(usage) or 0.0)
         if self.budget is not None:
             self.budget.charge(step.key, usage, prices)
         self._attempts.append(_Attempt(step.at, key, candidate, outcome))
@@ -194,8 +197,7 @@ class Ledger:
             return
         self.usage += TokenUsage(input_tokens=charge.tokens, total_tokens=charge.tokens)
         if charge.cost:
-            self.is_priced = True
-            self._costs.append(charge.cost)
+            self.costs.append(charge.cost)
         if self.budget is not None:
             self.budget.charge_share(step.key, BudgetShare(charge.tokens, charge.cost))
 

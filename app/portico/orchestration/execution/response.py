@@ -97,7 +97,9 @@ def build_response(
         confidence_source=confidence_source,
         validation_result=None if result is None else result.validation,
         token_usage=ledger.usage,
-        cost=Cost(amount=ledger.cost, currency=header.currency) if ledger.is_priced else None,
+        cost=Cost(amount=ledger.cost, currency=header.currency, cache_saved=ledger.cache_saved)
+        if ledger.costs
+        else None,
         plan=None if result is None or result.plan is None else _final_plan(result.plan, state),
         vote=None if result is None else result.vote,
         final_answer=None if result is None else result.final_answer,

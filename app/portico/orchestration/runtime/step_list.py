@@ -286,7 +286,9 @@ def _facts(
     usage = cost = None
     if is_attempt and isinstance(outcome, AttemptSucceeded | AttemptFailed | AttemptCancelled):
         usage, prices = usage_of(outcome), recorded_prices(history.steps, step)
-        cost = None if prices is None else Cost(amount=prices.cost_of(usage), currency=history.header.currency)
+        if prices is not None:
+            amount, saved = prices.cost_of(usage), prices.saved_by_cache(usage)
+            cost = Cost(amount=amount, currency=history.header.currency, cache_saved=saved)
     return {
         "key": key,
         "kind": _kind(step, start),

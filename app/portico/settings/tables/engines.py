@@ -63,6 +63,13 @@ def _default_window(validated: Mapping[str, Any]) -> int:
     return SCHEMES[model.scheme].context_window if known is None else known.context_window
 
 
+def _default_prompt_cache(validated: Mapping[str, Any]) -> Literal["auto", "off"]:
+    """Return `auto` for a vendor's own API, which is known to take what other servers may refuse."""
+    model: ModelUrl | None = validated.get("model")
+    is_vendors = model is not None and SCHEMES[model.scheme].marks_prompt_caches and not validated.get("base_url")
+    return "auto" if is_vendors else "off"
+
+
 class EngineSettings(Table):
     """Model endpoint.
 
@@ -105,6 +112,11 @@ class EngineSettings(Table):
     )
     max_connections: Positive = Field(
         256, description="Attempts on this engine that run at the same time; executions that wait share the next ones"
+    )
+    prompt_cache: Literal["auto", "off"] = Field(
+        default_factory=_default_prompt_cache,
+        description="`auto` asks the provider to cache prompts that will be read again, for `openai://` and "
+        "`anthropic://`; by default without a `base_url` only",
     )
 
     @property
@@ -186,6 +198,8 @@ def engine_errors(engines: Mapping[str, EngineSettings]) -> Iterator[tuple[str, 
             yield f"{here}.api_key_file", f"must not be set together with {here}.api_key_env"
         if engine.api is not None and not SCHEMES[engine.model.scheme].has_apis:
             yield f"{here}.api", f"has no meaning for {engine.model.scheme}://"
+        if engine.prompt_cache == "auto" and not SCHEMES[engine.model.scheme].marks_prompt_caches:
+            yield f"{here}.prompt_cache", f"has no meaning for {engine.model.scheme}://"
         if len(set(engine.options)) < len(engine.options):
             yield f"{here}.options", "must not name an option twice"
         if engine.model.is_offline:

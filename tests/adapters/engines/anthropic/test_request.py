@@ -1,6 +1,7 @@
 """Anthropic's Messages API: what is asked, in Anthropic's own types."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -102,6 +103,16 @@ def test_an_unhinted_answer_may_be_as_long_as_what_is_kept_for_it(reserve: int, 
     assert AnthropicDialect().encode(call(), asked, stream=False).body["max_tokens"] == most
     assert AnthropicDialect().encode(thinking(), asked, stream=False).body["max_tokens"] == most + 2048
     assert AnthropicDialect().encode(hinted(max_tokens=9), asked, stream=False).body["max_tokens"] == 9
+
+
+def test_a_prompt_that_is_read_again_is_marked_behind_the_system_prompt_and_at_its_end():
+    mark = {"type": "ephemeral"}
+    asked = replace(call([system("Be brief."), user("Hello")], tools=[DICE]), cache_key="0" * 32)
+    body = encoded(asked)
+    assert body["system"] == [{"type": "text", "text": "Be brief.", "cache_control": mark}]
+    assert body["cache_control"] == mark
+    assert "cache_control" not in str(body["messages"]) + str(body["tools"])
+    assert "system" not in encoded(replace(call([user("Hello")]), cache_key="0" * 32))
 
 
 def test_opening_system_prompts_are_one_text():

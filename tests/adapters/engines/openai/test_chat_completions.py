@@ -1,5 +1,7 @@
 """Chat completions: what is asked, in OpenAI's own types."""
 
+from dataclasses import replace
+
 import orjson
 import pytest
 from openai.types.chat.completion_create_params import (
@@ -50,6 +52,13 @@ def encoded(
 def test_a_plain_request_holds_nothing_that_was_not_asked_for():
     body = encoded(call())
     assert body == {"model": "some-model", "messages": [{"role": "user", "content": "Hello"}], "stream": False}
+
+
+def test_the_key_of_a_cached_prompt_is_sent_unless_an_option_has_one():
+    cached = replace(call(), cache_key="0" * 32)
+    assert encoded(cached)["prompt_cache_key"] == "0" * 32
+    chosen = replace(cached, hints=ExecutionHints(options={"prompt_cache_key": "mine"}))
+    assert encoded(chosen, options=frozenset({"prompt_cache_key"}))["prompt_cache_key"] == "mine"
 
 
 def test_a_stream_is_asked_for_with_its_usage():

@@ -1,5 +1,6 @@
 """Requests to the Responses API in OpenAI's own types, and answers that are sent back."""
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -32,6 +33,13 @@ def encoded(
     TypeAdapter(kind).validate_python(sent.body)
     assert sent.path == "/responses"
     return sent.body
+
+
+def test_the_key_of_a_cached_prompt_is_sent_unless_an_option_has_one():
+    cached = replace(call(), cache_key="0" * 32)
+    assert encoded(cached)["prompt_cache_key"] == "0" * 32
+    chosen = replace(cached, hints=ExecutionHints(options={"prompt_cache_key": "mine"}))
+    assert encoded(chosen, options=frozenset({"prompt_cache_key"}))["prompt_cache_key"] == "mine"
 
 
 def sent_back(text: str, *calls: ToolCall, kept: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -38,6 +38,8 @@ MODELS_WITH_ONE_SAMPLING = re.compile(r"claude-(opus-4-1|[a-z]+-4-[56])")
 """Models that refuse both at once."""
 MIN_THINKING_TOP_P: Final = 0.95
 MIN_RESERVE: Final = 4096
+CACHED: Final[Mapping[str, str]] = {"type": "ephemeral"}
+"""The mark of the end of a cached prefix; at the top level it is that of the last block that can have one."""
 
 
 def build_request(call: EngineCall, profile: EngineProfile) -> dict[str, Any]:
@@ -47,7 +49,9 @@ def build_request(call: EngineCall, profile: EngineProfile) -> dict[str, Any]:
     system, turns = build_turns(call.messages, profile.model)
     body |= {"model": profile.model, "messages": turns}
     if system:
-        body["system"] = system
+        body["system"] = system if call.cache_key is None else [_cached_text(system)]
+    if call.cache_key is not None:
+        body.setdefault("cache_control", CACHED)
     if call.tools:
         body["tools"] = [_tool(tool) for tool in call.tools]
         body |= _choice(hints)
@@ -59,6 +63,11 @@ def build_request(call: EngineCall, profile: EngineProfile) -> dict[str, Any]:
     body |= _sampling(hints, profile.model, thinks=_thinks(thinking))
     body["max_tokens"] = hints.max_tokens or (profile.response_reserve or MIN_RESERVE) + _budget(thinking)
     return body
+
+
+def _cached_text(text: str) -> dict[str, Any]:
+    """Return a block behind which the tools and this text are cached, also for conversations that go on otherwise."""
+    return {"type": "text", "text": text, "cache_control": CACHED}
 
 
 def _choice(hints: ExecutionHints) -> dict[str, Any]:

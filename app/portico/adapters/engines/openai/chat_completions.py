@@ -69,6 +69,8 @@ class ChatCompletionsDialect:
             body["response_format"] = {"type": "json_schema", "json_schema": schemas.named_schema(call.schema)}
         if call.grammar is not None:
             body["grammar"] = call.grammar
+        if call.cache_key is not None:
+            body.setdefault("prompt_cache_key", call.cache_key)
         body["stream"] = stream
         if stream and profile.capabilities.streaming_usage:
             body["stream_options"] = {"include_usage": True}

@@ -66,6 +66,8 @@ class ResponsesDialect:
             }
         if may_reason(profile.model):
             body["include"] = [ENCRYPTED]
+        if call.cache_key is not None:
+            body.setdefault("prompt_cache_key", call.cache_key)
         body |= {"store": False, "stream": stream}
         return EncodedRequest(
             "/responses",

@@ -1588,6 +1588,8 @@ export interface components {
         Cost: {
             /** @description Amount. */
             amount: number;
+            /** @description What tokens read from and written to a cache of the provider had cost without it, less what they cost: negative if it did not pay, absent without such tokens. */
+            cache_saved?: number | null;
             /** @description ISO 4217. */
             currency: string;
         };
