@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from portico.domain.contract.messages import Message
 from portico.domain.ids import IdempotencyKey, SpanId, TraceId
-from portico.domain.journal.header import ClientView
+from portico.domain.journal.header import ClientView, SpanLink
 from portico.domain.value import value
 from portico.orchestration.executions import ExecutionView
 from portico.orchestration.runtime.transcript import Transcript
@@ -32,6 +32,13 @@ class CallOptions:
     received: Sequence[Message] | None = None
     client: ClientView | None = None
     transcript: Transcript | None = None
+
+    def links(self, transcript: Transcript, *, own_trace: bool) -> tuple[SpanLink, ...]:
+        """Return the links to the execution before, and to the caller's span if the request has a trace of its own."""
+        links = () if transcript.root_span is None else (transcript.root_span,)
+        if not own_trace or self.trace_id is None or self.parent_span_id is None:
+            return links
+        return (*links, SpanLink(self.trace_id, self.parent_span_id))
 
 
 DEFAULT_OPTIONS = CallOptions()

@@ -563,9 +563,7 @@ class Facade:
             instructions=instructions,
             key_limits=principal.limits,
             sampled=sampled,
-            links=transcript.links(options.trace_id, options.parent_span_id, own_trace=own_trace)
-            if own_trace or transcript.root_span
-            else (),
+            links=options.links(transcript, own_trace=own_trace) if own_trace or transcript.root_span else (),
             guards=guards.verdicts,
             judges=guards.judges,
             received_digest=_received(request, options) if request.client_tools else None,

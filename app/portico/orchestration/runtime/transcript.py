@@ -12,7 +12,7 @@ from portico.capabilities.context.repair import unanswered
 from portico.domain.contract.messages import Message, joined
 from portico.domain.contract.response import SystemResponse
 from portico.domain.failures import Code, RequestFailure
-from portico.domain.ids import ExecutionId, SpanId, TraceId
+from portico.domain.ids import ExecutionId
 from portico.domain.journal.header import ExecutionHeader, SpanLink
 from portico.domain.lifecycle import State
 from portico.domain.value import value
@@ -38,13 +38,6 @@ class Transcript:
         """
         results = unanswered(self.messages, messages)
         return replace(self, messages=(*self.messages, *results)) if results else self
-
-    def links(self, trace_id: TraceId | None, span_id: SpanId | None, *, own_trace: bool) -> tuple[SpanLink, ...]:
-        """Return the links to the execution before, and to the caller's span if the request has a trace of its own."""
-        links = tuple(filter(None, (self.root_span,)))
-        if not own_trace or trace_id is None or span_id is None:
-            return links
-        return (*links, SpanLink(trace_id, span_id))
 
 
 @value

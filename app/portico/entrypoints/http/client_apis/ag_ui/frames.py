@@ -78,7 +78,6 @@ class RunStream:
         self._calls_shown = {*calls_shown}
         self._results_shown = {*results_shown}
         self._first_position = first_position
-        self._steps: dict[str, None] = {}
         self._plan: dict[str, dict[str, str]] = {}
 
     def encode(self, items: Sequence[StoredEvent | LiveDelta]) -> bytes:
@@ -257,12 +256,10 @@ class RunStream:
         match item.event:
             case PlanCreated(steps=steps) if name is None:
                 self._plan = {step["name"]: _planned(step) for step in steps}
-            case StepStart(step_type=step_type) if name is not None and name not in self._steps:
-                self._steps[name] = None
-                self._plan[name] = {"name": name, "type": step_type, "status": "running"}
+            case StepStart(step_type=step_type) if name is not None and name not in self._open_steps():
+                self._plan[name] = {"name": name, "type": step_type, "status": _RUNNING}
                 return [_frame({"type": "STEP_STARTED", "stepName": name})]
-            case StepEnd(status=status) if name in self._steps and name is not None:
-                del self._steps[name]
+            case StepEnd(status=status) if name is not None and name in self._open_steps():
                 self._plan[name]["status"] = status
                 return [_frame({"type": "STEP_FINISHED", "stepName": name}), self._snapshot(None)]
             case FlowStep(node=node):
@@ -271,11 +268,12 @@ class RunStream:
                 pass
         return []
 
+    def _open_steps(self) -> list[str]:
+        return [name for name, step in self._plan.items() if step["status"] == _RUNNING]
+
     def _finished_steps(self) -> list[bytes]:
         """Return the ends of the steps that are open; a run ends with none."""
-        frames = [_frame({"type": "STEP_FINISHED", "stepName": name}) for name in self._steps]
-        self._steps.clear()
-        return frames
+        return [_frame({"type": "STEP_FINISHED", "stepName": name}) for name in self._open_steps()]
 
     def _snapshot(self, response: SystemResponse | None) -> bytes:
         ours: dict[str, Any] = {}
@@ -291,6 +289,8 @@ class RunStream:
         return _frame({"type": "STATE_SNAPSHOT", "snapshot": {**state, "portico": ours}})
 
 
+_RUNNING: Final = "running"
+"""The status of a plan step between its start and its end."""
 _BEHIND: Final = 1_000_000
 """Added to the position of a call, it is that of its result."""
 
