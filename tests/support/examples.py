@@ -172,7 +172,9 @@ OUTCOMES: Sequence[Any] = (
     ),
     TimerFired(),
     SuspensionAnswer(
-        {"decision": "approve", "list": [1, 2.5, None]}, (GuardVerdict("no_secrets", "flag", tripped=True),)
+        {"decision": "approve", "list": [1, 2.5, None]},
+        (GuardVerdict("no_secrets", "flag", tripped=True),),
+        is_untrusted=True,
     ),
     Refused(
         Code.TOOL_NOT_FOUND,

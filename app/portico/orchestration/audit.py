@@ -165,14 +165,20 @@ class AuditedExecutions(Executions):
             return await Executions.cancel(self, principal, request_id)
 
     async def resume(
-        self, principal: Principal, request_id: RequestId, request: ResumeRequest, *, subscribe: bool
+        self,
+        principal: Principal,
+        request_id: RequestId,
+        request: ResumeRequest,
+        *,
+        subscribe: bool,
+        is_untrusted: bool = False,
     ) -> ExecutionHandle | ResumeAccepted | AnswerAccepted:
         owner = None
         if self._launcher.local.find(principal.own, request_id) is None:
             owner = (await self._answerable(principal, request_id))[0].user
         detail = " ".join(map(_decision, request.given))
         async with self._audit.change(Action.SUSPENSION_ANSWER, principal, request_id, owner=owner, detail=detail):
-            return await super().resume(principal, request_id, request, subscribe=subscribe)
+            return await super().resume(principal, request_id, request, subscribe=subscribe, is_untrusted=is_untrusted)
 
     async def record_read(self, principal: Principal, request_id: RequestId) -> None:
         """Record that the principal reads an execution; its owner is looked up where it may be another user.

@@ -299,9 +299,17 @@ class Executions:
             await self._answerable(principal, request_id)
 
     async def resume(
-        self, principal: Principal, request_id: RequestId, request: ResumeRequest, *, subscribe: bool
+        self,
+        principal: Principal,
+        request_id: RequestId,
+        request: ResumeRequest,
+        *,
+        subscribe: bool,
+        is_untrusted: bool = False,
     ) -> ExecutionHandle | ResumeAccepted | AnswerAccepted:
         """Record the answers to open suspensions, all or none; after the last one the execution continues here.
+
+        Their text is trusted like that of the tool that asked, unless it `is_untrusted`: a model has given it.
 
         The history is read once and replayed before the answers are recorded, since an answer is taken once: it must
         not be lost to a journal that diverges. The answer to the last suspension claims the execution. It runs under
@@ -320,7 +328,7 @@ class Executions:
             self._require_right_to_answer(principal, stored, suspension)
         history = await self._history(stored)
         require_current_version(history.header, self._launcher.patterns)
-        steps, events = await self._checked(principal, history, request, selected)
+        steps, events = await self._checked(principal, history, request, selected, is_untrusted=is_untrusted)
         await self._verify_replayable(history)
         receipt = await self._store.answer(stored.tenant, stored.execution_id, steps, events, claim=True)
         is_own = stored.user == principal.user
@@ -334,7 +342,13 @@ class Executions:
         return AnswerAccepted()
 
     async def _checked(
-        self, principal: Principal, history: ExecutionHistory, request: ResumeRequest, selected: Sequence[Suspension]
+        self,
+        principal: Principal,
+        history: ExecutionHistory,
+        request: ResumeRequest,
+        selected: Sequence[Suspension],
+        *,
+        is_untrusted: bool,
     ) -> tuple[list[RecordedStep], list[UnnumberedEvent]]:
         """Return the steps of the answers to these suspensions, and their events.
 
@@ -349,7 +363,8 @@ class Executions:
             errors = pattern.answer_errors(header.request, suspension, answer.payload)
             within = "" if request.answers is None else f"answers.{index}."
             require_answer(suspension, answer.payload, errors, within=within)
-            steps.append(answer_step(suspension, answer.payload, at=now, guards=guards))
+            step = answer_step(suspension, answer.payload, at=now, guards=guards, is_untrusted=is_untrusted)
+            steps.append(step)
             found: list[Event] = [GuardEnd(each.guard, each.action, each.tripped) for each in guards]
             found.append(
                 ExecutionResumed(suspension.suspension_id, suspension.kind, suspension.tool_id, principal.user)

@@ -301,10 +301,14 @@ class TimerFired:
 
 @value(slots=False)
 class SuspensionAnswer:
-    """Outcome: a suspension was answered; `guards` is what the guards found in the answer."""
+    """Outcome: a suspension was answered; `guards` is what the guards found in the answer.
+
+    The text of an answer that `is_untrusted` counts as that of an untrusted tool: a model may have given it.
+    """
 
     payload: JsonValue
     guards: tuple[GuardVerdict, ...] = ()
+    is_untrusted: bool = False
 
 
 @value(slots=False)

@@ -113,9 +113,9 @@ class McpCall:
         return await self._rest(outcome)
 
     async def resume(self, request_id: RequestId, suspension: Suspension, answer: Any) -> ToolResult:
-        """Answer a suspension and go on with its execution. Raises: Failure if the answer is refused."""
+        """Answer a suspension for a model and go on with its execution. Raises: Failure if the answer is refused."""
         given = GivenAnswer(suspension_id=suspension.suspension_id, payload=answer)
-        return await self._rest(await self._resumed(request_id, [given]))
+        return await self._rest(await self._resumed(request_id, [given], is_untrusted=True))
 
     async def _rest(self, outcome: CallOutcome) -> ToolResult:
         """Return the result once the execution has ended, or is left suspended."""
@@ -183,10 +183,14 @@ class McpCall:
                 raise
         return await self._outcome(outcome.request_id)
 
-    async def _resumed(self, request_id: RequestId, answers: Sequence[GivenAnswer]) -> CallOutcome:
+    async def _resumed(
+        self, request_id: RequestId, answers: Sequence[GivenAnswer], *, is_untrusted: bool = False
+    ) -> CallOutcome:
         request = ResumeRequest(answers=[*answers])
         subscribe = self._options.subscribe
-        resumed = await self._facade.executions.resume(self._principal, request_id, request, subscribe=subscribe)
+        resumed = await self._facade.executions.resume(
+            self._principal, request_id, request, subscribe=subscribe, is_untrusted=is_untrusted
+        )
         if isinstance(resumed, ExecutionHandle):
             return await self._follow(resumed)
         if isinstance(resumed, ResumeAccepted):

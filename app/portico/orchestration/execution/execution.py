@@ -160,6 +160,8 @@ class Execution:
             if self.recorder.is_closed(question.key):
                 raise BranchStopped
             self.branches.suspend(question)
+        if isinstance(step.outcome, SuspensionAnswer) and step.outcome.is_untrusted:
+            self.ledger.tool_calls.has_untrusted_answer = True
         return step
 
     def transition_to(self, anchor: str, state: State, reason: str) -> None:

@@ -102,7 +102,7 @@ class Ledger:
 
     @property
     def has_untrusted_text(self) -> bool:
-        """True if a tool, or a search that is a step of a plan, has returned text that is not trusted.
+        """True if a tool, an answer, or a search that is a step of a plan has returned text that is not trusted.
 
         What PREPARE has found is in the messages with which the execution begins, if it is used.
         """
@@ -318,6 +318,8 @@ class ToolCalls:
         """True once a tool or other people's code was to run."""
         self.has_run_unsafe = False
         """True once a non-idempotent call was started."""
+        self.has_untrusted_answer = False
+        """True once an answer to a suspension was read that a model may have given."""
         self.rounds: set[StepKey] = set()
         """The rounds in which at least one call has an outcome."""
         self._begun: set[StepKey] = set() if history is None else _begun_calls(history)
@@ -366,11 +368,15 @@ class ToolCalls:
 
     @property
     def has_untrusted_result(self) -> bool:
-        """True if a tool has returned text that is not trusted, or a fork has edited a result."""
-        return bool(self._edited) or any(
-            state.attempts and state.offer is not None and not state.offer.trusted
-            for states in self._states.values()
-            for state in states
+        """True if a tool or an answer has returned text that is not trusted, or a fork has edited a result."""
+        return (
+            bool(self._edited)
+            or self.has_untrusted_answer
+            or any(
+                state.attempts and state.offer is not None and not state.offer.trusted
+                for states in self._states.values()
+                for state in states
+            )
         )
 
     def has_granted(self, state: ToolCallState) -> bool:

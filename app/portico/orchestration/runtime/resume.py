@@ -130,10 +130,11 @@ def answer_step(
     *,
     at: float,
     guards: tuple[GuardVerdict, ...] = (),
+    is_untrusted: bool = False,
 ) -> RecordedStep:
     """Return the answer as the recorded step of its suspension."""
     key, kind, tool_id = StepKey(suspension.suspension_id), suspension.kind, suspension.tool_id
-    answer = SuspensionAnswer(payload, guards)
+    answer = SuspensionAnswer(payload, guards, is_untrusted)
     return RecordedStep(key, question_digest(key, kind, tool_id, suspension.value), answer, at)
 
 
