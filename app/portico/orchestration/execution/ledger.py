@@ -19,6 +19,7 @@ Theory of operation of the budget
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import floor, fsum, inf
 from typing import NamedTuple
 
@@ -369,15 +370,9 @@ class ToolCalls:
     @property
     def has_untrusted_result(self) -> bool:
         """True if a tool or an answer has returned text that is not trusted, or a fork has edited a result."""
-        return (
-            bool(self._edited)
-            or self.has_untrusted_answer
-            or any(
-                state.attempts and state.offer is not None and not state.offer.trusted
-                for states in self._states.values()
-                for state in states
-            )
-        )
+        states = chain.from_iterable(self._states.values())
+        results = (each.offer for each in states if each.attempts and each.offer is not None)
+        return bool(self._edited) or self.has_untrusted_answer or any(not offer.trusted for offer in results)
 
     def has_granted(self, state: ToolCallState) -> bool:
         """Return True if another call of the same tool with the same arguments may run, or has run."""

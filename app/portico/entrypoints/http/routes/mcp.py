@@ -118,9 +118,11 @@ class McpEndpoint:
                     if context.is_stopping() or not await context.is_still_permitted():
                         group.cancel_scope.cancel()
 
+            stream = _Stream(send)
             group.start_soon(watch)
-            await self._sessions.handle_request(context.scope, context.receive, send)
+            await self._sessions.handle_request(context.scope, context.receive, stream.send)
             group.cancel_scope.cancel()
+        await stream.end()
 
     def _require_origin(self, scope: Scope) -> None:
         """Refuse the pages of other hosts. Raises: AccessFailure (ACCESS_DENIED)."""
@@ -137,6 +139,24 @@ class McpEndpoint:
         host = name if port.isdigit() and name else netloc
         allowed = [pattern.lower() for pattern in self._settings.allowed_hosts]
         return "*" in allowed or host in allowed or any(host.endswith(each[1:]) for each in allowed if each[:2] == "*.")
+
+
+class _Stream:
+    """A response that can be ended from outside of the application that sends it."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._is_open = False
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the response."""
+        await self._send(message)
+        self._is_open = message["type"] == "http.response.start" or message.get("more_body", False)
+
+    async def end(self) -> None:
+        """End the response if it has begun and not ended."""
+        if self._is_open:
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def mcp_route(endpoint: McpEndpoint) -> Route:
