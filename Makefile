@@ -56,6 +56,8 @@ clients: ## Install the clients and servers from npm that journeys run, if npm i
 		mkdir -p .clients/$$each && cp tests/journeys/npm/$$each/package*.json .clients/$$each/; \
 		npm ci --prefix .clients/$$each --ignore-scripts --no-audit --no-fund --loglevel error || exit; \
 	done
+	@mkdir -p .clients/typescript && cp clients/typescript/package*.json .clients/typescript/
+	@npm ci --prefix .clients/typescript --ignore-scripts --no-audit --no-fund --loglevel error
 
 torture: setup ## Run randomised tests with all seeds and a new one, which TORTURE_SEED repeats; takes long
 	@seed=$${TORTURE_SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; \
@@ -96,8 +98,11 @@ openapi-check: setup ## Check the API description against the last release, and 
 		cp tests/support/typical_uses.ts build/ && npx --yes --package typescript@5.9.3 tsc --strict --noEmit --lib es2022 build/typical_uses.ts; \
 	fi
 
-console-types: ## Write the types of the API that the console is checked with, from openapi/openapi.json; needs Node
-	@if $(NODE); then npx --yes openapi-typescript@7.13.0 openapi/openapi.json --output $(CONSOLE)/api.d.ts; fi
+console-types: ## Write the types of the API for the console and the TypeScript package, from openapi/openapi.json; needs Node
+	@if $(NODE); then \
+		npx --yes openapi-typescript@7.13.0 openapi/openapi.json --output $(CONSOLE)/api.d.ts && \
+		cp $(CONSOLE)/api.d.ts clients/typescript/src/api.ts; \
+	fi
 
 console-check: ## Check the types of the console's modules; needs Node
 	@if $(NODE); then npx --yes --package typescript@5.9.3 tsc --project $(CONSOLE)/tsconfig.json; fi

@@ -1,0 +1,1 @@
+"""Client packages, built as they are published and used against a live service."""

@@ -1,0 +1,158 @@
+"""The TypeScript package: built, packed, installed in an empty project, and used against a live service."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio.abc import ByteStream, SocketAttribute
+
+from tests.support.http_server import RunningServer
+from tests.support.portico import portico
+from tests.support.scripted_provider import answered, scripted_service, streamed
+from tests.support.upstream import reply
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "clients" / "typescript"
+MODULES = ROOT / ".clients" / "typescript" / "node_modules"
+EXAMPLE = re.compile(r"```ts\n(.*?)```\n\n```\n(.*?)```", re.DOTALL)
+PAGES = (ROOT / "docs" / "clients.md", PACKAGE / "README.md")
+EVENT_STREAM = b"content-type: text/event-stream"
+SECONDS = 50.0
+needs_typescript = pytest.mark.skipif(
+    not MODULES.exists() or shutil.which("npm") is None,
+    reason="no Node or no TypeScript: make clients installs it",
+)
+
+
+def test_its_version_is_that_of_the_service() -> None:
+    found = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert found is not None
+    assert json.loads((PACKAGE / "package.json").read_text(encoding="utf-8"))["version"] == found[1]
+
+
+def test_it_describes_every_operation_of_the_service() -> None:
+    described = json.loads((ROOT / "openapi" / "openapi.json").read_text(encoding="utf-8"))
+    generated = (PACKAGE / "src" / "api.ts").read_text(encoding="utf-8")
+    operations = {method["operationId"] for path in described["paths"].values() for method in path.values()}
+    assert operations == set(re.findall(r'operations\["(\w+)"\]', generated))
+    assert all(f"        {name}: " in generated for name in described["components"]["schemas"])
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an empty project in which the packed package is installed."""
+    folder = tmp_path_factory.mktemp("typescript")
+    source = folder / "source"
+    shutil.copytree(PACKAGE, source, ignore=shutil.ignore_patterns("node_modules", "dist", "*.tgz"))
+    (source / "node_modules").symlink_to(MODULES)
+    command = [shutil.which("npm") or "npm", "pack", "--offline"]
+    packed = subprocess.run(command, cwd=source, capture_output=True, timeout=SECONDS, check=False)
+    assert packed.returncode == 0, packed.stdout + packed.stderr
+    [archive] = source.glob("*.tgz")
+    installed = folder / "node_modules" / "@portico"
+    with tarfile.open(archive) as tar:
+        tar.extractall(installed, filter="data")
+    (installed / "package").rename(installed / "client")
+    (folder / "package.json").write_text('{"type": "module"}', encoding="utf-8")
+    return folder
+
+
+async def run_node(project: Path, *command: str, url: str = "") -> str:
+    """Run Node in the project, with this URL for clients without one, and return what it prints."""
+    environment = {"PATH": os.environ["PATH"], "PORTICO_URL": url}
+    with anyio.fail_after(SECONDS):
+        ran = await anyio.run_process(["node", *command], cwd=project, env=environment, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout.decode()
+
+
+@asynccontextmanager
+async def cutting_proxy(served: RunningServer) -> AsyncIterator[tuple[str, list[int]]]:
+    """Run a proxy that cuts the connection of an event stream after its first frame; the list grows with each cut."""
+    cuts: list[int] = []
+
+    async def carry(source: ByteStream, target: ByteStream) -> None:
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            async for data in source:
+                await target.send(data)
+
+    async def answer(server: ByteStream, client: ByteStream) -> None:
+        received, sent = b"", 0
+        async for data in server:
+            received += data
+            head, _, body = received.partition(b"\r\n\r\n")
+            if EVENT_STREAM in head.lower() and b"\n\n" in body:
+                end = len(head) + 4 + body.index(b"\n\n") + 2
+                await client.send(received[sent:end])
+                cuts.append(end)
+                return
+            await client.send(received[sent:])
+            sent = len(received)
+            if EVENT_STREAM not in head.lower():
+                received, sent = b"", 0
+
+    async def handle(client: ByteStream) -> None:
+        async with (
+            client,
+            await anyio.connect_tcp(served.host, served.port) as server,
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(carry, client, server)
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                await answer(server, client)
+            tasks.cancel_scope.cancel()
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, handle)
+        port = listener.extra(SocketAttribute.local_port)  # noqa: S610 - no Django
+        yield f"http://127.0.0.1:{port}", cuts
+        tasks.cancel_scope.cancel()
+
+
+@needs_typescript
+@pytest.mark.timeout(60)
+async def test_an_application_uses_it_while_every_stream_is_cut(project: Path) -> None:
+    shutil.copy(Path(__file__).with_name("typescript_journey.mjs"), project / "journey.mjs")
+    scripts = (
+        answered("Hello there."),
+        streamed("One 😀 two three"),
+        answered("", ("p1", "ask_person", {"question": "May I?"})),
+        answered("You said yes."),
+        answered("", ("p2", "calculate", {"expression": "17*3"})),
+        answered("It is 51."),
+        answered("Done later."),
+        *[reply({"error": {"message": "no"}}, status=400)] * 2,
+        streamed("One two"),
+    )
+    policy = {"approve": [{"tool": "calculate"}]}
+    async with (
+        scripted_service(*scripts, policy=policy) as scripted,
+        cutting_proxy(scripted.served) as (url, cuts),
+    ):
+        printed = await run_node(project, "journey.mjs", scripted.served.url, url)
+        assert len(scripted.provider.requests) in {len(scripts) - 1, len(scripts)}  # The last one is left at once.
+    assert printed.split() == ["execute", "stream", "answers", "background", "errors", "leaving", "retries", "folding"]
+    assert len(cuts) > 10
+
+
+@needs_typescript
+@pytest.mark.timeout(60)
+async def test_the_examples_of_the_pages_compile_and_print_what_they_show(project: Path) -> None:
+    examples = [example for page in PAGES for example in EXAMPLE.findall(page.read_text(encoding="utf-8"))]
+    names = [f"example{number}" for number in range(len(examples))]
+    for name, (code, _) in zip(names, examples, strict=True):
+        (project / f"{name}.ts").write_text(code, encoding="utf-8")
+    options = ("--strict", "--target", "es2022", "--module", "nodenext")
+    await run_node(project, str(MODULES / "typescript" / "bin" / "tsc"), *options, *(f"{name}.ts" for name in names))
+    async with portico() as (served, _):
+        printed = [await run_node(project, f"{name}.js", url=served.url) for name in names]
+    assert len(examples) == 3
+    assert printed == [shown for _, shown in examples]
