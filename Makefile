@@ -1,7 +1,7 @@
 # The same commands for people, CI and README. `make` alone prints them.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: openapi-check help setup clients run test test-fast test-llamacpp torture check format bench walk openapi docs golden models lock
+.PHONY: openapi-check help setup clients clients-types clients-check run test test-fast test-llamacpp torture check format bench walk openapi docs golden models lock
 .PHONY: console-types console-check console-pictures gateway-test upgrade-test image image-test
 .PHONY: audit notices sbom release clean
 
@@ -58,6 +58,15 @@ clients: ## Install the clients and servers from npm that journeys run, if npm i
 	done
 	@mkdir -p .clients/typescript && cp clients/typescript/package*.json .clients/typescript/
 	@npm ci --prefix .clients/typescript --ignore-scripts --no-audit --no-fund --loglevel error
+
+clients-types: setup ## Write the types of the Python client package from openapi/openapi.json
+	$(BIN)/python -m tests.support.client_types
+
+clients-check: setup ## Check the Python client package, and play the tests of both packages
+	$(BIN)/ruff format --check clients
+	$(BIN)/ruff check clients
+	$(BIN)/mypy clients/python/portico_client
+	$(PYTEST) tests/clients
 
 torture: setup ## Run randomised tests with all seeds and a new one, which TORTURE_SEED repeats; takes long
 	@seed=$${TORTURE_SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; \

@@ -318,7 +318,12 @@ def documented_server(configuration: str = "", page: str = "", **variables: str)
             key: value
             for key, value in os.environ.items()
             if not key.startswith("PORTICO") and not key.endswith("_API_KEY") and key.lower() != "http_proxy"
-        } | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "COLUMNS": "120", **variables}
+        } | {
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "clients" / "python")]),
+            "PYTHONUNBUFFERED": "1",
+            "COLUMNS": "120",
+            **variables,
+        }
         process = subprocess.Popen(
             [sys.executable, "-m", "portico", "serve", "--port", "0"],
             cwd=directory,
