@@ -65,6 +65,7 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
         "tools": {
             "modules": [],
             "threads": 32,
+            "show_exceptions": False,
             "sandbox": {"isolation": "auto", "bubblewrap": "bwrap"},
             "cli": {},
             "http": {},

@@ -80,7 +80,7 @@ def test_what_runs_is_ok_with_what_was_found() -> None:
     assert lines(result) == {
         "configuration": "ok",
         "storage": "ok  no file var/portico.db yet; the service creates it",
-        "mcp shop": "ok  10 tools",
+        "mcp shop": "ok  11 tools",
         "mcp few": "ok  1 tool",
         "issuer": "ok  2 keys",
         "traces": "ok  an empty export was taken",

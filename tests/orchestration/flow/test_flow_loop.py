@@ -282,7 +282,7 @@ def torn_choice() -> Any:
     ("definition", "entry", "node", "function"),
     [(broken_work, {"text": ""}, "Text", "broken"), (torn_choice, {"claim": "c"}, "Argument", "torn")],
 )
-async def test_the_text_of_a_node_s_error_goes_to_the_log_only(
+async def test_the_text_of_a_node_s_error_is_in_the_log_and_in_no_event_or_response(
     clock: VirtualClock, definition: Any, entry: dict[str, str], node: str, function: str, *, store: bool
 ) -> None:
     reports: list[ExceptionReport] = []
@@ -293,7 +293,7 @@ async def test_the_text_of_a_node_s_error_goes_to_the_log_only(
     assert response.state is State.ERROR
     assert response.error is not None
     assert (response.error.code, response.error.details) == (Code.ORCHESTRATION_NODE_FAILED, {"node": node})
-    assert "canary" not in str(record) + response.model_dump_json()
+    assert "canary" not in str(record.events) + response.model_dump_json()
     [report] = reports
     assert (report.kind, report.name, report.type) == ("node", node, "ValueError")
     assert report.text == ("the canary" if store else None)

@@ -24,7 +24,7 @@ url = "sqlite:///portico.db"     # postgresql://USER@HOST/NAME for several repli
 # mode = "keys"                  # `portico keys create --tenant TENANT --user USER` makes a key
 
 # [agents.support]               # request it with {{"agent": "support"}}
-# system = "You answer briefly."
+# system_prompt = "Count with count_words."
 # tools = ["count_words"]
 """
 _REHEARSAL: Final = """

@@ -125,7 +125,7 @@ def resume(  # noqa: PLR0913 - Typer reads one parameter per option
     deny: Annotated[bool, typer.Option("--deny", help="Refuse the call.")] = False,
     reason: Annotated[str | None, typer.Option(help="Reason of --deny, which the model sees.")] = None,
     text: Annotated[str | None, typer.Option(help="Answer to a question.")] = None,
-    answer: Annotated[str | None, typer.Option(metavar="JSON", help="Answer as JSON.")] = None,
+    answer: Annotated[str | None, typer.Option(metavar="JSON", help="The answer, in JSON.")] = None,
     happened: Annotated[
         str | None, typer.Option(metavar="RESULT", help="The call with unknown outcome has run, with this result.")
     ] = None,

@@ -85,7 +85,7 @@ EXAMPLES: Mapping[str, tuple[OperationExample, ...]] = MappingProxyType(
                 body={
                     "threadId": "t-1",
                     "runId": "r-1",
-                    "messages": [{"id": "m-1", "role": "user", "content": "Hello"}],
+                    "messages": [{"id": "m-1", **each} for each in _user("Hello")],
                 },
             ),
         ),

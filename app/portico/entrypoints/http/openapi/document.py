@@ -79,7 +79,7 @@ _SENT_WHOLE: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         "SystemError": frozenset(),
         "SystemResponse": frozenset({"client_calls"}),
         "TokenUsage": frozenset(),
-        "ToolCallMade": frozenset({"client"}),
+        "ToolCallMade": frozenset({"client", "edited"}),
         "ValidationResult": frozenset(),
         "VoteReport": frozenset(),
     }
