@@ -38,6 +38,7 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
         "server": {
             "host": "127.0.0.1",
             "port": 8080,
+            "public_url": None,
             "lame_duck_seconds": 0,
             "drain_seconds": 30,
             "max_in_flight": 1000,

@@ -74,8 +74,10 @@ class KeyStore(Protocol):
 class Authenticator(Protocol):
     """Authentication of callers."""
 
-    async def authenticate(self, credentials: str | None) -> Principal:
+    async def authenticate(self, credentials: str | None, *, audience: str | None = None) -> Principal:
         """Return the caller with these bearer credentials; None stands for a request without any.
+
+        A token may be for that `audience`, too.
 
         Raises: AccessFailure (ACCESS_UNAUTHENTICATED, ACCESS_UNAVAILABLE); StorageFailure.
         """

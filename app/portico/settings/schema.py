@@ -246,6 +246,8 @@ def _listener_errors(settings: Settings) -> Iterator[tuple[str, str]]:
 
 def _auth_errors(settings: Settings) -> Iterator[tuple[str, str]]:
     yield from auth_errors(settings.auth)
+    if settings.mcp.enabled and settings.auth.mode == "jwt" and settings.server.public_url is None:
+        yield "server.public_url", 'must be set while mcp.enabled is true and auth.mode is "jwt"'
     yield from memory_errors(settings.memory, settings.engines)
 
 

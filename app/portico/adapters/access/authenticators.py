@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class NoAuthentication:
     """Implementation of `Authenticator` that takes every caller for the local one."""
 
-    async def authenticate(self, credentials: str | None) -> Principal:
+    async def authenticate(self, credentials: str | None, *, audience: str | None = None) -> Principal:
         return LOCAL
 
     async def confirm(self, principal: Principal) -> Principal:
@@ -45,8 +45,8 @@ class TenantAuthenticator:
         self._tenants = tenants
         self._narrowed = lru_cache(maxsize=10_000)(self._narrow)
 
-    async def authenticate(self, credentials: str | None) -> Principal:
-        return self._within_tenant(await self._authenticator.authenticate(credentials))
+    async def authenticate(self, credentials: str | None, *, audience: str | None = None) -> Principal:
+        return self._within_tenant(await self._authenticator.authenticate(credentials, audience=audience))
 
     async def confirm(self, principal: Principal) -> Principal:
         return self._within_tenant(await self._authenticator.confirm(principal))
@@ -69,7 +69,7 @@ class BearerAuthenticator:
         self._api_keys = api_keys
         self._tokens = tokens
 
-    async def authenticate(self, credentials: str | None) -> Principal:
+    async def authenticate(self, credentials: str | None, *, audience: str | None = None) -> Principal:
         if credentials is None:
             raise unauthenticated("a key or a token is required")
         key = ApiKey.parse(credentials)
@@ -77,7 +77,7 @@ class BearerAuthenticator:
             return await self._api_keys.authenticate(key)
         if self._tokens is None or credentials.startswith(PREFIX):
             raise unauthenticated("the credentials are not a key")
-        return await self._tokens.authenticate(credentials)
+        return await self._tokens.authenticate(credentials, audience=audience)
 
     async def confirm(self, principal: Principal) -> Principal:
         if principal.key_id is not None:

@@ -12,7 +12,7 @@ Theory of operation
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from portico.adapters.access.key_sets import KeySets
@@ -53,8 +53,8 @@ class Tokens:
         self._key_sets = key_sets
         self._clock = clock
 
-    async def authenticate(self, token: str) -> Principal:
-        """Return the caller that the token names. Raises: AccessFailure."""
+    async def authenticate(self, token: str, *, audience: str | None = None) -> Principal:
+        """Return the caller that the token names, which may be for that `audience`, too. Raises: AccessFailure."""
         header, claims = _parse(token)
         algorithm = header.get("alg")
         if not isinstance(algorithm, str) or algorithm not in self._rules.algorithms:
@@ -63,14 +63,14 @@ class Tokens:
         key = await self._key_sets.find(header.get("kid"), algorithm)
         if not key.verifies(token):
             raise unauthenticated("the token's signature is not valid")
-        return self._principal(claims)
+        return self._principal(claims, {self._rules.audience, audience})
 
-    def _principal(self, claims: Mapping[str, Any]) -> Principal:
+    def _principal(self, claims: Mapping[str, Any], audiences: Collection[str | None]) -> Principal:
         rules = self._rules
         if claims.get("iss") != rules.issuer:
             raise unauthenticated("the token is of another issuer")
         audience = claims.get("aud")
-        if rules.audience not in ([audience] if isinstance(audience, str) else _texts(audience)):
+        if not any(each in audiences for each in ([audience] if isinstance(audience, str) else _texts(audience))):
             raise unauthenticated("the token is for another audience")
         expires_at = self._check_times(claims)
         return Principal(

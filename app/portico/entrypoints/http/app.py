@@ -180,10 +180,10 @@ def _mcp_parts(settings: Settings) -> _McpParts:
     """Return the parts of the MCP server, whose libraries are imported only if it is enabled."""
     if not settings.mcp.enabled:
         return _McpParts()
-    from portico.entrypoints.http.routes.mcp import McpEndpoint, mcp_route  # noqa: PLC0415 - see above
+    from portico.entrypoints.http.routes.mcp import McpEndpoint, mcp_routes  # noqa: PLC0415 - see above
 
     endpoint = McpEndpoint(settings)
-    return _McpParts((mcp_route(endpoint),), endpoint.opened)
+    return _McpParts(mcp_routes(endpoint, settings), endpoint.opened)
 
 
 def _lifespan(

@@ -28,6 +28,8 @@ from portico.entrypoints.http.errors import JSON, WholeResponse
 from portico.orchestration.facade import Facade
 
 CONTEXT_KEY = "portico.context"
+RESOURCE_METADATA_KEY = "portico.resource_metadata"
+"""Key of the scope of a request for a protected resource; its value is the URL of the metadata [RFC 9728]."""
 
 
 @dataclass(slots=True)
@@ -54,13 +56,14 @@ class RequestContext:
     reads_api_key: bool = False
     _principal: Principal | None = None
 
-    async def authenticate(self) -> None:
-        """Find out who calls. Raises: AccessFailure; StorageFailure."""
+    async def authenticate(self, *, audience: str | None = None) -> None:
+        """Find out who calls; a token may be for that `audience`, too. Raises: AccessFailure; StorageFailure."""
         if self._principal is None:
             clock = get_running_loop().time
             began_at = clock()
             self._principal = await self.service.authenticator.authenticate(
-                credentials_of(self) if self.reads_api_key else bearer_credentials(self.scope)
+                credentials_of(self) if self.reads_api_key else bearer_credentials(self.scope),
+                audience=audience,
             )
             self.authentication_ms = (clock() - began_at) * 1000
 

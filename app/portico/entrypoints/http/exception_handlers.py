@@ -16,7 +16,7 @@ from portico.domain.failures import Code, Failure, RequestFailure
 from portico.domain.field_errors import invalid_fields
 from portico.entrypoints.http.body import invalid_fields_failure
 from portico.entrypoints.http.client_errors import refusal_response
-from portico.entrypoints.http.context import RequestContext, context_of, credentials_of
+from portico.entrypoints.http.context import RESOURCE_METADATA_KEY, RequestContext, context_of, credentials_of
 from portico.entrypoints.http.correlation import Header
 from portico.entrypoints.http.errors import CLOSE, problem_response, record_refusal
 from portico.entrypoints.http.parameters import NOT_FOUND_MESSAGES, request_id_in_path
@@ -93,6 +93,9 @@ def _challenge(context: RequestContext, failure: Failure) -> tuple[Header, ...]:
         return ()
     elif credentials_of(context) is not None:
         challenge += ', error="invalid_token"'
+    metadata_url = context.scope.get(RESOURCE_METADATA_KEY)
+    if failure.code is Code.ACCESS_UNAUTHENTICATED and metadata_url is not None:
+        challenge += f', resource_metadata="{metadata_url}"'
     return ((b"www-authenticate", challenge.encode()),)
 
 

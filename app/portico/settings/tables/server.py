@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, StringConstraints
 
+from portico.settings.tables.connection import is_loopback
 from portico.settings.values import Positive, Table, Wait
 
 HostPattern = Annotated[str, StringConstraints(pattern=r"^(\*|(\*\.)?[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])$")]
@@ -26,6 +27,20 @@ def _origin(origin: str) -> str:
     return origin
 
 
+def _public_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        is_safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
+        is_usable = bool(parts.hostname) and parts.port != 0 and parts.username is None
+    except ValueError:
+        is_safe = is_usable = False
+    is_plain = all("!" <= character <= "~" and character not in '"\\?#' for character in url)
+    if not (is_safe and is_usable and is_plain) or url.endswith("/"):
+        raise ValueError("must be an https URL without a query and a final slash; http is allowed on loopback only")
+    return url
+
+
+PublicUrl = Annotated[str, AfterValidator(_public_url)]
 ANY_ORIGIN: Final = "*"
 _HOST: Final = re.compile(r"[a-z0-9_.-]+|\[[0-9a-f:.]+\]")
 Origin = Annotated[str, AfterValidator(_origin)]
@@ -43,6 +58,9 @@ class ServerSettings(Table):
 
     host: str = Field("127.0.0.1", description="Address to listen on; loopback only while `auth.mode` is `none`")
     port: Annotated[int, Field(ge=0, le=65535)] = Field(8080, description="Port to listen on; 0 lets the system choose")
+    public_url: PublicUrl | None = Field(
+        None, description="URL under which clients reach the service; needed by `[mcp]` while `auth.mode` is `jwt`"
+    )
     metrics_host: str = Field("127.0.0.1", description="Address to listen on at `metrics_port`")
     metrics_port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
         None, description="Port of `/metrics`, which is then nowhere else; without it, it is at `port`"

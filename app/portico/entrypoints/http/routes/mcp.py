@@ -18,15 +18,16 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from portico.bootstrap.service import Service
-from portico.domain.access.principal import Principal
+from portico.domain.access.principal import Permission, Principal
 from portico.domain.failures import AccessFailure, Code, RequestFailure
 from portico.domain.strict_json import StrictJsonError, loads
 from portico.entrypoints.http.body import read_body
-from portico.entrypoints.http.context import CONTEXT_KEY, RequestContext, context_of
+from portico.entrypoints.http.context import CONTEXT_KEY, RESOURCE_METADATA_KEY, RequestContext, context_of
 from portico.entrypoints.http.errors import JSON, WholeResponse
 from portico.entrypoints.mcp.calls import CallRules
 from portico.entrypoints.mcp.server import PorticoServer, RequestCaller
@@ -35,12 +36,14 @@ from portico.orchestration.facade import CallOptions
 from portico.settings import Settings
 
 MCP: Final = "/mcp"
+METADATA: Final = "/.well-known/oauth-protected-resource"
 SESSION_SECONDS: Final = 600.0
 MAX_SESSIONS: Final = 1_000
 SESSIONS_OF_USER: Final = 50
 CHECK_SECONDS: Final = 1.0
 """Time between two looks at whether an open stream may stay open."""
 _SESSION_ID: Final = b"mcp-session-id"
+_SCOPES_OF_OBJECTS: Final = ("agent:*", "model:*", "tool:*")
 
 
 class BoundSessions(StreamableHTTPSessionManager):
@@ -57,6 +60,8 @@ class McpEndpoint:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._origins = frozenset(settings.mcp.origins)
+        self._resource = resource_of(settings)
+        self._metadata_url = None if self._resource is None else f"{settings.server.public_url}{METADATA}{MCP}"
         self._sessions: StreamableHTTPSessionManager | None = None
 
     @asynccontextmanager
@@ -85,8 +90,9 @@ class McpEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert self._sessions is not None  # noqa: S101 - requests come while the service is open
         context = context_of(Request(scope, receive))
+        scope[RESOURCE_METADATA_KEY] = self._metadata_url
         self._require_origin(scope)
-        await context.authenticate()
+        await context.authenticate(audience=self._resource)
         scope["user"] = _user(context.principal)
         if scope["method"] == "GET":
             await self._stream(context, send)
@@ -159,9 +165,30 @@ class _Stream:
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def mcp_route(endpoint: McpEndpoint) -> Route:
-    """Return the route of that endpoint."""
-    return Route(MCP, endpoint, methods=["POST", "GET", "DELETE"])
+def mcp_routes(endpoint: McpEndpoint, settings: Settings) -> list[Route]:
+    """Return the route of that endpoint and, if tokens can be for it, those of its metadata [RFC 9728]."""
+    routes = [Route(MCP, endpoint, methods=["POST", "GET", "DELETE"])]
+    resource = resource_of(settings)
+    if resource is None:
+        return routes
+    metadata = orjson.dumps(
+        {
+            "resource": resource,
+            "authorization_servers": [settings.auth.issuer],
+            "bearer_methods_supported": ["header"],
+            "scopes_supported": sorted([*Permission, *_SCOPES_OF_OBJECTS]),
+        }
+    )
+
+    async def show_metadata(request: Request) -> Response:
+        return context_of(request).json_response(metadata)
+
+    return [*routes, *(Route(path, show_metadata, methods=["GET"]) for path in (METADATA, METADATA + MCP))]
+
+
+def resource_of(settings: Settings) -> str | None:
+    """Return the identifier of `/mcp` for the issuer of tokens [RFC 9728]; None if there is none."""
+    return f"{settings.server.public_url}{MCP}" if settings.auth.mode == "jwt" else None
 
 
 def caller_of(context: ServerRequestContext[Any, Any]) -> RequestCaller:
