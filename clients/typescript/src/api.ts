@@ -4123,7 +4123,7 @@ export interface components {
             /** @description Duration of all attempts in milliseconds. */
             duration_ms: number;
             /** @description True if the result is an edit of a fork; absent otherwise. Default: false. */
-            edited: boolean;
+            edited?: boolean;
             /** @description Id of the call, generated if the provider gave none. */
             id: string;
             /** @description True if the result is an error text. */
