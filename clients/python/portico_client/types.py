@@ -2495,7 +2495,7 @@ class ToolCallMade(TypedDict):
     """True if the client runs the tool; absent otherwise. Default: false."""
     duration_ms: float
     """Duration of all attempts in milliseconds."""
-    edited: bool
+    edited: NotRequired[bool]
     """True if the result is an edit of a fork; absent otherwise. Default: false."""
     id: str
     """Id of the call, generated if the provider gave none."""
