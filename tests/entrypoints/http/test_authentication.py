@@ -204,6 +204,7 @@ async def test_a_revoked_key_ends_a_request_that_waits_for_a_person(clock: Clock
             await store.revoke(key.key_id, clock.now())
             answer = await connection.answer()
             assert clock.monotonic() - revoked_at <= REVOKED_WITHIN_S
+        await clock.sleep(1)
         [waited] = (await served.get("/v1/executions", bearer(other))).json["data"]
     error = orjson.loads(answer.body.split(b"data: ")[-1])["error"]
     assert (answer.status, error["code"]) == (200 if is_stream else 401, "invalid_api_key")
