@@ -2,6 +2,7 @@
 
 import typing
 from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime
 
 import pytest
 
@@ -79,3 +80,8 @@ def test_no_event_repeats_a_field_of_the_correlation(kind: type) -> None:
 )
 def test_times_are_rfc_3339_in_utc(at: float, text: str) -> None:
     assert format_timestamp(at) == text
+
+
+@pytest.mark.parametrize("at", [1795470728.3673506, 1795470556.9999998, 1795470556.0000005, 1795470556.4999995])
+def test_a_time_is_the_same_text_in_an_event_and_in_a_step(at: float) -> None:
+    assert format_timestamp(at) == datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -302,7 +302,7 @@ def destroy(dbos: "DBOS") -> None:
     """
     stop_dequeueing(dbos)
     for thread in threading.enumerate():
-        if thread.name == DEQUEUE_THREAD:
+        if thread.name == DEQUEUE_THREAD and thread.ident is not None:  # one that has not begun dequeues nothing
             thread.join(_DEQUEUE_TIMEOUT_S)
     dbos.destroy(destroy_registry=True)
 

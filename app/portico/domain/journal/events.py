@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
 from functools import lru_cache
+from math import modf
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
@@ -492,9 +493,10 @@ class LiveDelta(NamedTuple):
 
 
 def format_timestamp(at: float) -> str:
-    """Return Unix seconds as RFC 3339 in UTC, with microseconds."""
-    seconds, microseconds = divmod(round(at * 1_000_000), 1_000_000)
-    return f"{_second(seconds)}.{microseconds:06d}Z"
+    """Return Unix seconds as RFC 3339 in UTC, with microseconds, rounded as `datetime.fromtimestamp` does it."""
+    fraction, seconds = modf(at)
+    more, microseconds = divmod(round(fraction * 1_000_000), 1_000_000)
+    return f"{_second(int(seconds) + more)}.{microseconds:06d}Z"
 
 
 @lru_cache(maxsize=8)
