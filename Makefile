@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: openapi-check help setup clients clients-types clients-check run test test-fast test-llamacpp torture check format bench walk openapi docs golden models lock
-.PHONY: console-types console-check console-pictures gateway-test upgrade-test image image-test
+.PHONY: console-check console-pictures gateway-test upgrade-test image image-test
 .PHONY: audit notices sbom release clean
 
 BIN := .venv/bin
@@ -59,8 +59,9 @@ clients: ## Install the clients and servers from npm that journeys run, if npm i
 	@mkdir -p .clients/typescript && cp clients/typescript/package*.json .clients/typescript/
 	@npm ci --prefix .clients/typescript --ignore-scripts --no-audit --no-fund --loglevel error
 
-clients-types: setup ## Write the types of the Python client package from openapi/openapi.json
+clients-types: setup ## Write the types of both client packages from openapi/openapi.json; those for TypeScript need Node
 	$(BIN)/python -m tests.support.client_types
+	@if $(NODE); then npx --yes openapi-typescript@7.13.0 openapi/openapi.json --output clients/typescript/src/api.ts; fi
 
 clients-check: setup ## Check the Python client package, and play the tests of both packages
 	$(BIN)/ruff format --check clients
@@ -105,12 +106,6 @@ openapi-check: setup ## Check the API description against the last release, and 
 	@if $(NODE); then \
 		mkdir -p build && npx --yes openapi-typescript@7.13.0 openapi/openapi.json --output build/api.d.ts && \
 		cp tests/support/typical_uses.ts build/ && npx --yes --package typescript@5.9.3 tsc --strict --noEmit --lib es2022 build/typical_uses.ts; \
-	fi
-
-console-types: ## Write the types of the API for the console and the TypeScript package, from openapi/openapi.json; needs Node
-	@if $(NODE); then \
-		npx --yes openapi-typescript@7.13.0 openapi/openapi.json --output $(CONSOLE)/api.d.ts && \
-		cp $(CONSOLE)/api.d.ts clients/typescript/src/api.ts; \
 	fi
 
 console-check: ## Check the types of the console's modules; needs Node

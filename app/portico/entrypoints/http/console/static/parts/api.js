@@ -2,7 +2,7 @@
 /** Requests to the API with the key of this tab, and event streams. */
 
 /**
- * @typedef {import("../../api.js").components["schemas"]} Schemas Types of the API, made from its
+ * @typedef {import("portico-api").components["schemas"]} Schemas Types of the API, made from its
  * description.
  */
 
