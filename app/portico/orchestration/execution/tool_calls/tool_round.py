@@ -86,17 +86,16 @@ class ToolRound:
         self._settings = permissions.settings
         self._execution = permissions.execution
         self._permissions = permissions
-        self._permitted: list[bool | None] = []
-        """The permission of each call; None for one that waits for a person, or was stopped before it had one."""
-        self._blocked: dict[int, BranchSuspended | BranchStopped] = {}
-        """Why a call has no permission."""
+        self._permitted: list[bool | BranchSuspended | BranchStopped] = []
+        """The permission of each call, or why it has none: it waits for a person, or was stopped before."""
         self._key = key
         self._states = states
-        self._offered: Mapping[str, OfferedTool] = {tool.name: tool for tool in offered}
+        self._unsafe = frozenset([tool.name for tool in offered if tool.unsafe])
         self._client_calls: list[int] = []
         """The indexes of the calls that the client runs."""
+        offers = {tool.name: tool for tool in offered}
         for index, state in enumerate(states):
-            state.offer = self._offered.get(state.call.name)
+            state.offer = offers.get(state.call.name)
             if state.offer is not None and state.offer.client:
                 self._client_calls.append(index)
 
@@ -108,9 +107,8 @@ class ToolRound:
         """
         count = len(self._states) - len(answered)
         running = [state.call.name for state in self._states[: min(limit, count)]]
-        unsafe = frozenset(name for name, tool in self._offered.items() if tool.unsafe)
         self._permitted = [await self._permission(index) for index in range(len(running))]
-        for group in concurrent_groups(running, unsafe):
+        for group in concurrent_groups(running, self._unsafe):
             await self._execution.branches.gather(
                 [partial(self._call, index) for index in group if index not in self._client_calls]
             )
@@ -156,10 +154,10 @@ class ToolRound:
 
     async def _call(self, index: int) -> None:
         state, key = self._states[index], self._key.child(index)
-        offered = self._offered.get(state.call.name)
-        if self._permitted[index] is None:
-            raise self._blocked[index]
-        if not self._permitted[index]:
+        offered, permitted = state.offer, self._permitted[index]
+        if isinstance(permitted, (BranchSuspended, BranchStopped)):
+            raise permitted
+        if not permitted:
             self._show(state, key.child(0, 0), arguments=state.call.arguments)
             self._show(state, key.child(0, 0), result=state.result)
             return
@@ -189,17 +187,15 @@ class ToolRound:
                 case _:
                     return
 
-    async def _permission(self, index: int) -> bool | None:
-        """Return the permission of the call; its question is asked before any call of the reply runs."""
+    async def _permission(self, index: int) -> bool | BranchSuspended | BranchStopped:
+        """Return the permission of the call, or why it has none; the question is asked before any call runs."""
         state = self._states[index]
-        offered = self._offered.get(state.call.name)
-        if offered is None:
+        if state.offer is None:
             return True
         try:
-            return await self._permissions.permit(state, offered, self._key.child(index, 0))
+            return await self._permissions.permit(state, state.offer, self._key.child(index, 0))
         except (BranchSuspended, BranchStopped) as end:
-            self._blocked[index] = end
-            return None
+            return end
         finally:
             self.ended_at = max(self.ended_at, state.answered_at)
 
@@ -259,8 +255,7 @@ class ToolRound:
         return step.outcome.payload
 
     def _result(self, state: ToolCallState) -> ToolResult:
-        offered = self._offered.get(state.call.name)
-        is_idempotent = offered is not None and offered.idempotent
+        is_idempotent = state.offer is not None and state.offer.idempotent
         return ToolResult(
             state.call,
             state.result,
