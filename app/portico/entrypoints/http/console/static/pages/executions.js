@@ -8,7 +8,17 @@ import { RANGES, Histogram } from "../parts/histogram.js";
 import { Icon } from "../parts/icons.js";
 import { executions, keep, removed, status } from "../parts/live.js";
 import { go, link, STATES_ENDED } from "../parts/route.js";
-import { Button, Empty, example, Heading, Loaded, useLoaded, useNow, useObserved } from "../parts/ui.js";
+import {
+  Button,
+  Empty,
+  Heading,
+  Loaded,
+  More,
+  example,
+  useLoaded,
+  useNow,
+  useObserved,
+} from "../parts/ui.js";
 
 const PAGE = 100;
 const MOST = 1000;
@@ -181,11 +191,7 @@ export default function Executions({ place }) {
                 </button>
               `}
               <${Table} rows=${shown} now=${now} selected=${selected} toggle=${toggle} replays=${replays} />
-              ${pages.next && rows.length < MOST && html`
-                <p class="center">
-                  <${Button} onClick=${more}>Show more<//>
-                </p>
-              `}
+              <${More} more=${pages.next && rows.length < MOST ? more : undefined} />
           `
         }
       <//>

@@ -14,6 +14,7 @@ import {
   Failure,
   Heading,
   Loaded,
+  More,
   Text,
   useLoaded,
   useNow,
@@ -122,11 +123,7 @@ function List() {
                   `)}
                 </tbody>
               </table>
-              ${found.more && html`
-                <p class="center">
-                  <${Button} onClick=${found.more}>Show more<//>
-                </p>
-              `}
+              <${More} more=${found.more} />
           `
         }
       <//>

@@ -14,6 +14,7 @@ import {
   Facts,
   Heading,
   Loaded,
+  More,
   Text,
   useLoaded,
   useNow,
@@ -75,11 +76,7 @@ function List() {
                   `)}
                 </tbody>
               </table>
-              ${found.more && html`
-                <p class="center">
-                  <${Button} onClick=${found.more}>Show more<//>
-                </p>
-              `}
+              <${More} more=${found.more} />
           `
         }
       <//>

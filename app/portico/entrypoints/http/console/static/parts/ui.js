@@ -119,6 +119,14 @@ export function Button({ icon, children, needs, off, reason, kind = "", hotkey, 
   `;
 }
 
+/** A button for the next page, where there is one. @param {{more?: () => void}} props */
+export const More = ({ more }) =>
+  more && html`
+    <p class="center">
+      <${Button} onClick=${more}>Show more<//>
+    </p>
+  `;
+
 /**
  * With `alone` it is all that the page has, and so its heading.
  * @param {{error: any, again?: () => void, alone?: boolean}} props
