@@ -1,5 +1,6 @@
 """The MCP server over HTTP, called by the SDK's own client in both eras of the protocol."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -180,11 +181,16 @@ async def test_a_call_waits_for_an_answer_from_elsewhere(mode: str) -> None:
 
 
 async def approve_next(served: RunningServer, service: Service) -> None:
-    """Approve the next call that waits, as the console does."""
-    while not (found := (await served.get("/v1/suspensions")).json["data"]):
-        await anyio.lowlevel.checkpoint()
-    body = json.dumps({"tool_id": found[0]["tool_id"], "payload": {"decision": "approve"}}).encode()
-    path = f"/v1/executions/{found[0]['request_id']}/resume"
+    """Approve the next call that waits, as the console does, which learns of it from the live list."""
+    changed, changes = asyncio.Event(), await service.changes.watch(LOCAL)
+    changes.notify(changed.set)
+    while not (found := [each for each in changes.take() if each.name == "suspension"]):
+        await changed.wait()
+        changed.clear()
+    changes.close()
+    suspension = json.loads(found[0].data)["suspension"]
+    body = json.dumps({"tool_id": suspension["tool_id"], "payload": {"decision": "approve"}}).encode()
+    path = f"/v1/executions/{suspension['request_id']}/resume"
     assert (await served.post(body, path=path)).status in {200, 202}
 
 
