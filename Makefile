@@ -101,11 +101,17 @@ walk: setup ## Print the way of one chat through the code, and how often it chan
 openapi: setup ## Write openapi/openapi.json from the code
 	$(BIN)/portico openapi > openapi/openapi.json
 
-openapi-check: setup ## Check the API description against the last release, and with a generator if there is Node
+openapi-check: $(RELEASE)/.ready ## Check the API description against the last release and with two generators, one of which needs Node
 	$(BIN)/python -m tests.support.released_api
+	$(BIN)/openapi-spec-validator openapi/openapi.json
+	@mkdir -p build
+	@PATH=$(CURDIR)/$(RELEASE)/bin:$$PATH openapi-python-client generate --overwrite --fail-on-warning --meta none \
+		--path openapi/openapi.json --output-path build/api_client
 	@if $(NODE); then \
-		mkdir -p build && npx --yes openapi-typescript@7.13.0 openapi/openapi.json --output build/api.d.ts && \
-		cp tests/support/typical_uses.ts build/ && npx --yes --package typescript@5.9.3 tsc --strict --noEmit --lib es2022 build/typical_uses.ts; \
+		npx --yes openapi-typescript@7.13.0 openapi/openapi.json --output build/api.d.ts && cp tests/support/typical_uses.ts build/ && \
+		for version in 5.9.3 7.0.2; do \
+			npx --yes --package typescript@$$version tsc --strict --noEmit --lib es2022 build/typical_uses.ts || exit; \
+		done; \
 	fi
 
 console-check: ## Check the types of the console's modules; needs Node

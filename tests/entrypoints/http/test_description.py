@@ -9,6 +9,7 @@ from typing import Any
 
 import jsonschema_rs
 import orjson
+from openapi_spec_validator import validate
 
 from portico.entrypoints.http.docs.examples import EXAMPLES
 from portico.entrypoints.http.docs.page import SERVER, curl
@@ -49,6 +50,10 @@ def test_every_operation_has_a_verb_a_noun_a_text_and_one_of_the_described_tags(
         assert operation["tags"][0] in tags, name
     assert {operation["tags"][0] for _, _, operation in operations(document)} == set(tags)
     assert all(tags.values())
+
+
+def test_the_description_is_valid_openapi() -> None:
+    validate(description())
 
 
 def test_the_version_is_that_of_the_package_and_the_text_says_how_to_begin() -> None:
