@@ -77,6 +77,32 @@ def test_a_result_is_edited_in_a_fork_and_nothing_runs_again(browser: Browser, s
         assert console.faults == []
 
 
+def test_a_failed_and_a_cancelled_execution_are_continued_and_a_suspended_one_is_forked(
+    browser: Browser, shop: Shop
+) -> None:
+    shop.chat(SLOW, request_id="stopped", background=True)
+    shop.ask("POST", "/v1/executions/stopped/cancel")
+    shop.chat("refund order 13", request_id="refund-13", agent="refunds")
+    with console_page(browser, shop.url) as console:
+        page = console.page
+        for request_id, state in (("failed", "ERROR"), ("stopped", "CANCELLED")):
+            console.open(f"executions/{request_id}")
+            expect(page.locator(".pill")).to_have_text(state)
+            page.get_by_label("Message").fill("Roll 1d6")
+            expect(page.get_by_text(re.compile(r"at most \d+ inferences"))).to_be_visible()
+            page.get_by_role("button", name="Fork and compare").click()
+            expect(page.locator("main")).to_have_attribute("data-page", "compare")
+            console.open(f"executions/{page.url.rpartition('/')[2]}")
+            expect(page.locator(".crumbs")).to_contain_text(f"fork of {request_id} from its end")
+            expect(page.locator(".details")).to_contain_text("roll_dice answered")
+        console.open("executions/refund-13?step=0%2F0")
+        page.get_by_label("Message").fill("Roll 1d6")
+        page.get_by_role("button", name="Fork and compare").click()
+        expect(page.locator("main")).to_have_attribute("data-page", "compare")
+        assert refunds(shop).count("13") == 0
+        assert console.faults == []
+
+
 def test_a_question_that_is_settled_keeps_its_place(browser: Browser, shop: Shop) -> None:
     for number in (1, 2):
         shop.chat(f"refund order {number}", request_id=f"refund-{number}", agent="refunds")

@@ -12,7 +12,7 @@ const PAUSE = 500;
 const MOST_EDITS = 16;
 
 /** @param {{view: any, from: number | "end", steps: any[], ended: boolean, state: string}} props */
-export function Fork({ view, from, steps, ended }) {
+export function Fork({ view, from, steps, ended, state }) {
   const person = useMe();
   const [engines, setEngines] = useState(/** @type {string[]} */ ([]));
   const [tools, setTools] = useState(/** @type {string[]} */ ([]));
@@ -27,9 +27,9 @@ export function Fork({ view, from, steps, ended }) {
   const other = foreign(person, view);
   const flow = view.mode === "flow";
   const possible =
-    ended &&
-    view.fork_points !== null &&
-    (from === "end" ? view.state === "COMPLETE" && !flow : from <= view.fork_points);
+    from === "end"
+      ? ended && !flow
+      : (ended || state === "SUSPENDED") && from <= view.fork_points;
 
   useEffect(() => {
     if (!possible) return;
