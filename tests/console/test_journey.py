@@ -121,6 +121,27 @@ def test_a_question_that_is_settled_keeps_its_place(browser: Browser, shop: Shop
         assert "1" not in refunds(shop)
 
 
+def test_the_result_of_a_client_tool_is_given_on_the_questions_page(browser: Browser, shop: Shop) -> None:
+    parameters = {"type": "object", "properties": {"question": {"type": "string"}}, "required": ["question"]}
+    shop.chat(
+        'Use read_file: "notes.txt"', request_id="file", client_tools=[{"name": "read_file", "parameters": parameters}]
+    )
+    with console_page(browser, shop.url) as console:
+        page = console.page
+        console.open("questions")
+        call = page.locator("[data-request-id=file]")
+        expect(call.get_by_role("heading")).to_have_text("Client tool · read_file")
+        expect(call.get_by_text('"question": "notes.txt"')).to_be_visible()
+        call.get_by_label("Its result").fill("no such file")
+        call.get_by_label("as an error").check()
+        call.get_by_role("button", name="Answer").click()
+        expect(call).to_contain_text("It goes on with that result.")
+        console.open("executions/file")
+        expect(page.locator(".pill")).to_have_text("COMPLETE")
+    made = shop.ask("GET", "/v1/executions/file")["response"]["tool_calls_made"]
+    assert [(each["result"], each["is_error"]) for each in made] == [("no such file", True)]
+
+
 def test_a_timeline_goes_on_without_a_gap_after_the_service_was_killed(browser: Browser, own_shop: Shop) -> None:
     body = {"request_id": "slow", "messages": [{"role": "user", "content": SLOW}], "background": True}
     own_shop.execute(**body)

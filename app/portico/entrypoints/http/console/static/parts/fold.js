@@ -316,6 +316,7 @@ export const SUSPENSIONS = {
   flow: "Question",
   approval: "Approval",
   unknown_outcome: "Unknown outcome",
+  client_tool: "Client tool",
 };
 
 /** @param {Fold} fold @param {Event} event @param {number} at */

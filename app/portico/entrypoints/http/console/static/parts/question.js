@@ -1,5 +1,5 @@
 // @ts-check
-/** One open suspension, with what decides it: Approve and Deny, an answer, or one of three outcomes. */
+/** One open suspension, with what settles it: Approve and Deny, an answer, or one of three outcomes. */
 import { html, useEffect, useState } from "../vendor/preact.js";
 import { json, once, post } from "./api.js";
 import { jsonDifference } from "./difference.js";
@@ -47,10 +47,8 @@ export function Question({ suspension, open, now, inside = false, row = null }) 
   };
   const expired = Date.parse(suspension.expires_at) < now;
   const others = foreign(person, suspension);
-  const needs =
-    kind === "approval" || kind === "unknown_outcome" || others
-      ? missing(person, "approve")
-      : undefined;
+  const decides = kind === "approval" || kind === "unknown_outcome";
+  const needs = missing(person, decides ? "approve" : "send_messages");
   const off = busy || !open || expired || Boolean(done);
   const Ask = KINDS[kind] ?? Answer;
   return html`
@@ -61,11 +59,13 @@ export function Question({ suspension, open, now, inside = false, row = null }) 
       ${!inside && html`
         <header>
           <h2>
-            ${SUSPENSIONS[kind] ?? kind} · ${visible(suspension.value?.tool ?? tool_id)}
+            ${SUSPENSIONS[kind] ?? kind} ·${" "}
+            ${visible((decides && suspension.value?.tool) || tool_id)}
           </h2>
           <p class="muted small">
             <a href=${link(["executions", request_id])}>${visible(row?.title || request_id)}</a>
-            ${suspension.agent ? ` · agent ${visible(suspension.agent)}` : ""} ·${" "}
+            ${suspension.agent ? ` · agent ${visible(suspension.agent)}` : ""}
+            ${suspension.step_name ? ` · step ${visible(suspension.step_name)}` : ""} ·${" "}
             ${visible(suspension.user ?? "")}
             ${suspension.asked_at ? html`
                 ${" "}
@@ -76,7 +76,14 @@ export function Question({ suspension, open, now, inside = false, row = null }) 
           </p>
         </header>
       `}
-      <${Ask} suspension=${suspension} send=${send} off=${off} needs=${needs} wide=${!inside} />
+      <${Ask}
+        suspension=${suspension}
+        send=${send}
+        off=${off}
+        needs=${needs}
+        other=${others}
+        wide=${!inside}
+      />
       ${error && html`
         <p class="bad" role="alert">
           ${visible(error)}
@@ -231,13 +238,18 @@ function usePrevious(suspension, wanted) {
 }
 
 /** @param {any} props */
-function Answer({ suspension, send, off, needs }) {
+function Answer({ suspension, send, off, needs, other }) {
   const [text, setText] = useState("");
+  const [failed, setFailed] = useState(false);
   const [asJson, setJson] = useState(suspension.kind === "flow");
   const { value } = suspension;
-  const question = contentText(value?.question ?? value);
-  const rest =
-    value && typeof value === "object" && value.question
+  const client = suspension.kind === "client_tool";
+  const question = client
+    ? "The client that sent the request runs this call. Its result can be given here instead."
+    : contentText(value?.question ?? value);
+  const rest = client
+    ? value
+    : value && typeof value === "object" && value.question
       ? Object.fromEntries(Object.entries(value).filter(([name]) => name !== "question"))
       : null;
   let payload = /** @type {any} */ (text);
@@ -251,20 +263,32 @@ function Answer({ suspension, send, off, needs }) {
   }
   const submit = (/** @type {Event} */ event) => {
     event.preventDefault();
-    if (!wrong && text.trim()) send(payload, "Answered.");
+    if (wrong || !text.trim()) return;
+    if (client) send({ result: payload, is_error: failed }, "It goes on with that result.");
+    else send(payload, "Answered.");
   };
   return html`
       <${Text} text=${question} />
       ${rest && Object.keys(rest).length > 0 && html`<${Text} class="mono muted" text=${asText(rest)} />`}
       <form class="form" onSubmit=${submit}>
         <label>
-          Your answer
+          ${client ? "Its result" : "Your answer"}
           <textarea
             value=${text}
-            disabled=${off || Boolean(needs)}
+            disabled=${off || Boolean(needs || other)}
             onInput=${(/** @type {any} */ event) => setText(event.target.value)}
             placeholder=${asJson ? '{"by": "ada"}' : ""}></textarea>
         </label>
+        ${client && html`
+          <label class="check">
+            <input
+              type="checkbox"
+              checked=${failed}
+              onChange=${(/** @type {any} */ event) => setFailed(event.target.checked)}
+            />
+            as an error
+          </label>
+        `}
         <label class="check">
           <input
             type="checkbox"
@@ -278,8 +302,8 @@ function Answer({ suspension, send, off, needs }) {
             type="submit"
             kind="primary"
             needs=${needs}
-            off=${off || !text.trim() || Boolean(wrong)}
-            reason=${wrong || (off ? "It is settled" : "Write an answer")}>
+            off=${off || !text.trim() || Boolean(wrong || other)}
+            reason=${other || wrong || (off ? "It is settled" : "Write an answer")}>
             Answer
           <//>
           ${wrong && text && html`<span class="bad small">${wrong}</span>`}
