@@ -8,10 +8,10 @@ RUN apt-get update && apt-get install --yes --no-install-recommends python3 pyth
 WORKDIR /src
 COPY requirements.lock requirements-build.lock requirements-otlp-grpc.lock ./
 RUN python3 -m venv /opt/build && python3 -m venv --without-pip /opt/portico \
-    && /opt/build/bin/pip install --require-hashes --requirement requirements-build.lock
+    && /opt/build/bin/pip install --no-deps --require-hashes --requirement requirements-build.lock
 RUN locks="--requirement requirements.lock" && for extra in $(echo "${EXTRAS:-}" | tr , ' '); do \
         locks="$locks --requirement requirements-$extra.lock"; done \
-    && /opt/build/bin/pip --python /opt/portico/bin/python install --require-hashes $locks
+    && /opt/build/bin/pip --python /opt/portico/bin/python install --no-deps --require-hashes $locks
 COPY pyproject.toml README.md LICENSE THIRD_PARTY_NOTICES ./
 COPY app ./app
 RUN /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheels . \

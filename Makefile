@@ -31,12 +31,12 @@ $(RUNNABLE): requirements.lock requirements-build.lock pyproject.toml
 	@for python in $(PYTHON) python3.11 python3.12 python3.13 python3.14 python3; do \
 		if $$python -c '$(USABLE)' 2>/dev/null; then echo "$$python -m venv .venv"; exec $$python -m venv .venv; fi; \
 	done; echo 'No usable Python here: 3.11 or newer is needed, with venv and pip.' >&2; exit 1
-	$(BIN)/pip install --quiet --require-hashes --requirement requirements.lock --requirement requirements-build.lock
+	$(BIN)/pip install --quiet --no-deps --require-hashes --requirement requirements.lock --requirement requirements-build.lock
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(READY): $(RUNNABLE) requirements-dev.lock requirements-otlp-grpc.lock
-	$(BIN)/pip install --quiet --require-hashes --requirement requirements-dev.lock --requirement requirements-otlp-grpc.lock
+	$(BIN)/pip install --quiet --no-deps --require-hashes --requirement requirements-dev.lock --requirement requirements-otlp-grpc.lock
 	@touch $@
 
 run: $(RUNNABLE) ## Serve on http://127.0.0.1:8080
@@ -75,8 +75,8 @@ torture: setup ## Run randomised tests with all seeds and a new one, which TORTU
 
 $(LLAMACPP)/.ready: $(READY) requirements-llamacpp.lock
 	$(BIN)/python -m venv $(LLAMACPP)
-	CMAKE_ARGS="$(LLAMACPP_CMAKE)" $(LLAMACPP)/bin/pip install --quiet --require-hashes --requirement requirements-llamacpp.lock
-	$(LLAMACPP)/bin/pip install --quiet --require-hashes --requirement requirements-build.lock
+	CMAKE_ARGS="$(LLAMACPP_CMAKE)" $(LLAMACPP)/bin/pip install --quiet --no-deps --require-hashes --requirement requirements-llamacpp.lock
+	$(LLAMACPP)/bin/pip install --quiet --no-deps --require-hashes --requirement requirements-build.lock
 	$(LLAMACPP)/bin/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -144,7 +144,7 @@ gateway-test: setup ## Restart and kill replicas behind each gateway that is ins
 
 $(RELEASE)/.ready: $(READY) requirements-release.lock
 	$(BIN)/python -m venv $(RELEASE)
-	$(RELEASE)/bin/pip install --quiet --require-hashes --requirement requirements-release.lock
+	$(RELEASE)/bin/pip install --quiet --no-deps --require-hashes --requirement requirements-release.lock
 	@touch $@
 
 audit: $(RELEASE)/.ready ## Ask for known vulnerabilities of the locked packages; ends with 3 if one could not be checked

@@ -69,9 +69,9 @@ def test_modules_of_the_user_have_a_place_where_they_are_imported_from() -> None
 
 def test_dependencies_are_installed_by_hash_and_the_service_without_dependencies() -> None:
     installs = re.findall(r"pip install ([^&\n]*)", DOCKERFILE)
-    assert [install.strip() for install in installs] == ["--require-hashes --requirement requirements-build.lock"]
+    assert [install.strip() for install in installs] == ["--no-deps --require-hashes --requirement requirements-build.lock"]
     assert re.findall(r"portico/bin/python install ([^&\n]*)", DOCKERFILE) == [
-        "--require-hashes $locks",
+        "--no-deps --require-hashes $locks",
         "--no-deps --no-index /wheels/*.whl",
     ]
     assert 'locks="--requirement requirements.lock"' in DOCKERFILE
@@ -82,10 +82,18 @@ def test_make_run_installs_what_the_service_needs_by_hash_and_no_tools_for_tests
     assert re.search(r"^run: \$\(RUNNABLE\) ", makefile, re.MULTILINE)
     recipe = makefile.partition("$(RUNNABLE):")[2].partition("@touch")[0]
     assert re.findall(r"pip install --quiet (.*)", recipe) == [
-        "--require-hashes --requirement requirements.lock --requirement requirements-build.lock",
+        "--no-deps --require-hashes --requirement requirements.lock --requirement requirements-build.lock",
         "--no-deps --no-build-isolation --editable .",
     ]
     assert not [line for line in makefile.splitlines() if "--editable" in line and "--no-build-isolation" not in line]
+
+
+def test_no_lock_is_resolved_anew_where_it_is_installed() -> None:
+    """A lock is complete. Pip, asked to resolve, may try a release newer than the lock and refuse it for its hash."""
+    for text in (DOCKERFILE, (ROOT / "Makefile").read_text(encoding="utf-8")):
+        installs = re.findall(r"install .*--require-hashes", text)
+        assert installs
+        assert all("--no-deps" in install for install in installs)
 
 
 def test_the_build_requirements_are_locked_by_hash() -> None:
