@@ -19,8 +19,10 @@ FAST := tests/adapters tests/capabilities tests/conformance tests/domain tests/o
 CONSOLE := app/portico/entrypoints/http/console
 NODE := { command -v npx > /dev/null || { echo 'There is no Node here, so nothing was done.' >&2; false; }; }
 USABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
+EXTRA_NAMES := aws azure code google otlp-grpc
+EXTRA_LOCKS := $(EXTRA_NAMES:%=requirements-%.lock)
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	--custom-compile-command 'make lock'
+	--constraint constraints.txt --custom-compile-command 'make lock'
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -35,8 +37,8 @@ $(RUNNABLE): requirements.lock requirements-build.lock pyproject.toml
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(READY): $(RUNNABLE) requirements-dev.lock requirements-otlp-grpc.lock
-	$(BIN)/pip install --quiet --no-deps --require-hashes --requirement requirements-dev.lock --requirement requirements-otlp-grpc.lock
+$(READY): $(RUNNABLE) requirements-dev.lock $(EXTRA_LOCKS)
+	$(BIN)/pip install --quiet --no-deps --require-hashes --requirement requirements-dev.lock $(addprefix --requirement ,$(EXTRA_LOCKS))
 	@touch $@
 
 run: $(RUNNABLE) ## Serve on http://127.0.0.1:8080
@@ -137,7 +139,9 @@ lock: setup ## Resolve the dependencies anew into the hashed locks
 	$(LOCK) pyproject.toml --extra dev --constraint requirements.lock --output-file requirements-dev.lock
 	$(LOCK) pyproject.toml --extra dev --extra llamacpp --extra llamacpp-dev --constraint requirements-dev.lock \
 		--output-file requirements-llamacpp.lock
-	$(LOCK) pyproject.toml --extra otlp-grpc --constraint requirements-dev.lock --output-file requirements-otlp-grpc.lock
+	for extra in $(EXTRA_NAMES); do \
+		$(LOCK) pyproject.toml --extra $$extra --constraint requirements-dev.lock --output-file requirements-$$extra.lock || exit; \
+	done
 
 gateway-test: setup ## Restart and kill replicas behind each gateway that is installed; minutes
 	$(BIN)/python -m bench.gateway
