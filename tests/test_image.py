@@ -69,7 +69,9 @@ def test_modules_of_the_user_have_a_place_where_they_are_imported_from() -> None
 
 def test_dependencies_are_installed_by_hash_and_the_service_without_dependencies() -> None:
     installs = re.findall(r"pip install ([^&\n]*)", DOCKERFILE)
-    assert [install.strip() for install in installs] == ["--no-deps --require-hashes --requirement requirements-build.lock"]
+    assert [install.strip() for install in installs] == [
+        "--no-deps --require-hashes --requirement requirements-build.lock"
+    ]
     assert re.findall(r"portico/bin/python install ([^&\n]*)", DOCKERFILE) == [
         "--no-deps --require-hashes $locks",
         "--no-deps --no-index /wheels/*.whl",

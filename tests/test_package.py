@@ -113,7 +113,7 @@ def test_the_wheel_installs_one_package_and_its_marker_of_types(installation: In
     names = zipfile.ZipFile(installation.wheel).namelist()
     assert {name.partition("/")[0] for name in names} == {"portico", f"portico-{portico.__version__}.dist-info"}
     assert "portico/py.typed" in names
-    assert "portico/settings/known_models.json" in names
+    assert "portico/settings/models/openai.json" in names
     console = "portico/entrypoints/http/console/static"
     assert {
         f"{console}/{name}" for name in ("index.html", "pages/now.js", "vendor/preact.js", "vendor/htm.LICENSE")

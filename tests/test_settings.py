@@ -177,6 +177,8 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
                 "headers": {},
                 "max_connections": 256,
                 "prompt_cache": "off",
+                "vendor": None,
+                "known_as": None,
             }
         },
         "routes": {
@@ -510,6 +512,22 @@ class TestContradictions:
             (
                 '[engines.a]\nmodel = "gemini://gemini-2.5-flash"\nprompt_cache = "auto"',
                 "engines.a.prompt_cache: has no meaning for gemini://",
+            ),
+            (
+                '[engines.a]\nmodel = "gemini://gemini-2.5-flash"\nvendor = "groq"',
+                "engines.a.vendor: has no meaning for gemini://",
+            ),
+            (
+                '[engines.a]\nmodel = "openai://m"\nvendor = "grok"',
+                "engines.a.vendor: is not known; did you mean groq?",
+            ),
+            (
+                '[engines.a]\nmodel = "openai://m"\nknown_as = "anthropic://claude-opus-4-55"',
+                "engines.a.known_as: is not a known model; did you mean anthropic://claude-opus-4-5",
+            ),
+            (
+                '[engines.a]\nmodel = "openai://m"\nknown_as = "ollama:///m"',
+                "engines.a.known_as: is not a known model; none of ollama:// is known",
             ),
             (ENGINE + "[routes]\ndefault = []", "routes.default.engines: must name an engine"),
             (ENGINE + '[routes]\ndefault = "primary"', "routes.default: must be a list of engines"),

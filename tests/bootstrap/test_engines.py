@@ -90,6 +90,38 @@ def test_capabilities_that_a_model_is_known_to_lack_can_be_corrected() -> None:
     )  # fmt: skip
 
 
+def test_a_model_known_as_another_has_its_window_prices_and_capabilities_and_keeps_its_name() -> None:
+    profile = profile_of(model="openai://mine", base_url="http://127.0.0.1:1/v1", known_as="openai://gpt-4-0613")
+    assert (profile.model, profile.known_as) == ("mine", "gpt-4-0613")
+    assert (profile.context_window, profile.capabilities.schema) == (8_192, False)
+    assert profile.price == TokenPrices.without_cache(30.0, 60.0)
+    assert profile.known == (
+        *("context_window", "price", "capabilities.schema", "capabilities.schema_with_tools", "capabilities.images"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("engine", "price"),
+    [
+        ({"model": "openai://deepseek-chat", "base_url": "https://api.deepseek.com"}, 0.27),
+        ({"model": "openai://deepseek-chat", "vendor": "deepseek"}, 0.27),
+        ({"model": "openai://gpt-4o-mini", "base_url": "http://127.0.0.1:1/v1"}, 0.15),
+        ({"model": "openai://gpt-4o-mini", "vendor": "vllm"}, None),
+        ({"model": "openai://gpt-4o-mini", "vendor": "groq"}, None),
+        ({"model": "openai://codestral-latest", "vendor": "mistral"}, 0.3),
+    ],
+)
+def test_prices_are_those_of_the_vendor(engine: dict[str, Any], price: float | None) -> None:
+    found = profile_of(**engine).price
+    assert (None if found is None else found.input) == price
+
+
+def test_a_known_price_without_a_known_window_holds_for_every_window() -> None:
+    profile = profile_of(model="openai://devstral-small", vendor="mistral", context_window=1_000_000)
+    assert profile.price is not None
+    assert profile.known == ("price",)
+
+
 @pytest.mark.parametrize(
     ("model", "missing"),
     [

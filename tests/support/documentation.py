@@ -27,6 +27,7 @@ from pydantic.fields import FieldInfo
 from typer.main import get_command
 
 from bench.bounds import BOUNDS as BENCH_BOUNDS
+from portico.adapters.engines.openai.vendors import VENDORS
 from portico.adapters.telemetry.metrics.catalogue import SERIES
 from portico.bootstrap.service import PATTERNS
 from portico.capabilities.prompting.definition import PromptDefinition
@@ -160,6 +161,12 @@ def providers() -> str:
     return head + "".join(map(_provider_row, SCHEMES))
 
 
+def vendors() -> str:
+    """One row for each vendor of `openai://`: its hosts, and what it takes."""
+    head = "| `vendor` | Hosts | Reasoning | Documents | Audio | `prompt_cache_key` | Windows and prices |\n"
+    return f"{head}|---|---|---|---|---|---|---|\n" + "".join(map(_vendor_row, VENDORS))
+
+
 def counts() -> str:
     """One row for each counted way: its number when it was counted first, and its bound now."""
     head = "| Way | Counted first | Bound now |\n|---|---|---|\n"
@@ -218,6 +225,7 @@ PART_WRITERS: Mapping[str, Callable[[], str]] = {
     "prompts": prompts,
     "settings": settings,
     "providers": providers,
+    "vendors": vendors,
     "counts": counts,
     "client_parameters": client_parameters,
     "dropped_blocks": dropped_blocks,
@@ -474,6 +482,13 @@ def _provider_row(name: str) -> str:
     line = f'model = "{name}://{scheme.default_model or example}"'
     key = f', `api_key_env = "{scheme.api_key_env}"`' if scheme.api_key_env else ""
     return f"| {provider} | {variable} | {model} | `{line}`{key} |\n"
+
+
+def _vendor_row(name: str) -> str:
+    vendor = VENDORS[name]
+    takes = (vendor.documents, vendor.audio, vendor.prompt_cache_key, vendor.prices is not None)
+    marks = " | ".join("yes" if each else "no" for each in takes)
+    return f"| `{name}` | {_code(vendor.hosts)} | `{vendor.reasoning}` | {marks} |\n"
 
 
 def _mermaid(diagram: str) -> str:

@@ -20,6 +20,7 @@ from portico.adapters.engines.ollama.dialect import OllamaDialect
 from portico.adapters.engines.openai import models
 from portico.adapters.engines.openai.chat_completions import ChatCompletionsDialect
 from portico.adapters.engines.openai.responses import ResponsesDialect
+from portico.adapters.engines.openai.vendors import VENDORS
 from portico.adapters.engines.rehearsal import engine as rehearsal
 from portico.adapters.engines.timeouts import Timeouts
 from portico.adapters.telemetry.genai import ModelName
@@ -31,7 +32,7 @@ from portico.domain.value import value
 from portico.ports.engine_schemes import SCHEMES
 from portico.ports.model import Engine, EngineProfile
 from portico.ports.runtime import Clock
-from portico.settings import EngineSettings, Price, Settings, known_model, missing_capabilities
+from portico.settings import EngineSettings, Price, Settings, missing_capabilities
 
 
 @value
@@ -98,7 +99,11 @@ def _tls(spec: EngineBuild) -> SSLContext:
 
 def _openai(spec: EngineBuild) -> Engine:
     """Build an engine for one of the two APIs of OpenAI; compatible providers have the older one."""
-    api = spec.engine.api or ("responses" if models.requires_responses_api(spec.profile.model) else "chat_completions")
+    api = spec.engine.api or (
+        "responses"
+        if models.requires_responses_api(spec.profile.known_as or spec.profile.model)
+        else "chat_completions"
+    )
     return _http(spec, ResponsesDialect() if api == "responses" else ChatCompletionsDialect())
 
 
@@ -163,11 +168,13 @@ def model_names(settings: Settings) -> Mapping[str, ModelName]:
 def engine_profile(name: str, settings: Settings) -> EngineProfile:
     """Return the facts about an engine: what is configured, then what is known of the model, then defaults."""
     engine = settings.engines[name]
-    scheme, model = SCHEMES[engine.model.scheme], engine.model.model
+    scheme, identity = SCHEMES[engine.model.scheme], engine.identity
     known_prices = _known_prices(engine, settings.telemetry.currency)
-    missing = [name for name in missing_capabilities(engine.model.scheme, model) if name not in engine.capabilities]
+    missing = [
+        name for name in missing_capabilities(identity.scheme, identity.model) if name not in engine.capabilities
+    ]
     known = {
-        "context_window": "context_window" not in engine.model_fields_set and known_model(engine.model.scheme, model),
+        "context_window": "context_window" not in engine.model_fields_set and _known_window(engine),
         "price": engine.price is None and known_prices,
         "price.cached": engine.price is not None and engine.price.cached is None and known_prices,
         "price.cache_write": engine.price is not None and engine.price.cache_write is None and known_prices,
@@ -175,7 +182,7 @@ def engine_profile(name: str, settings: Settings) -> EngineProfile:
     }
     return EngineProfile(
         name=name,
-        model=model,
+        model=engine.model.model,
         scheme=engine.model.scheme,
         context_window=engine.context_window,
         response_reserve=engine.response_reserve,
@@ -184,15 +191,25 @@ def engine_profile(name: str, settings: Settings) -> EngineProfile:
         capabilities=replace(scheme.capabilities, **dict.fromkeys(missing, False), **engine.capabilities),
         known=tuple(fact for fact, is_known in known.items() if is_known),
         max_connections=engine.max_connections,
-        caches_prompts=engine.prompt_cache == "auto",
+        caches_prompts=engine.prompt_cache == "auto" and _takes_cache_marks(engine),
         propagates_trace=settings.telemetry.propagate and not scheme.is_offline,
+        known_as=identity.model if engine.known_as else "",
     )
+
+
+def _takes_cache_marks(engine: EngineSettings) -> bool:
+    """Tell whether the vendor takes what says what to cache; of OpenAI's API it is a parameter of few."""
+    return engine.vendor is None or VENDORS[engine.vendor].prompt_cache_key
+
+
+def _known_window(engine: EngineSettings) -> int | None:
+    return None if engine.known is None else engine.known.context_window
 
 
 def _known_prices(engine: EngineSettings, currency: str) -> TokenPrices | None:
     """Return the known prices of the model. They are in US dollars, and hold up to its known context window."""
-    known = known_model(engine.model.scheme, engine.model.model)
-    if known is None or currency != "USD" or engine.context_window > known.context_window:
+    known = engine.known
+    if known is None or currency != "USD" or engine.context_window > (known.context_window or engine.context_window):
         return None
     return known.prices
 

@@ -19,7 +19,8 @@ class EngineScheme:
     After `scheme://` follows a model, or the path of a file (`names_file`), or the address of a server and a model
     (`names_server`), or nothing (`names_nothing`). An offline engine runs in this process and has no connection; any
     other has a `base_url`. `api_key_env` is the variable whose presence selects `default_model` if no engine is
-    configured. `context_window` is in tokens. A scheme that `marks_prompt_caches` has a request say what to cache.
+    configured. `context_window` is in tokens. A scheme that `marks_prompt_caches` has a request say what to cache. One
+    that `has_vendors` is spoken by servers of many vendors. `known_models` names the table of its known models.
     """
 
     capabilities: EngineCapabilities
@@ -29,7 +30,9 @@ class EngineScheme:
     names_nothing: bool = False
     is_offline: bool = False
     has_apis: bool = False
+    has_vendors: bool = False
     marks_prompt_caches: bool = False
+    known_models: str | None = None
     context_window: int = DEFAULT_CONTEXT_WINDOW
     api_key_env: str | None = None
     default_model: str = ""
@@ -41,7 +44,9 @@ SCHEMES: Mapping[str, EngineScheme] = MappingProxyType(
             EngineCapabilities(schema=True, schema_with_tools=True, embeddings=True),
             "https://api.openai.com/v1",
             has_apis=True,
+            has_vendors=True,
             marks_prompt_caches=True,
+            known_models="openai",
             api_key_env="OPENAI_API_KEY",
             default_model="gpt-4o-mini",
         ),
@@ -51,12 +56,14 @@ SCHEMES: Mapping[str, EngineScheme] = MappingProxyType(
             EngineCapabilities(forced_calls=False),
             "https://api.anthropic.com",
             marks_prompt_caches=True,
+            known_models="anthropic",
             api_key_env="ANTHROPIC_API_KEY",
             default_model="claude-haiku-4-5",
         ),
         "gemini": EngineScheme(
             EngineCapabilities(schema=True, embeddings=True),
             "https://generativelanguage.googleapis.com",
+            known_models="gemini",
             api_key_env="GEMINI_API_KEY",
             default_model="gemini-2.5-flash",
         ),

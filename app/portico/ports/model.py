@@ -103,6 +103,7 @@ class EngineProfile:
     `known` names the facts that the configuration leaves out and that are known of the model.
     `max_connections` is the number of attempts that may run at the same time. An engine that `propagates_trace` gives
     its provider the trace context of the attempt. One that `caches_prompts` learns which prefixes are read again.
+    `known_as` is the name of the model that the engine asks under another one.
     """
 
     name: str
@@ -117,6 +118,7 @@ class EngineProfile:
     max_connections: int = 256
     propagates_trace: bool = False
     caches_prompts: bool = False
+    known_as: str = ""
 
 
 class ModelCallObserver(Protocol):

@@ -1,11 +1,11 @@
 """Known models of providers: their windows, prices and missing capabilities, which fill what is not configured.
 
-The table of windows and prices is written from the package genai-prices by `make models`. It is not a dependency of
-the service, because importing it takes a third of a second and 18 MB.
+The tables of windows and prices are written from the package genai-prices by `make models`. It is not a dependency of
+the service, because importing it takes a third of a second and 18 MB. A table is read when an engine needs it.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -16,9 +16,13 @@ import orjson
 from portico.domain.token_prices import TokenPrices
 from portico.domain.value import value
 
-_TABLE: Final = Path(__file__).with_suffix(".json")
+TABLES: Final = Path(__file__).with_name("models")
 _VERSION: Final = re.compile(r"([-@](\d{8}|\d{4}-\d{2}-\d{2}|\d{3}|latest)|-preview(-\d{2}-\d{2,4})?)+$")
 """End of a model's name that names one version of it."""
+GLOBAL_ENDPOINT: Final = "global."
+"""Prefix of a model of Bedrock's global endpoint, which costs less than those of regions."""
+_BEDROCK_PREFIX: Final = re.compile(r"((regional|apac|[a-z]{2}(-gov)?)\.)?[a-z][a-z0-9]*\.")
+_BEDROCK_VERSION: Final = re.compile(r"(-v\d+)?(:\d+k?)*$")
 _MISSING_CAPABILITIES: Mapping[str, Sequence[tuple[str, Sequence[str]]]] = MappingProxyType(
     {
         "openai": (
@@ -36,18 +40,40 @@ reasoning with tools.
 
 @value
 class KnownModel:
-    """Facts about a model. `prices` are in US dollars and hold for a context window up to `context_window` tokens."""
+    """Facts about a model. `context_window` is None if only its prices are known.
 
-    context_window: int
+    `prices` are in US dollars and hold for a context window up to `context_window` tokens.
+    """
+
+    context_window: int | None
     prices: TokenPrices
 
 
-def known_model(scheme: str, name: str) -> KnownModel | None:
-    """Return the facts about a model of a scheme; None if it is not known."""
-    models = _table().get(scheme, {})
-    name = name.removeprefix("models/")
-    found = models.get(name) or models.get(_VERSION.sub("", name))
-    return None if found is None else KnownModel(found[0], TokenPrices(*found[1:]))
+def known_model(table: str | None, name: str) -> KnownModel | None:
+    """Return the facts about a model of a table; None if it is not known."""
+    if table is None:
+        return None
+    models = _models(table)
+    if table == "bedrock":
+        name = bedrock_name(name)
+        names = [name, name.removeprefix(GLOBAL_ENDPOINT)]
+    else:
+        names = [name.removeprefix("models/")]
+    names += [_VERSION.sub("", each) for each in names]
+    found = next((models[each] for each in names if each in models), None)
+    return None if found is None else KnownModel(found[0] or None, TokenPrices(*found[1:]))
+
+
+def known_names(table: str | None) -> Collection[str]:
+    """Return the names of the models of a table."""
+    return () if table is None else _models(table)
+
+
+def bedrock_name(model: str) -> str:
+    """Return the name of a model of Bedrock without region, vendor and version, from its id or its ARN."""
+    name = model.rpartition("/")[2]
+    prefix = GLOBAL_ENDPOINT if name.startswith(GLOBAL_ENDPOINT) else ""
+    return prefix + _BEDROCK_VERSION.sub("", _BEDROCK_PREFIX.sub("", name.removeprefix(prefix), count=1))
 
 
 def missing_capabilities(scheme: str, name: str) -> list[str]:
@@ -57,6 +83,6 @@ def missing_capabilities(scheme: str, name: str) -> list[str]:
 
 
 @cache
-def _table() -> dict[str, dict[str, list[Any]]]:
-    table: dict[str, dict[str, list[Any]]] = orjson.loads(_TABLE.read_bytes())["models"]
-    return table
+def _models(table: str) -> Mapping[str, list[Any]]:
+    models: dict[str, list[Any]] = orjson.loads(TABLES.joinpath(f"{table}.json").read_bytes())["models"]
+    return models

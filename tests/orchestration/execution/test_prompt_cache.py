@@ -68,10 +68,13 @@ async def test_an_engine_that_caches_nothing_is_given_no_key(clock: VirtualClock
         ({"model": "openai://gpt-4o-mini"}, True),
         ({"model": "openai://gpt-4o-mini", "prompt_cache": "off"}, False),
         ({"model": "openai://some-model", "base_url": "http://127.0.0.1:8000/v1"}, False),
-        ({"model": "anthropic://claude-haiku-4-5", "base_url": "http://127.0.0.1:8000", "prompt_cache": "auto"}, True),
+        ({"model": "openai://some-model", "base_url": "http://127.0.0.1:8000/v1", "vendor": "openai"}, True),
+        ({"model": "openai://gpt-4o-mini", "base_url": "https://x.openai.azure.com/openai/v1"}, True),
+        ({"model": "openai://some-model", "vendor": "groq", "prompt_cache": "auto"}, False),
+        ({"model": "anthropic://claude-haiku-4-5", "base_url": "http://127.0.0.1:8000"}, True),
         ({"model": "gemini://gemini-2.5-flash"}, False),
     ],
 )
-def test_only_the_vendors_own_apis_are_asked_to_cache_unless_configured(engine: dict[str, str], caches: bool) -> None:
+def test_only_vendors_that_take_it_are_asked_to_cache(engine: dict[str, str], caches: bool) -> None:
     settings = Settings.model_validate({"engines": {"a": engine}})
     assert engine_profile("a", settings).caches_prompts is caches

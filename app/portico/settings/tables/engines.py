@@ -6,11 +6,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
+from portico.adapters.engines.openai.vendors import VENDORS, vendor_of
 from portico.capabilities.models.catalogue import DEFAULT_ROUTE
 from portico.domain.model_call import CAUSES, AttemptFailureReason
 from portico.ports.engine_schemes import DEFAULT_CONTEXT_WINDOW, SCHEMES
 from portico.ports.model import EngineCapabilities
-from portico.settings.known_models import known_model
+from portico.settings.known_models import KnownModel, known_model, known_names
 from portico.settings.tables.connection import HeaderSettings, ProxySetting, ReadableFile
 from portico.settings.values import (
     BaseUrl,
@@ -54,28 +55,56 @@ class Price(Table):
     )
 
 
+def _known_vendor(name: str) -> str:
+    if name not in VENDORS:
+        raise ValueError(f"is not known; did you mean {closest_name(name, VENDORS)}?")
+    return name
+
+
+VendorName = Annotated[str, AfterValidator(_known_vendor)]
+
+
+def _default_vendor(validated: Mapping[str, Any]) -> str | None:
+    """Return the vendor whose server the engine asks; None for a scheme that has one vendor only."""
+    model: ModelUrl | None = validated.get("model")
+    return vendor_of(validated.get("base_url")) if model is not None and SCHEMES[model.scheme].has_vendors else None
+
+
+def _known_model(engine: Mapping[str, Any]) -> KnownModel | None:
+    """Return the facts about the model that an engine asks, or that it is known as."""
+    known_as: ModelUrl | None = engine.get("known_as")
+    if known_as is not None:
+        return known_model(_table_of_models(known_as), known_as.model)
+    model: ModelUrl | None = engine.get("model")
+    return None if model is None else known_model(_table_of_models(model, engine.get("vendor")), model.model)
+
+
+def _table_of_models(model: ModelUrl, vendor: str | None = None) -> str | None:
+    return SCHEMES[model.scheme].known_models if vendor is None else VENDORS[vendor].prices
+
+
 def _default_window(validated: Mapping[str, Any]) -> int:
     """Return the context window of a known model, else the default of its scheme."""
     model: ModelUrl | None = validated.get("model")
-    if model is None:
-        return DEFAULT_CONTEXT_WINDOW
-    known = known_model(model.scheme, model.model)
-    return SCHEMES[model.scheme].context_window if known is None else known.context_window
+    known = _known_model(validated)
+    if known is not None and known.context_window is not None:
+        return known.context_window
+    return DEFAULT_CONTEXT_WINDOW if model is None else SCHEMES[model.scheme].context_window
 
 
 def _default_prompt_cache(validated: Mapping[str, Any]) -> Literal["auto", "off"]:
-    """Return `auto` for a vendor's own API, which is known to take what other servers may refuse."""
+    """Return `auto` where the engine takes what says what to cache."""
     model: ModelUrl | None = validated.get("model")
-    is_vendors = model is not None and SCHEMES[model.scheme].marks_prompt_caches and not validated.get("base_url")
-    return "auto" if is_vendors else "off"
+    return "auto" if model is not None and SCHEMES[model.scheme].marks_prompt_caches else "off"
 
 
 class EngineSettings(Table):
     """Model endpoint.
 
-    `api` chooses between the two of OpenAI; by default the name of the model decides. `capabilities` corrects those
-    that the scheme implies. `proxy` replaces the proxy of the environment, `ca_file` the certificate authorities of the
-    system. `headers` are added to each request and replace those of the same name.
+    `api` chooses between the two of OpenAI; by default the name of the model decides. `vendor` says whose dialect of
+    them the server speaks. `capabilities` corrects those that the scheme implies. `proxy` replaces the proxy of the
+    environment, `ca_file` the certificate authorities of the system. `headers` are added to each request and replace
+    those of the same name.
     """
 
     model: ModelUrlText = Field(description="Model URL, see above")
@@ -83,6 +112,16 @@ class EngineSettings(Table):
     api_key_env: SecretFromVariable | None = Field(None, description="Environment variable that holds the credential")
     api_key_file: SecretFromFile | None = Field(
         None, description="File that holds the credential; read again when it changes"
+    )
+    vendor: VendorName | None = Field(
+        default_factory=_default_vendor,
+        description="Vendor whose server an `openai://` engine asks, see [engines](engines.md#vendors); by default "
+        "that of the host of `base_url`, else `generic`",
+    )
+    known_as: ModelUrlText | None = Field(
+        None,
+        description="Known model that the engine asks under another name, as `openai://gpt-4o-mini`: its window, "
+        "prices and capabilities hold",
     )
     context_window: Positive = Field(
         default_factory=_default_window,
@@ -115,14 +154,24 @@ class EngineSettings(Table):
     )
     prompt_cache: Literal["auto", "off"] = Field(
         default_factory=_default_prompt_cache,
-        description="`auto` asks the provider to cache prompts that will be read again, for `openai://` and "
-        "`anthropic://`; by default without a `base_url` only",
+        description="`auto` asks the provider to cache prompts that will be read again, and is the default of "
+        "`openai://`, where the vendor takes it, and of `anthropic://`; `off` asks for nothing",
     )
 
     @property
     def api_key(self) -> Secret:
         """Return the credential from either source; an empty one if the endpoint needs none."""
         return self.api_key_env or self.api_key_file or Secret(None)
+
+    @property
+    def identity(self) -> ModelUrl:
+        """Return the model whose facts hold."""
+        return self.known_as or self.model
+
+    @property
+    def known(self) -> KnownModel | None:
+        """Return the facts about the model; None if it is not known."""
+        return _known_model({"known_as": self.known_as, "model": self.model, "vendor": self.vendor})
 
 
 class FailoverSettings(Table):
@@ -198,6 +247,10 @@ def engine_errors(engines: Mapping[str, EngineSettings]) -> Iterator[tuple[str, 
             yield f"{here}.api_key_file", f"must not be set together with {here}.api_key_env"
         if engine.api is not None and not SCHEMES[engine.model.scheme].has_apis:
             yield f"{here}.api", f"has no meaning for {engine.model.scheme}://"
+        if "vendor" in engine.model_fields_set and not SCHEMES[engine.model.scheme].has_vendors:
+            yield f"{here}.vendor", f"has no meaning for {engine.model.scheme}://"
+        if engine.known_as is not None and engine.known is None:
+            yield f"{here}.known_as", f"is not a known model; {_closest_model(engine.known_as)}"
         if engine.prompt_cache == "auto" and not SCHEMES[engine.model.scheme].marks_prompt_caches:
             yield f"{here}.prompt_cache", f"has no meaning for {engine.model.scheme}://"
         if len(set(engine.options)) < len(engine.options):
@@ -205,6 +258,13 @@ def engine_errors(engines: Mapping[str, EngineSettings]) -> Iterator[tuple[str, 
         if engine.model.is_offline:
             given = (key for key in _CONNECTION_KEYS if getattr(engine, key))
             yield from ((f"{here}.{key}", f"has no meaning for {engine.model.scheme}://") for key in given)
+
+
+def _closest_model(model: ModelUrl) -> str:
+    names = known_names(_table_of_models(model))
+    if not names:
+        return f"none of {model.scheme}:// is known"
+    return f"did you mean {model.scheme}://{closest_name(model.model, names)}?"
 
 
 def route_errors(

@@ -46,7 +46,7 @@ def build_request(call: EngineCall, profile: EngineProfile) -> dict[str, Any]:
     """Return the body of a request, without its `stream`."""
     hints = call.hints
     body: dict[str, Any] = {key: value for key, value in hints.options.items() if key in profile.options}
-    system, turns = build_turns(call.messages, profile.model)
+    system, turns = build_turns(call.messages, profile.known_as or profile.model)
     body |= {"model": profile.model, "messages": turns}
     if system:
         body["system"] = system if call.cache_key is None else [_cached_text(system)]
@@ -60,7 +60,7 @@ def build_request(call: EngineCall, profile: EngineProfile) -> dict[str, Any]:
     if "thinking" in body and not _may_think(body["thinking"], body.get("tool_choice"), turns):
         del body["thinking"]
     thinking = body.get("thinking")
-    body |= _sampling(hints, profile.model, thinks=_thinks(thinking))
+    body |= _sampling(hints, profile.known_as or profile.model, thinks=_thinks(thinking))
     body["max_tokens"] = hints.max_tokens or (profile.response_reserve or MIN_RESERVE) + _budget(thinking)
     return body
 

@@ -50,7 +50,7 @@ def build_request(call: EngineCall, profile: EngineProfile) -> dict[str, Any]:
     prompts = [{"text": message.text} for message in call.messages if message.role == "system" and message.text]
     if prompts:
         body["systemInstruction"] = {"role": "user", "parts": prompts}
-    body["contents"] = _contents(call.messages, signing=bool(SIGNING_MODEL.match(profile.model)))
+    body["contents"] = _contents(call.messages, signing=bool(SIGNING_MODEL.match(profile.known_as or profile.model)))
     if call.tools:
         body["tools"] = [{"functionDeclarations": [_tool(tool) for tool in call.tools]}]
         body |= _choice(call.hints)

@@ -57,10 +57,12 @@ class ChatCompletionsDialect:
         hints = call.hints
         body: dict[str, Any] = {key: value for key, value in hints.options.items() if key in profile.options}
         body |= {"model": profile.model, "messages": list(_messages(call.messages))}
-        names = OPENAI_NAMES if is_openai_model(profile.model) else DEFAULT_NAMES
+        names = OPENAI_NAMES if is_openai_model(profile.known_as or profile.model) else DEFAULT_NAMES
         parameters = translated_hints(hints, names)
         if parameters:
-            body |= without_unsupported_sampling(parameters, profile.model, body.get("reasoning_effort"))
+            body |= without_unsupported_sampling(
+                parameters, profile.known_as or profile.model, body.get("reasoning_effort")
+            )
         if call.tools:
             body["tools"] = [_tool(tool) for tool in call.tools]
             if hints.tool_choice:

@@ -56,7 +56,7 @@ class ResponsesDialect:
         hints = call.hints
         body: dict[str, Any] = {key: value for key, value in hints.options.items() if key in profile.options}
         body |= {"model": profile.model, "input": [item for message in call.messages for item in _items(message)]}
-        body |= _sampling(hints, profile.model, body.get("reasoning"))
+        body |= _sampling(hints, profile.known_as or profile.model, body.get("reasoning"))
         if call.tools:
             body["tools"] = [_tool(tool) for tool in call.tools]
             body |= _choice(hints)
@@ -64,7 +64,7 @@ class ResponsesDialect:
             body["text"] = _object(body.get("text")) | {
                 "format": {"type": "json_schema", **schemas.named_schema(call.schema)}
             }
-        if may_reason(profile.model):
+        if may_reason(profile.known_as or profile.model):
             body["include"] = [ENCRYPTED]
         if call.cache_key is not None:
             body.setdefault("prompt_cache_key", call.cache_key)
