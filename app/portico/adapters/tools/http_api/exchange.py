@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 
 import httpx2
 
-from portico.adapters.tools.http_api.address_guard import checked_addresses
+from portico.adapters.http.address_guard import checked_addresses
 from portico.ports.tool import ToolError, ToolOutcomeUnknown
 
 MAX_REDIRECTS: Final = 5

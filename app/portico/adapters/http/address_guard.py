@@ -1,4 +1,4 @@
-"""Guard of addresses: a tool must not reach the service's own network through a name that a model or a reply chose.
+"""Guard of addresses: nothing reaches the service's own network through a name that a model, a tenant or a reply chose.
 
 A host is resolved once for each hop, all of its addresses are checked, and the connection is made to a checked address,
 so that a second resolution cannot give another one. `is_global` alone is not enough: it is true for an address inside

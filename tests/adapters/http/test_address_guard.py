@@ -4,7 +4,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from portico.adapters.tools.http_api.address_guard import checked_addresses, is_refused
+from portico.adapters.http.address_guard import checked_addresses, is_refused
 from portico.ports.tool import ToolError
 
 PRIVATE = ["127.0.0.1", "127.8.8.8", "10.1.2.3", "172.16.0.1", "172.31.255.255", "192.168.1.1", "::1", "fd12::1"]

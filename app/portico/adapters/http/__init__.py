@@ -1,0 +1,1 @@
+"""Code that adapters share which send requests: the guard of addresses."""

@@ -1,0 +1,1 @@
+"""Tests of code that adapters share which send requests."""
