@@ -27,9 +27,11 @@ from portico.adapters.runners.maintenance import (
     run_maintenance,
 )
 from portico.adapters.runners.task_pool import TaskPool
+from portico.adapters.runners.timers import TimerReports, TimerRunner
 from portico.adapters.stores.executions.retention import count_waiting
 from portico.adapters.stores.replicas import DatabaseReplicas
 from portico.adapters.stores.sqlite import SqliteDatabase
+from portico.adapters.stores.timers import DatabaseTimers
 from portico.domain.failures import StorageFailure
 from portico.domain.ids import ExecutionId, ReplicaId
 from portico.domain.value import value
@@ -66,9 +68,18 @@ class SingleReplica:
 
     sinks: Sequence[EventSink] = ()
 
-    def __init__(self, clock: Clock, owner: ReplicaId) -> None:
+    def __init__(self, database: SqliteDatabase, clock: Clock, owner: ReplicaId, reports: TimerReports) -> None:
         self.owner = owner
         self._clock = clock
+        self._runner: LocalRunner | None = None
+        self.timers = TimerRunner(
+            DatabaseTimers(database, owner),
+            clock,
+            alive=lambda: {owner},
+            is_leaving=lambda: _is_leaving(self._runner),
+            polls=False,
+            reports=reports,
+        )
 
     def count_alive(self) -> int:
         """Return 1: there is no other replica."""
@@ -79,7 +90,8 @@ class SingleReplica:
 
     def runner(self, task_pool: TaskPool, limits: QueueLimits, on_error: OnError) -> LocalRunner:
         """Return the runner with a queue of its own."""
-        return LocalRunner(task_pool, limits, self._clock)
+        self._runner = LocalRunner(task_pool, limits, self._clock)
+        return self._runner
 
     @asynccontextmanager
     async def maintenance(self, group: TaskGroup, jobs: MaintenanceJobs) -> AsyncIterator[None]:
@@ -93,13 +105,21 @@ class SingleReplica:
         group.start_soon(run_maintenance, self._clock, cancels, jobs.on_error, CANCEL_INTERVAL_S)
         group.start_soon(run_maintenance, self._clock, (jobs.check,), jobs.on_error, CHECK_INTERVAL_S)
         group.start_soon(jobs.log_tailer.run)
+        group.start_soon(self.timers.run)
         yield
 
 
 class ClusteredReplica:
     """One replica of several."""
 
-    def __init__(self, database: "PostgresDatabase", clock: Clock, owner: ReplicaId, storage: StorageSettings) -> None:
+    def __init__(
+        self,
+        database: "PostgresDatabase",
+        clock: Clock,
+        owner: ReplicaId,
+        storage: StorageSettings,
+        reports: TimerReports,
+    ) -> None:
         from portico.adapters.stores.notifications import PostgresNotifications  # noqa: PLC0415 - loads the driver
 
         self.owner = owner
@@ -109,6 +129,14 @@ class ClusteredReplica:
         self._heartbeat = Heartbeat(DatabaseReplicas(database, clock, owner, storage.replica_timeout), clock, owner)
         self._notifications = PostgresNotifications(database.connect, lambda: self._heartbeat.is_alone)
         self._runner: DbosRunner | None = None
+        self.timers = TimerRunner(
+            DatabaseTimers(database, owner),
+            clock,
+            alive=lambda: self._heartbeat.alive,
+            is_leaving=lambda: _is_leaving(self._runner),
+            polls=True,
+            reports=reports,
+        )
         self.sinks: Sequence[EventSink] = (self._notifications,)
         self.cancel = self._notifications.notify_cancel
 
@@ -131,7 +159,7 @@ class ClusteredReplica:
         from portico.adapters.stores.notifications import NotificationHandlers  # noqa: PLC0415 - loads the driver
 
         recovery = jobs.recovery
-        beat = partial(self._heartbeat.beat, partial(self._sweep, recovery))
+        beat = partial(self._beat, recovery)
         await beat()
         interval = self._storage.replica_timeout / MAX_MISSED_BEATS
         slow = (recovery.expire, jobs.purge, self._purge_queue, jobs.measure)
@@ -151,14 +179,21 @@ class ClusteredReplica:
 
         group.start_soon(self._notifications.run, NotificationHandlers(on_log_grown, cancel_listener.notify))
         group.start_soon(jobs.log_tailer.run)
+        group.start_soon(self.timers.run)
         yield
         with suppress(StorageFailure):
             await self._heartbeat.leave()
+
+    async def _beat(self, recovery: Recovery) -> None:
+        await self._heartbeat.beat(partial(self._sweep, recovery))
+        if self._heartbeat.has_timers:
+            self.timers.notify_rows()
 
     async def _sweep(self, recovery: Recovery, alive: frozenset[ReplicaId], gone: frozenset[ReplicaId]) -> None:
         if self._runner is not None:
             await self._runner.reclaim(alive)
         await recovery.recover(alive - {self.owner}, gone)
+        await self.timers.release(alive)
 
     async def _purge_queue(self) -> None:
         before = datetime.fromtimestamp(self._clock.now() - self._storage.event_retention_days * 86_400, UTC)
@@ -185,14 +220,23 @@ class _CancelListener:
 
 
 def replica_for(
-    database: "SqliteDatabase | PostgresDatabase", clock: Clock, owner: ReplicaId, storage: StorageSettings
+    database: "SqliteDatabase | PostgresDatabase",
+    clock: Clock,
+    owner: ReplicaId,
+    storage: StorageSettings,
+    reports: TimerReports,
 ) -> SingleReplica | ClusteredReplica:
     """Return the replica that this process, named `owner`, is on that database."""
     return (
-        SingleReplica(clock, owner)
+        SingleReplica(database, clock, owner, reports)
         if isinstance(database, SqliteDatabase)
-        else ClusteredReplica(database, clock, owner, storage)
+        else ClusteredReplica(database, clock, owner, storage, reports)
     )
+
+
+def _is_leaving(runner: LocalRunner | DbosRunner | None) -> bool:
+    """Return whether this replica starts nothing more."""
+    return runner is not None and runner.is_leaving
 
 
 def queue_limits(settings: Settings) -> QueueLimits:

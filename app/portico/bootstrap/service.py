@@ -66,6 +66,7 @@ from portico.bootstrap.modules import PlanModules, load_plan_modules, load_rules
 from portico.bootstrap.replicas import ClusteredReplica, MaintenanceJobs, SingleReplica, queue_limits, replica_for
 from portico.bootstrap.retention import purge_job
 from portico.bootstrap.skills import SkillReload, open_skills
+from portico.bootstrap.timers import timer_reports
 from portico.bootstrap.tools import ToolParts, check_tool_names, open_registry, open_tools, tool_executor
 from portico.bootstrap.tracing import observed, open_server_spans, open_traces
 from portico.capabilities.guards.catalogue import NO_GUARDS, GuardCatalogue
@@ -228,8 +229,8 @@ async def open_service(
         open_flows(base.flows, settings.flows) as flows,
         open_database(storage.url, clock, base.entropy, statement_timeout=storage.statement_timeout) as database,
     ):
-        replica, spans = replica_for(database, clock, owner, storage), open_server_spans(tracing, base.entropy)
-        event_bus = base.event_bus(replica.sinks, tracing)
+        replica = replica_for(database, clock, owner, storage, timer_reports(base.logs, metrics))
+        event_bus, spans = base.event_bus(replica.sinks, tracing), open_server_spans(tracing, base.entropy)
         async with (
             open_limits(database, clock, replica.owner, settings, base.limit_reports()) as accounts,
             open_journal(database, event_bus, clock, _journal_config(owner, tracing, accounts), callbacks) as journal,

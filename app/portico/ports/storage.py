@@ -279,6 +279,11 @@ NO_HISTORY = SessionHistory()
 class ReplicaRegistry(Protocol):
     """Registry of the replicas that share a database."""
 
+    @property
+    def has_timers(self) -> bool:
+        """Return whether any row of a timer was there at the last heartbeat, whichever replica stored it."""
+        ...
+
     async def heartbeat(self) -> frozenset[ReplicaId]:
         """Record that this replica is alive and return all that are, this one included. Raises: StorageFailure."""
         ...

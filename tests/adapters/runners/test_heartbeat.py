@@ -17,6 +17,7 @@ class Others:
 
     alive: frozenset[str] = frozenset({"me"})
     left: bool = False
+    has_timers: bool = False
 
     async def heartbeat(self) -> frozenset[str]:
         return self.alive

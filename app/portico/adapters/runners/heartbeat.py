@@ -26,6 +26,11 @@ class Heartbeat:
         """Return whether no other replica is alive."""
         return len(self.alive) == 1
 
+    @property
+    def has_timers(self) -> bool:
+        """Return whether any row of a timer was there at the last beat."""
+        return self._replicas.has_timers
+
     async def beat(self, sweep: Callable[[frozenset[ReplicaId], frozenset[ReplicaId]], Awaitable[object]]) -> None:
         """Beat once, and sweep if replicas died or `SWEEP_INTERVAL_S` has passed.
 

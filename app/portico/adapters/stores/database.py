@@ -12,7 +12,7 @@ from operator import itemgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
-from sqlalchemy import Delete, Insert, Select, Update, make_url
+from sqlalchemy import CompoundSelect, Delete, Insert, Select, Update, make_url
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import Dialect
 
@@ -60,7 +60,7 @@ class CompiledStatement:
 class Statement:
     """A statement of SQLAlchemy Core, made with the dialect's `insert` and compiled when it is first used."""
 
-    make: Callable[[Any], Select[Any] | Insert | Update | Delete]
+    make: Callable[[Any], Select[Any] | CompoundSelect[Any] | Insert | Update | Delete]
 
     def compiled(self, backend: Backend) -> CompiledStatement:
         return _compile(self, backend)

@@ -11,6 +11,7 @@ from sqlalchemy import bindparam, delete, select
 
 from portico.adapters.stores.database import Database, ResultRows, Statement, Transaction, execute, execute_each
 from portico.adapters.stores.schema import replicas
+from portico.adapters.stores.timers import any_timers
 from portico.domain.ids import ReplicaId
 from portico.ports.runtime import Clock
 
@@ -22,6 +23,7 @@ class DatabaseReplicas:
 
     def __init__(self, database: Database, clock: Clock, owner: ReplicaId, timeout: float) -> None:
         self._database = database
+        self.has_timers = False
         self._clock = clock
         self._owner = owner
         self._timeout = timeout
@@ -31,7 +33,7 @@ class DatabaseReplicas:
 
     async def heartbeat(self) -> frozenset[ReplicaId]:
         dead = [name for name in self._counts if self._unchanged_for(name) > _TIMEOUTS_TO_DELETION * self._timeout]
-        rows = await self._database.write(lambda: _beat(self._owner, dead), idempotent=True)
+        rows, self.has_timers = await self._database.write(lambda: _beat(self._owner, dead), idempotent=True)
         now = self._clock.monotonic()
         known = {} if now - self._read_at > self._timeout / 2 else self._counts
         self._read_at = now
@@ -48,10 +50,11 @@ class DatabaseReplicas:
         return self._clock.monotonic() - self._counts[name][1]
 
 
-def _beat(owner: ReplicaId, dead: list[ReplicaId]) -> Transaction[ResultRows]:
+def _beat(owner: ReplicaId, dead: list[ReplicaId]) -> Transaction[tuple[ResultRows, bool]]:
     yield from execute(_BEAT, {"replica": owner, "beats": 1})
     yield from execute_each(_LEAVE, [{"the_replica": name} for name in dead if name != owner])
-    return (yield from execute(_ALL, {}))
+    beats = yield from execute(_ALL, {})
+    return beats, (yield from any_timers())
 
 
 _BEAT = Statement(

@@ -13,6 +13,9 @@ it goes on from: from a step, or without `origin_step` from the end.
 `limit_rates` and `limit_slots` have the state of limits by name, which names the key or the tenant, the latter for each
 replica. `usage` has the counts of one source each, an execution or a process, by hour.
 
+A table of timers begins with the columns of `timer_columns`: a row is due at `due_at`, and belongs to the replica that
+it is `claimed_by`. `delayed_starts` has executions that wait for their time, whose ids are those of the timers.
+
 A document of the memory is in the scope of its user, or if it is shared in that of its tenant. `memory_scopes` has what
 BM25 needs to know of each, and a version that changes with it; `memory_tenants` has what counts towards a limit.
 `memory_index` is the index of words, which each database has its own way to make. It has hashes of words only.
@@ -20,7 +23,7 @@ BM25 needs to know of each, and a version that changes with it; `memory_tenants`
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -43,6 +46,26 @@ HAS_NO_HISTORY: Final = "header IS NOT NULL"
 CONDITION: Final = "condition"
 """Key of the condition of a partial index. Both databases write it alike; as an option it would load both dialects."""
 metadata: Final = MetaData()
+
+
+def timer_columns() -> tuple[Column[Any], ...]:
+    """Return the columns with which each table of timers begins."""
+    return (
+        Column("timer_id", TEXT, primary_key=True),
+        Column("tenant", TEXT, nullable=False),
+        Column("due_at", Double),
+        Column("claimed_by", TEXT),
+    )
+
+
+def timer_indexes(table: str) -> tuple[Index, Index]:
+    """Return the indexes by which due and claimed rows of a table of timers are found."""
+    due, claimed = "due_at IS NOT NULL AND claimed_by IS NULL", "claimed_by IS NOT NULL"
+    return (
+        Index(f"{table}_due", "due_at", info={CONDITION: due}),
+        Index(f"{table}_claimed", "claimed_by", info={CONDITION: claimed}),
+    )
+
 
 executions: Final = Table(
     "executions",
@@ -235,6 +258,8 @@ idempotency_keys: Final = Table(
     Index("idempotency_keys_age", "created_at"),
     Index("idempotency_keys_execution", "execution_id"),
 )
+
+delayed_starts: Final = Table("delayed_starts", metadata, *timer_columns(), *timer_indexes("delayed_starts"))
 
 limit_rates: Final = Table(
     "limit_rates",

@@ -154,7 +154,7 @@ class LogSink:
         trace = {} if run is None or run.correlation is None else _trace(run.correlation)
         self._logger.error("execution.bug", execution_id=execution_id, **trace, exc_info=bug)
 
-    def log_fault(self, fault: Exception, place: Literal["sink", "writer", "storage"]) -> None:
+    def log_fault(self, fault: Exception, place: Literal["sink", "timer", "writer", "storage"]) -> None:
         """Log an exception of a sink, a failed commit or a database that does not answer."""
         self._logger.error(f"{place}.fault", exc_info=fault)
 

@@ -24,7 +24,7 @@ from portico.domain.value import value
 
 NO_VALUE: Final = "none"
 NO_ERROR: Final = ""
-BUG_PLACES: Final = ("execution", "sink", "writer")
+BUG_PLACES: Final = ("execution", "sink", "timer", "writer")
 STAGES: Final = ("AuthResolve", "HistorySanitize", "ContextGuard", "ToolSplit", "Execute", "FailoverDecide")
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 _STAGE_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 600.0)

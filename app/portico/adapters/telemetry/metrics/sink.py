@@ -136,7 +136,7 @@ class MetricsSink:
         """Count frames of a provider's stream that were ignored because their form is not known."""
         self._totals["portico_unknown_frames_total"][(provider,)].value += frames
 
-    def count_bug(self, place: Literal["execution", "sink", "writer"]) -> None:
+    def count_bug(self, place: Literal["execution", "sink", "timer", "writer"]) -> None:
         """Count an unexpected exception."""
         self._totals["portico_bugs_total"][(place,)].value += 1
 

@@ -1,9 +1,11 @@
 """The first schema. Until the first release it changes in place and takes another id each time: `1a`, `1b`, …"""
 
+from typing import Any
+
 from alembic import op
 from sqlalchemy import BigInteger, Column, Double, Integer, LargeBinary, PrimaryKeyConstraint, Text, text
 
-revision = "1e"
+revision = "1f"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -22,6 +24,7 @@ def upgrade() -> None:
     _suspensions()
     _sessions()
     _replicas()
+    _timers("delayed_starts")
     _limits()
     _api_keys()
     _documents()
@@ -158,6 +161,19 @@ def _replicas() -> None:
     )
     op.create_index("idempotency_keys_age", "idempotency_keys", ["created_at"])
     op.create_index("idempotency_keys_execution", "idempotency_keys", ["execution_id"])
+
+
+def _timers(name: str, *columns: Column[Any]) -> None:
+    op.create_table(
+        name,
+        *map(_text, ("timer_id", "tenant")),
+        _number("due_at", nullable=True),
+        _text("claimed_by", nullable=True),
+        *columns,
+        PrimaryKeyConstraint("timer_id"),
+    )
+    _partial_index(f"{name}_due", name, ["due_at"], "due_at IS NOT NULL AND claimed_by IS NULL")
+    _partial_index(f"{name}_claimed", name, ["claimed_by"], "claimed_by IS NOT NULL")
 
 
 def _limits() -> None:
