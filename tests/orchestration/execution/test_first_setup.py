@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
+from portico.capabilities.models.context_window import CUT_MARK
 from portico.capabilities.models.tokens import UNCORRECTED, LearningTokenEstimator
-from portico.domain.contract.messages import Message
+from portico.domain.contract.messages import Message, ToolCall
 from portico.domain.ids import TenantId
 from portico.domain.journal.outcomes import InferenceSetup
 from portico.orchestration.execution.context import RunContext
+from portico.orchestration.execution.progress import Conversation
 from portico.orchestration.patterns.agent_loop import agent_loop
 from portico.ports.journal import ExecutionHistory
 from portico.ports.model import TokenCounter
@@ -20,40 +22,25 @@ from tests.support.virtual_time import VirtualClock
 TEXT = {"text": "yes", "usage": {"input_tokens": 900, "output_tokens": 100, "total_tokens": 1_000}}
 
 
-class CountingCounter:
-    """A token counter that notes how often it counts each text of a user."""
-
-    ratio = 1.0
-    text = UNCORRECTED.text
-    tools = UNCORRECTED.tools
-
-    def __init__(self) -> None:
-        self.counted: list[str] = []
-
-    def message(self, message: Message) -> int:
-        if message.role == "user":
-            self.counted.append(message.text)
-        return UNCORRECTED.message(message)
-
-
 class CountingEstimator(LearningTokenEstimator):
-    """An estimator with one counter for all."""
+    """An estimator that counts how often a counter is asked for, which is once for each setup that is found."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.only = CountingCounter()
+        self.asked = 0
 
     def counter(self, tenant: TenantId, model: str) -> TokenCounter:
-        return self.only
+        self.asked += 1
+        return UNCORRECTED
 
     def learn(self, tenant: TenantId, model: str, *, estimated: float, reported: int) -> None:
         """Learn nothing."""
 
 
-def counting(clock: VirtualClock, *tools: FakeTool, replies: Any = (TEXT,)) -> tuple[Harness, CountingCounter]:
+def counting(clock: VirtualClock, *tools: FakeTool, replies: Any = (TEXT,)) -> tuple[Harness, CountingEstimator]:
     here, estimator = make_harness(clock, scripted_engine(clock, "a", *replies), tools=tools), CountingEstimator()
     here.environment = replace(here.environment, token_estimator=estimator)
-    return here, estimator.only
+    return here, estimator
 
 
 def setup_of(record: ExecutionHistory, key: str = "0") -> InferenceSetup:
@@ -79,18 +66,18 @@ async def after_a_wait(context: RunContext) -> str:
 
 
 async def test_the_first_inference_counts_nothing_that_prepare_has_counted(clock: VirtualClock) -> None:
-    here, counter = counting(clock, FakeTool("act"))
+    here, estimator = counting(clock, FakeTool("act"))
     _, record = await here.run(chat_request("Why?", tools=["act"]))
-    assert counter.counted == ["Why?"]
+    assert estimator.asked == 1
     prepared = record.steps["prepare"].outcome
     assert [tool.name for tool in setup_of(record).tools] == ["act"]
     assert setup_of(record).terms == prepared.context.terms
 
 
 async def test_a_later_inference_finds_its_own(clock: VirtualClock) -> None:
-    here, counter = counting(clock, FakeTool("act"), replies=({"tool_calls": [{"name": "act"}], **USAGE}, TEXT))
+    here, estimator = counting(clock, FakeTool("act"), replies=({"tool_calls": [{"name": "act"}], **USAGE}, TEXT))
     _, record = await here.run(chat_request("Why?", tools=["act"]))
-    assert counter.counted == ["Why?", "Why?"]
+    assert estimator.asked == 2
     first, later = setup_of(record).terms, setup_of(record, "2").terms
     assert first is not None
     assert later is not None
@@ -99,9 +86,9 @@ async def test_a_later_inference_finds_its_own(clock: VirtualClock) -> None:
 
 @pytest.mark.parametrize("pattern", [other_question, no_tools, after_a_wait])
 async def test_another_question_other_tools_and_a_wait_take_the_setup_away(clock: VirtualClock, pattern: Any) -> None:
-    here, counter = counting(clock, FakeTool("act"))
+    here, estimator = counting(clock, FakeTool("act"))
     _, record = await here.run(chat_request("Why?", tools=["act"]), pattern)
-    assert len(counter.counted) == 2
+    assert estimator.asked == 2
     tools = [tool.name for tool in setup_of(record).tools]
     assert tools == ([] if pattern is no_tools else ["act"])
 
@@ -117,6 +104,22 @@ async def test_a_tool_that_goes_away_during_a_wait_is_not_offered(clock: Virtual
     here, _ = counting(clock, tool)
     _, record = await here.run(chat_request("Why?", tools=["act"]), lose_the_tool)
     assert setup_of(record).tools == ()
+
+
+def test_a_conversation_knows_the_size_of_each_message_also_after_results_were_cut() -> None:
+    call = ToolCall(id="1", name="act", arguments={})
+    messages = [
+        Message(role="user", content="Why?"),
+        Message(role="assistant", content="", tool_calls=[call]),
+        Message(role="tool", content="a long result " * 20, tool_call_id="1"),
+    ]
+    conversation = Conversation(messages[:1])
+    assert conversation.sizes() == [UNCORRECTED.message(messages[0])]
+    conversation.extend(messages[1:])
+    assert conversation.sizes() == [*map(UNCORRECTED.message, messages)]
+    conversation.cut_results((2,))
+    assert conversation.messages[2].content == CUT_MARK
+    assert conversation.sizes() == [*map(UNCORRECTED.message, conversation.messages)]
 
 
 USAGE = {"usage": TEXT["usage"]}

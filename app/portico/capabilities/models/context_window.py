@@ -7,6 +7,7 @@ Both sides may be equal. PREPARE checks the budget for the request, and the exec
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from math import ceil
 
 from portico.domain.context.report import ContextTerms
 from portico.domain.contract.messages import Message, Origin, origin_of
@@ -72,16 +73,21 @@ def context_exceeded(terms: ContextTerms) -> InferenceFailure:
 
 
 def measure(
-    messages: Sequence[Message], tools: Sequence[ToolDefinition], counter: TokenCounter, limit: int = 0
+    messages: Sequence[Message],
+    tools: Sequence[ToolDefinition],
+    counter: TokenCounter,
+    limit: int = 0,
+    sizes: Sequence[int] | None = None,
 ) -> ContextTerms:
     """Return the terms of a conversation with these tools, and the limit.
 
-    Skills and retrieved context are known by their origin. The last message that is none of these and no system
-    message is the `message`, all before it is history.
+    `sizes` are the tokens of the messages without correction, if they are known. Skills and retrieved context are known
+    by their origin. The last message that is none of these and no system message is the `message`, all before it is
+    history.
     """
     system = skills = memory = history = last = 0
-    for message in messages:
-        tokens = counter.message(message)
+    counted = map(counter.message, messages) if sizes is None else [ceil(size * counter.ratio) for size in sizes]
+    for message, tokens in zip(messages, counted, strict=True):
         if message.role == "system":
             if origin_of(message) is Origin.SKILL:
                 skills += tokens

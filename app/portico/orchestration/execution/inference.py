@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from portico.capabilities.context.redaction import Redactor
 from portico.capabilities.limits.quotas import Reservation
-from portico.capabilities.models.context_window import count_tokens, with_results_cut
+from portico.capabilities.models.context_window import count_tokens
 from portico.capabilities.models.failover import FailoverWalk
 from portico.capabilities.models.format_enforcement import prepare_call, submitted_reply
 from portico.capabilities.models.lane import Lane
@@ -165,7 +165,7 @@ class Inference:
         assert isinstance(setup, InferenceSetup)  # noqa: S101 - the other outcome of an inference's setup
         execution, messages = self.execution, self.conversation.messages
         if setup.cut:
-            messages[:] = with_results_cut(messages, setup.cut)
+            self.conversation.cut_results(setup.cut)
         inherited = self.conversation.inherited
         if inherited and execution.header.redacts_inherited:
             redacted = [*Redactor().messages(messages[:inherited]), *messages[inherited:]]

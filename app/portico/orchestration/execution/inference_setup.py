@@ -65,13 +65,13 @@ def find_setup(
                 return Refused.by(unpriced_failure())
         tools, definitions = offer_tools(execution, settings, settings.tools)
         window = largest_window(engines, execution.header.tenant, environment.token_estimator)
-        terms, cut = _measured(conversation, definitions, window)
+        terms, cut, fits = _measured(conversation, definitions, window)
         larger = causes.get(AttemptFailureReason.CONTEXT_EXCEEDED)
-        if larger and (cut or terms.used > terms.limit):
+        if larger and (cut or not fits):
             del causes[AttemptFailureReason.CONTEXT_EXCEEDED]
             engines, window = larger, largest_window(larger, execution.header.tenant, environment.token_estimator)
-            terms, cut = _measured(conversation, definitions, window)
-        if terms.used > terms.limit:
+            terms, cut, fits = _measured(conversation, definitions, window)
+        if not fits:
             return Refused.by(context_exceeded(terms))
     if definitions:
         call = replace(call, tools=definitions)
@@ -122,15 +122,16 @@ def _is_of(first: FirstSetup, execution: Execution, settings: BranchSettings, co
 
 def _measured(
     conversation: Conversation, definitions: Sequence[ToolDefinition], window: Window
-) -> tuple[ContextTerms, tuple[int, ...]]:
-    """Return the terms of the conversation, and what is cut of it to fit; it may still be too much."""
+) -> tuple[ContextTerms, tuple[int, ...], bool]:
+    """Return the terms of the conversation, what is cut of it to fit, and whether it does fit then."""
     messages, counter = conversation.messages, window.counter
-    terms = measure(messages, definitions, counter, window.limit)
-    if terms.used <= terms.limit:
-        return terms, ()
+    terms = measure(messages, definitions, counter, window.limit, conversation.sizes())
     over = terms.used - terms.limit
+    if over <= 0:
+        return terms, (), True
     cut = results_to_cut(messages, turn_starts=conversation.turn_start, over=over, counter=counter)
-    return measure(with_results_cut(messages, cut), definitions, counter, terms.limit), cut
+    terms = measure(with_results_cut(messages, cut), definitions, counter, terms.limit)
+    return terms, cut, terms.used <= terms.limit
 
 
 def _fits(engine: Engine, widest: Window, used: int, execution: Execution) -> bool:

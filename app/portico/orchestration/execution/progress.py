@@ -7,7 +7,8 @@ from typing import NamedTuple, Protocol
 
 from pydantic import JsonValue
 
-from portico.capabilities.models.context_window import Window
+from portico.capabilities.models.context_window import Window, with_results_cut
+from portico.capabilities.models.tokens import UNCORRECTED
 from portico.domain.context.report import ContextTerms
 from portico.domain.contract.final_answer import PhaseEInput
 from portico.domain.contract.messages import Message
@@ -44,6 +45,7 @@ class Conversation:
 
     def __init__(self, messages: Sequence[Message] = ()) -> None:
         self.messages = list(messages)
+        self._sizes: list[int] = []
         self.turn_start = 0
         self.inherited = 0
         """Number of the first messages that a fork has from its origin."""
@@ -107,6 +109,17 @@ class Conversation:
         if is_first:
             self.turn_start = len(self.messages)
         return added
+
+    def sizes(self) -> Sequence[int]:
+        """Return the estimated tokens of each message, without correction. A message is counted once."""
+        sizes = self._sizes
+        sizes += map(UNCORRECTED.message, self.messages[len(sizes) :])
+        return sizes
+
+    def cut_results(self, cut: Sequence[int]) -> None:
+        """Put the mark that something was cut in place of the tool results at those indexes."""
+        self.messages[:] = with_results_cut(self.messages, cut)
+        del self._sizes[min(cut) :]
 
     def end_round(self, results: Sequence[Message]) -> None:
         """Add the last answer with the results of its calls, which no inference follows now."""

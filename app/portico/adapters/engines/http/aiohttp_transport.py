@@ -108,6 +108,7 @@ class AiohttpTransport:
     @asynccontextmanager
     async def exchange(self, request: HttpRequest) -> AsyncIterator[HttpResponse]:
         response = _Response(await self._send(request))
+        del request  # its body need not be in memory while a long reply arrives
         try:
             yield response
         except BaseException:

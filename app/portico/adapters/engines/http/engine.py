@@ -106,10 +106,13 @@ class HttpEngine:
     async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
         encoded = self._dialect.encode(call, self.profile, stream=stream)
         request = self._request("POST", encoded.path, orjson.dumps(encoded.body), call.traceparent)
+        withheld = encoded.withheld
         bounds = UsageBounds(TOKENS_PER_BYTE * len(request.body) + HIDDEN_INPUT_TOKENS, MOST_OUTPUT_TOKENS)
         reader = _ReplyReader(self._dialect, progress, self._endpoint, bounds, streamed=stream)
+        exchange = self._exchange(request, reader)
+        del encoded, request  # what was sent need not be in memory while a long reply arrives
         try:
-            await self._exchange(request, reader)
+            await exchange
         except TransportError:
             if not reader.builder.is_complete:
                 raise
@@ -117,11 +120,13 @@ class HttpEngine:
             reader.report_usage()
             if reader.unknown_frames:
                 self._on_unknown_frames(self.profile.name, reader.unknown_frames)
-        return replace(reader.reply(self.profile.model), withheld=encoded.withheld)
+        return replace(reader.reply(self.profile.model), withheld=withheld)
 
     async def _exchange(self, request: HttpRequest, reader: "_ReplyReader") -> None:
         with reader.timeout as timeout:
-            async with self._transport.exchange(request) as response:
+            exchange = self._transport.exchange(request)
+            del request
+            async with exchange as response:
                 await self._raise_for_status(response)
                 await reader.read(response)
         if timeout.cancelled_caught:
