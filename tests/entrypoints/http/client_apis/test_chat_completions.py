@@ -172,6 +172,16 @@ async def test_a_refusal_has_the_error_of_the_api_beside_the_problem(capfd: pyte
     assert [line["status"] for line in lines] == [400, 400, 400, 413, 415]
 
 
+async def test_a_model_is_shown_by_its_names_in_the_list_and_an_agent_by_its_prefix() -> None:
+    aliases = {"gpt-4o*": "helper", "mini": "default", "sealed": "agent:helper"}
+    agents = {"helper": {"description": "Helps.", "system_prompt": "Help."}}
+    async with portico(agents=agents, ingress={"models": aliases}) as (served, _):
+        for name in ("helper", "agent:helper", "mini", "sealed", "default"):
+            assert (await served.get(f"/v1/models/{name}")).json["id"] == name
+        for name in ("agent:default", "agent:mini", "flow:helper", "gpt-4o-x", "agent:"):
+            assert (await served.get(f"/v1/models/{name}")).status == 404
+
+
 async def test_models_have_the_shape_and_the_credentials_of_both_apis(tmp_path: Path) -> None:
     async with callers(tmp_path, GRANTS, engines=ENGINES) as (by_name, _):
         eve = by_name["eve"]

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from portico.domain.failures import Code
 from portico.entrypoints.http.client_apis.errors import MODEL_NOT_FOUND, not_found
-from portico.entrypoints.http.client_apis.models import listed_models, model_list, model_object
+from portico.entrypoints.http.client_apis.models import AGENT, listed_models, model_list, model_object
 from portico.entrypoints.http.client_route import ModelRoute, shape_of_client
 from portico.entrypoints.http.context import AUTHENTICATED, Context, RequestContext
 from portico.entrypoints.http.openapi.responses import failures
@@ -43,7 +43,9 @@ async def show_model(
     context: Context, model: Annotated[str, Path(description="A name from GET /v1/models.")]
 ) -> Response:
     """Return one of the models that the caller may use."""
-    if model not in _names(context):
+    names, agent = _names(context), model.removeprefix(AGENT)
+    is_agent = agent != model and agent in names and agent in context.facade.introspection.models.served.agents
+    if model not in names and not is_agent:
         raise not_found("model", "must be a name from GET /v1/models", MODEL_NOT_FOUND)
     return context.json_response(orjson.dumps(model_object(model, shape_of_client(context))))
 
