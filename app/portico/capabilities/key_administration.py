@@ -6,7 +6,7 @@ from typing import Final
 from portico.domain.access.api_key import ID_COUNT, SECRET_BYTES, ApiKey
 from portico.domain.access.limits import AccessLimits
 from portico.domain.access.principal import AccessScope, Permissions
-from portico.domain.ids import KeyId, TenantId, UserId
+from portico.domain.ids import ChannelName, KeyId, TenantId, UserId
 from portico.domain.value import value
 from portico.ports.access import KeyStore, StoredKey
 from portico.ports.runtime import Clock, Entropy
@@ -19,7 +19,7 @@ DAY_S: Final = 86_400.0
 class KeyGrant:
     """The caller that a new key stands for, how many days it is valid, and who grants it.
 
-    None stands for no end, and `created_by` None for the command line.
+    None stands for no end, for a key without a channel of its own, and as `created_by` for the command line.
     """
 
     tenant: TenantId
@@ -28,6 +28,7 @@ class KeyGrant:
     limits: AccessLimits
     days: float | None
     created_by: str | None = None
+    channel: ChannelName | None = None
 
 
 class KeyAdministration:
@@ -53,6 +54,7 @@ class KeyAdministration:
                 limits=grant.limits,
                 expires_at=None if grant.days is None else now + grant.days * DAY_S,
                 created_by=grant.created_by,
+                channel=grant.channel,
             )
             if await self._store.add(stored):
                 return stored, key

@@ -1,6 +1,6 @@
 """Types of identifiers. Each is a string; the type keeps them from being mixed up."""
 
-from typing import NewType
+from typing import Final, NewType
 
 TenantId = NewType("TenantId", str)
 """Owner of executions and sessions."""
@@ -8,6 +8,11 @@ UserId = NewType("UserId", str)
 """Owner of executions and sessions within a tenant."""
 KeyId = NewType("KeyId", str)
 """Public part of an access key."""
+ChannelName = NewType("ChannelName", str)
+"""Entrance by which a request came, or another name for it."""
+API: Final = ChannelName("api")
+"""The channel of Portico's own routes."""
+CHANNEL_PATTERN: Final = "[a-z0-9-]{1,32}"
 RequestId = NewType("RequestId", str)
 """Name of an execution that clients use, unique within a tenant."""
 ExecutionId = NewType("ExecutionId", str)

@@ -1,11 +1,11 @@
 """Tools: their definition for the model and their safety for the service."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
-from portico.domain.ids import RequestId, SessionId, TenantId, UserId
+from portico.domain.ids import API, ChannelName, KeyId, RequestId, SessionId, TenantId, UserId
 from portico.domain.value import value
 
 AGENT_PREFIX: Final = "agent:"
@@ -82,12 +82,21 @@ class NetworkAccess(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Caller for whom a tool acts: its tenant and user, its session if it has one, and its execution's request_id."""
+    """Caller for whom a tool acts: its tenant and user, its session if it has one, and its execution's request_id.
+
+    `agent` is the one that acts, and `step_name` the step of a plan or the node of a flow in which it does. `metadata`
+    are those of the request, so the client's. `key_id` is None without a key.
+    """
 
     tenant: TenantId
     user: UserId
     session_id: SessionId | None
     request_id: RequestId
+    key_id: KeyId | None = None
+    agent: str | None = None
+    channel: ChannelName = API
+    step_name: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

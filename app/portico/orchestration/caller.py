@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from portico.capabilities.limits.quotas import PolicyStatus
 from portico.domain.access.principal import Permission, Principal
-from portico.domain.ids import KeyId, ReplicaId, TenantId, UserId
+from portico.domain.ids import ChannelName, KeyId, ReplicaId, TenantId, UserId
 from portico.domain.value import value
 
 AuthMode = Literal["none", "keys", "jwt"]
@@ -35,6 +35,8 @@ class CallerRights(BaseModel):
     read_metrics: bool = Field(description="Read the metrics on a public listener, and the health of engines.")
     share_memory: bool = Field(description="Share documents within the tenant.")
     manage_keys: bool = Field(description="List, make and revoke keys. Without authentication there are none.")
+    act_for: bool = Field(description="Name the user and the channel for which a request acts.")
+    manage_credentials: bool = Field(description="Set and delete the credentials of the tenant.")
 
 
 class CallerLimit(BaseModel):
@@ -54,6 +56,7 @@ class CallerView(BaseModel):
     user: UserId = Field(description="User that the caller acts for.")
     key: KeyId | None = Field(description="Public id of the caller's key; null with a token, and without a key.")
     auth: AuthMode = Field(description="How callers are authenticated: `auth.mode` of the configuration.")
+    channel: ChannelName = Field(description="Channel by which the request came.")
     permissions: list[str] = Field(description="Names of the permissions; a trailing `*` stands for all that follows.")
     can: CallerRights = Field(description="What these permissions allow.")
     limits: list[CallerLimit] = Field(description="Limits of the key and of the tenant; none if nothing limits it.")
@@ -70,6 +73,7 @@ def caller_view(principal: Principal, limits: Sequence[PolicyStatus], replica: R
         user=principal.user,
         key=principal.key_id,
         auth=replica.auth,
+        channel=principal.channel,
         permissions=list(principal.permissions.names),
         can=_rights(principal, replica),
         limits=list(map(_limit, limits)),
@@ -90,6 +94,8 @@ def _rights(principal: Principal, replica: ReplicaInfo) -> CallerRights:
         read_metrics=allows(Permission.READ_METRICS),
         share_memory=allows(Permission.SHARE_MEMORY),
         manage_keys=replica.auth != "none" and allows(Permission.MANAGE_KEYS),
+        act_for=allows(Permission.ACT_FOR),
+        manage_credentials=allows(Permission.MANAGE_CREDENTIALS),
     )
 
 

@@ -264,6 +264,6 @@ def _visible(row: StoredExecution, suspension: Suspension, rights: _Rights) -> S
     is_readable = rights.readable.includes(row.tenant, row.user)
     if not is_readable and not (rights.approves and suspension.kind in ABOUT_CALLS):
         return None
-    found = OpenSuspension(row.execution_id, row.request_id, row.session_id, row.user, suspension)
+    found = OpenSuspension(row.execution_id, row.request_id, row.session_id, row.user, row.channel, suspension)
     view = suspension_view(found, is_whole=is_readable)
     return view if rights.sees_all else redacted_suspensions([view])[0]

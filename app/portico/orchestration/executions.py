@@ -20,7 +20,7 @@ from portico.domain.failures import (
     StorageFailure,
     failure,
 )
-from portico.domain.ids import ExecutionId, RequestId, SessionId, TenantId, UserId
+from portico.domain.ids import ChannelName, ExecutionId, RequestId, SessionId, TenantId, UserId
 from portico.domain.journal.events import RESUME_ANCHOR, Event, ExecutionResumed, GuardEnd, StoredEvent, UnnumberedEvent
 from portico.domain.journal.outcomes import RecordedStep
 from portico.domain.journal.status import ExecutionStatus
@@ -85,6 +85,7 @@ class ExecutionFacts(BaseModel):
     session_id: SessionId | None = Field(description="The session's id.")
     mode: Mode = Field(description="The mode, which selects the pattern.")
     agent: str | None = Field(description="The agent that the request names.")
+    channel: ChannelName = Field(description="The channel by which the request came, such as `api` or `openai`.")
     state: State = Field(description="The state of its lifecycle.")
     created_at: datetime = Field(description="The time at which it was accepted.")
     started_at: datetime | None = Field(description="The time at which it began to run; null before.")
@@ -504,6 +505,7 @@ def _facts(execution: StoredExecution) -> dict[str, Any]:
         "session_id": execution.session_id,
         "mode": execution.mode,
         "agent": execution.agent,
+        "channel": execution.channel,
         "state": status.state,
         "created_at": datetime.fromtimestamp(execution.created_at, UTC),
         "started_at": None if status.started_at is None else datetime.fromtimestamp(status.started_at, UTC),

@@ -404,7 +404,7 @@ class Facade:
             require_models_and_tools(
                 request, permissions, environment.catalogue, self._launcher.patterns.get(request.mode)
             )
-        caller = ToolCaller(principal.tenant, principal.user, principal.key_id, request.agent)
+        caller = ToolCaller(principal.tenant, principal.user, principal.key_id, request.agent, principal.channel)
         limits = self._admission.admit(request, agent, caller=caller, permissions=permissions)
         pattern = self._launcher.patterns[request.mode]
         if "output" in request.model_fields_set:
@@ -534,9 +534,7 @@ class Facade:
         execution_id = ExecutionId(self._environment.entropy.uuid7())
         own_trace = request.trace_id is not None and request.trace_id != options.trace_id
         trace_id = request.trace_id or options.trace_id or TraceId(self._environment.entropy.token(16))
-        sampled = None if own_trace else options.sampled
-        if sampled is None:
-            sampled = self._config.sampler is not None and self._config.sampler(trace_id)
+        sampler, sampled = self._config.sampler, None if own_trace else options.sampled
         return ExecutionHeader(
             execution_id=execution_id,
             request_id=request.request_id or RequestId(execution_id),
@@ -562,12 +560,13 @@ class Facade:
             permissions=principal.permissions,
             instructions=instructions,
             key_limits=principal.limits,
-            sampled=sampled,
+            sampled=sampler is not None and sampler(trace_id) if sampled is None else sampled,
             links=options.links(transcript, own_trace=own_trace) if own_trace or transcript.root_span else (),
             guards=guards.verdicts,
             judges=guards.judges,
             received_digest=_received(request, options) if request.client_tools else None,
             client=options.client,
+            channel=principal.channel,
         )
 
 

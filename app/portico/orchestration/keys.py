@@ -14,9 +14,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from portico.capabilities.key_administration import DAY_S, KeyAdministration, KeyGrant
 from portico.domain.access.limits import NO_LIMITS, AccessLimits
 from portico.domain.access.principal import KEY_DEFAULT, Permission, Permissions, Principal, is_permission
-from portico.domain.contract.constrained_types import CallerName, CostRate, UnitRate
+from portico.domain.contract.constrained_types import CallerName, ChannelText, CostRate, UnitRate
 from portico.domain.failures import AccessFailure, Code, RequestFailure, invalid_request
-from portico.domain.ids import KeyId, TenantId, UserId
+from portico.domain.ids import ChannelName, KeyId, TenantId, UserId
 from portico.domain.value import value
 from portico.orchestration.caller import AuthMode
 from portico.orchestration.rights import denied, require
@@ -52,6 +52,11 @@ class KeyRequest(BaseModel):
         description="Names of its permissions, each of which the caller has. Absent: those of a key of the command "
         "line that names none, as far as the caller has them.",
     )
+    channel: ChannelText | None = Field(
+        None,
+        description="Channel of its requests, always. A key with a channel makes only keys of the same one, which is "
+        "then the default.",
+    )
     requests: UnitRate | None = Field(None, description="Executions and forks that may begin, as `600/60`.")
     tokens: UnitRate | None = Field(None, description="Tokens of all its inferences, as `200000/60`.")
     cost: CostRate | None = Field(None, description="Cost of all its inferences, as `5.00/86400`.")
@@ -81,6 +86,7 @@ class KeyView(BaseModel):
     tenant: TenantId = Field(description="Tenant whose data the key gives access to.")
     user: UserId = Field(description="User that the key acts for.")
     permissions: list[str] = Field(description="Names of its permissions.")
+    channel: ChannelName | None = Field(description="Channel of all its requests; null if it has none of its own.")
     limits: KeyLimits = Field(description="Its own limits, which hold beside those of its tenant.")
     created_by: str | None = Field(
         description="Public id of the key that made it, `jwt` for a token; null for the command line."
@@ -148,6 +154,7 @@ class Keys:
             AccessLimits(asked.requests, asked.tokens, asked.cost, asked.concurrency),
             asked.expires_days,
             manager.key_id or JWT,
+            _channel(asked, manager),
         )
         stored, key = await self._parts.administration.create(grant)
         return NewKeyView(**dict(_key_view(stored)), secret=key.reveal())
@@ -185,6 +192,16 @@ def _granted(asked: KeyRequest, manager: Principal) -> Permissions:
     return Permissions.of(asked.permissions)
 
 
+def _channel(asked: KeyRequest, manager: Principal) -> ChannelName | None:
+    """Return the channel of a new key. Raises: AccessFailure for another one than that of the key that makes it."""
+    if not manager.has_own_channel:
+        return asked.channel
+    if asked.channel not in {None, manager.channel}:
+        message = f"a key of the channel {manager.channel} makes keys of this channel only"
+        raise AccessFailure(Code.ACCESS_DENIED, message, {"channel": manager.channel})
+    return manager.channel
+
+
 def _require_end(days: float | None, manager: Principal, now: float) -> None:
     """Raise RequestFailure (REQUEST_INVALID) if a key that is valid for so many days would end too late."""
     if manager.key_id is None:
@@ -205,6 +222,7 @@ def _key_view(key: StoredKey) -> KeyView:
         tenant=key.tenant,
         user=key.user,
         permissions=list(key.permissions.names),
+        channel=key.channel,
         limits=KeyLimits.model_validate(key.limits, from_attributes=True),
         created_by=key.created_by,
         created_at=datetime.fromtimestamp(key.created_at, UTC),

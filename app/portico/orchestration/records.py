@@ -12,7 +12,7 @@ from portico.domain.contract.messages import Message
 from portico.domain.contract.request import SystemRequest
 from portico.domain.contract.response import Suspension
 from portico.domain.failures import Code, RequestFailure, StorageFailure
-from portico.domain.ids import RequestId, SessionId, UserId
+from portico.domain.ids import ChannelName, RequestId, SessionId, UserId
 from portico.domain.journal.header import ExecutionHeader
 from portico.domain.lifecycle import Mode, State
 from portico.domain.value import value
@@ -64,6 +64,7 @@ class SuspensionView(Suspension):
     request_id: RequestId = Field(description="The request's id.")
     session_id: SessionId | None = Field(description="The session's id.")
     user: UserId = Field(description="User who asked for the execution.")
+    channel: ChannelName = Field(description="Channel by which the request came.")
 
 
 @value
@@ -259,4 +260,5 @@ def suspension_view(found: OpenSuspension, *, is_whole: bool) -> SuspensionView:
         request_id=found.request_id,
         session_id=found.session_id,
         user=found.user,
+        channel=found.channel,
     )

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from portico.domain.access.limits import NO_LIMITS, AccessLimits
 from portico.domain.access.principal import AccessScope, Permissions, Principal
-from portico.domain.ids import KeyId, TenantId, UserId
+from portico.domain.ids import API, ChannelName, KeyId, TenantId, UserId
 from portico.domain.value import value
 from portico.ports.storage import ResultPage
 
@@ -14,7 +14,8 @@ from portico.ports.storage import ResultPage
 class StoredKey:
     """API key as it is stored: its hash, the caller that it stands for, and its times in Unix seconds.
 
-    `created_by` is the public id of the key that made it, `jwt` for a token, and None for the command line.
+    `created_by` is the public id of the key that made it, `jwt` for a token, and None for the command line. A key with
+    a `channel` is always in that one.
     """
 
     key_id: KeyId
@@ -28,6 +29,7 @@ class StoredKey:
     revoked_at: float | None = None
     last_used_at: float | None = None
     created_by: str | None = None
+    channel: ChannelName | None = None
 
     def is_valid(self, now: float) -> bool:
         """Return True unless the key was revoked or has expired."""
@@ -36,7 +38,9 @@ class StoredKey:
     @property
     def principal(self) -> Principal:
         """The caller that a valid key stands for."""
-        return Principal(self.tenant, self.user, self.key_id, self.permissions, self.expires_at, self.limits)
+        channel, has_own = self.channel or API, self.channel is not None
+        caller = (self.tenant, self.user, self.key_id, self.permissions, self.expires_at, self.limits)
+        return Principal(*caller, channel, has_own)
 
 
 class KeyStore(Protocol):

@@ -10,7 +10,7 @@ from portico.domain.access.principal import AccessScope
 from portico.domain.contract.messages import Message
 from portico.domain.contract.response import Suspension, SuspensionKind
 from portico.domain.failures import Code
-from portico.domain.ids import ExecutionId, ReplicaId, RequestId, SessionId, TenantId, UserId
+from portico.domain.ids import API, ChannelName, ExecutionId, ReplicaId, RequestId, SessionId, TenantId, UserId
 from portico.domain.journal.events import StoredEvent, UnnumberedEvent
 from portico.domain.journal.header import ExecutionHeader
 from portico.domain.journal.outcomes import RecordedStep
@@ -47,6 +47,7 @@ class StoredExecution:
     title: str | None = None
     origin: RequestId | None = None
     origin_step: int | None = None
+    channel: ChannelName = API
 
     @classmethod
     def of_running(
@@ -69,6 +70,7 @@ class StoredExecution:
             title=title,
             origin=header.origin,
             origin_step=None if header.fork is None else header.fork.from_step,
+            channel=header.channel,
         )
 
 
@@ -111,6 +113,7 @@ class ExecutionFilter:
     prefix: str | None = None
     origin: RequestId | None = None
     oldest_first: bool = False
+    channel: ChannelName | None = None
 
 
 @value
@@ -142,6 +145,7 @@ class SuspensionFilter:
     kind: SuspensionKind | None = None
     user: UserId | None = None
     since: float | None = None
+    channel: ChannelName | None = None
 
 
 @value
@@ -152,6 +156,7 @@ class OpenSuspension:
     request_id: RequestId
     session_id: SessionId | None
     user: UserId
+    channel: ChannelName
     suspension: Suspension
 
 

@@ -322,8 +322,12 @@ class CallerLimit(TypedDict):
 class CallerRights(TypedDict):
     """Rights of a caller besides those on tools, models and agents."""
 
+    act_for: bool
+    """Name the user and the channel for which a request acts."""
     approve: bool
     """Decide on calls of tools that wait for a person."""
+    manage_credentials: bool
+    """Set and delete the credentials of the tenant."""
     manage_keys: bool
     """List, make and revoke keys. Without authentication there are none."""
     read_metrics: bool
@@ -345,6 +349,8 @@ class CallerView(TypedDict):
     """How callers are authenticated: `auth.mode` of the configuration."""
     can: CallerRights
     """What these permissions allow."""
+    channel: str
+    """Channel by which the request came."""
     key: str | None
     """Public id of the caller's key; null with a token, and without a key."""
     limits: list[CallerLimit]
@@ -800,6 +806,8 @@ class ExecutionSummary(TypedDict):
     """The agent that the request names."""
     attempt: int
     """Attempts at a valid answer, the current one included."""
+    channel: str
+    """The channel by which the request came, such as `api` or `openai`."""
     cost: Cost | None
     """Cost of the tokens, if prices are configured."""
     created_at: str
@@ -869,6 +877,8 @@ class ExecutionView(TypedDict):
     """The agent that the request names."""
     attempt: int
     """Attempts at a valid answer, the current one included."""
+    channel: str
+    """The channel by which the request came, such as `api` or `openai`."""
     created_at: str
     """The time at which it was accepted."""
     entered_at: str
@@ -1336,6 +1346,8 @@ class KeyPage(TypedDict):
 class KeyRequest(TypedDict):
     """A key to make. Without limits of its own those of its tenant hold all the same."""
 
+    channel: NotRequired[str | None]
+    """Channel of its requests, always. A key with a channel makes only keys of the same one, which is then the default."""
     concurrency: NotRequired[int | None]
     """Its executions that may run at the same time."""
     cost: NotRequired[str | None]
@@ -1355,6 +1367,8 @@ class KeyRequest(TypedDict):
 class KeyView(TypedDict):
     """A key without its secret, which is stored nowhere."""
 
+    channel: str | None
+    """Channel of all its requests; null if it has none of its own."""
     created_at: str
     """Time at which it was made."""
     created_by: str | None
@@ -1539,6 +1553,8 @@ class NamedTool(TypedDict):
 class NewKeyView(TypedDict):
     """A key that was just made."""
 
+    channel: str | None
+    """Channel of all its requests; null if it has none of its own."""
     created_at: str
     """Time at which it was made."""
     created_by: str | None
@@ -1615,6 +1631,8 @@ class OpenSuspension(TypedDict):
     """Time of the suspension."""
     asked_because: NotRequired[ApprovalReason | None]
     """Why an approval is asked for, the first that holds: `rule` (of `policy.approve`), `repeated` (an unsafe call again), `untrusted_text` (a rule of `policy.pre_authorise` would else cover it), `tool` (declared to act outside). Null of other kinds."""
+    channel: str
+    """Channel by which the request came."""
     expires_at: str
     """Time of expiry."""
     kind: SuspensionKind
@@ -1908,6 +1926,8 @@ class ReplayReport(TypedDict):
 class ResponseMetadata(TypedDict):
     """Details of how the answer was produced."""
 
+    channel: str
+    """Channel by which the request came. Default: `api`."""
     client: NotRequired[dict[str, str]]
     """Metadata of the request."""
     durability: Literal["memory", "journaled"]

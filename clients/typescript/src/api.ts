@@ -1369,8 +1369,12 @@ export interface components {
          * @description Rights of a caller besides those on tools, models and agents.
          */
         CallerRights: {
+            /** @description Name the user and the channel for which a request acts. */
+            act_for: boolean;
             /** @description Decide on calls of tools that wait for a person. */
             approve: boolean;
+            /** @description Set and delete the credentials of the tenant. */
+            manage_credentials: boolean;
             /** @description List, make and revoke keys. Without authentication there are none. */
             manage_keys: boolean;
             /** @description Read the metrics on a public listener, and the health of engines. */
@@ -1396,6 +1400,8 @@ export interface components {
             auth: "none" | "keys" | "jwt";
             /** @description What these permissions allow. */
             can: components["schemas"]["CallerRights"];
+            /** @description Channel by which the request came. */
+            channel: string;
             /** @description Public id of the caller's key; null with a token, and without a key. */
             key: string | null;
             /** @description Limits of the key and of the tenant; none if nothing limits it. */
@@ -1999,6 +2005,8 @@ export interface components {
             agent: string | null;
             /** @description Attempts at a valid answer, the current one included. */
             attempt: number;
+            /** @description The channel by which the request came, such as `api` or `openai`. */
+            channel: string;
             /** @description Cost of the tokens, if prices are configured. */
             cost: components["schemas"]["Cost"] | null;
             /**
@@ -2081,6 +2089,8 @@ export interface components {
             agent: string | null;
             /** @description Attempts at a valid answer, the current one included. */
             attempt: number;
+            /** @description The channel by which the request came, such as `api` or `openai`. */
+            channel: string;
             /**
              * Format: date-time
              * @description The time at which it was accepted.
@@ -2665,6 +2675,8 @@ export interface components {
          * @description A key to make. Without limits of its own those of its tenant hold all the same.
          */
         KeyRequest: {
+            /** @description Channel of its requests, always. A key with a channel makes only keys of the same one, which is then the default. */
+            channel?: string | null;
             /** @description Its executions that may run at the same time. */
             concurrency?: number | null;
             /** @description Cost of all its inferences, as `5.00/86400`. */
@@ -2685,6 +2697,8 @@ export interface components {
          * @description A key without its secret, which is stored nowhere.
          */
         KeyView: {
+            /** @description Channel of all its requests; null if it has none of its own. */
+            channel: string | null;
             /**
              * Format: date-time
              * @description Time at which it was made.
@@ -2926,6 +2940,8 @@ export interface components {
          * @description A key that was just made.
          */
         NewKeyView: {
+            /** @description Channel of all its requests; null if it has none of its own. */
+            channel: string | null;
             /**
              * Format: date-time
              * @description Time at which it was made.
@@ -3026,6 +3042,8 @@ export interface components {
             asked_at?: string | null;
             /** @description Why an approval is asked for, the first that holds: `rule` (of `policy.approve`), `repeated` (an unsafe call again), `untrusted_text` (a rule of `policy.pre_authorise` would else cover it), `tool` (declared to act outside). Null of other kinds. */
             asked_because?: components["schemas"]["ApprovalReason"] | null;
+            /** @description Channel by which the request came. */
+            channel: string;
             /**
              * Format: date-time
              * @description Time of expiry.
@@ -3408,6 +3426,8 @@ export interface components {
          * @description Details of how the answer was produced.
          */
         ResponseMetadata: {
+            /** @description Channel by which the request came. Default: `api`. */
+            channel: string;
             /** @description Metadata of the request. */
             client?: {
                 [key: string]: string;
@@ -6448,6 +6468,8 @@ export interface operations {
                 session_id?: string;
                 /** @description Only executions of this agent. */
                 agent?: string;
+                /** @description Only executions that came by this channel. */
+                channel?: string;
                 /** @description Only executions whose last inference asked this model or engine. */
                 model?: string;
                 /** @description Only executions whose last error has this code; with `state=ERROR` it has ended them. */
@@ -14201,6 +14223,8 @@ export interface operations {
                 kind?: components["schemas"]["SuspensionKind"];
                 /** @description Only suspensions of executions of this user. */
                 user?: string;
+                /** @description Only suspensions of executions that came by this channel. */
+                channel?: string;
                 /** @description Only suspensions of this time or later. */
                 since?: string;
                 /** @description Maximum number of suspensions. */

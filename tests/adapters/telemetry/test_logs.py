@@ -93,6 +93,7 @@ def test_a_plain_chat_is_one_line_at_info(pipe: Pipe) -> None:
             "trace_id": TRACE,
             "span_id": SPAN,
             "mode": "chat",
+            "channel": "api",
             "state": "COMPLETE",
             "duration_ms": 15000.0,
             "attempts": 1,
@@ -350,7 +351,7 @@ def _console_lines(pipe: Pipe, log: Callable[[StructuredLogger], None]) -> list[
 def test_the_console_shows_one_line_for_each_entry(pipe: Pipe) -> None:
     [line] = _console_lines(pipe, lambda logger: LogSink(logger).publish("a", plain_chat()))
     assert line.startswith("2026-09-21T14:13:20.250000Z [info] execution.ended")
-    assert f"trace_id={TRACE} span_id={SPAN} mode=chat state=COMPLETE duration_ms=15000.0" in line
+    assert f"trace_id={TRACE} span_id={SPAN} mode=chat channel=api state=COMPLETE duration_ms=15000.0" in line
     assert "code=" not in line
 
 

@@ -20,6 +20,7 @@ ME = "/v1/me"
 RIGHTS = (
     *("send_messages", "view_full_history", "view_tenant", "approve"),
     *("read_metrics", "share_memory", "manage_keys"),
+    *("act_for", "manage_credentials"),
 )
 HOUR = 3_600
 
@@ -38,6 +39,7 @@ async def test_without_authentication_the_caller_may_do_everything_but_manage_ke
         "user": "local",
         "key": None,
         "auth": "none",
+        "channel": "api",
         "permissions": ["*"],
         "can": only(*RIGHTS) | {"manage_keys": False},
         "limits": [],

@@ -83,6 +83,7 @@ async def test_a_key_that_was_made_works_and_is_listed_without_its_secret(tmp_pa
         "tenant": "acme",
         "user": "ann",
         "permissions": ["can_send_messages", "model:*"],
+        "channel": None,
         "limits": limits,
         "created_by": manager.key_id,
         "revoked_at": None,
@@ -91,6 +92,23 @@ async def test_a_key_that_was_made_works_and_is_listed_without_its_secret(tmp_pa
     assert stored is not None
     assert stored.limits == AccessLimits(Rate(600, 60), Rate(200_000, 60), Rate(1_250_000, 3_600), 4)
     assert secret not in str(listed)
+
+
+async def test_a_key_with_a_channel_is_always_in_it_and_makes_only_keys_of_it(tmp_path: Path) -> None:
+    async with keyed(SystemClock(), tmp_path) as here:
+        free = await granted(here)
+        desk = (await make(here.served, free, channel="support-desk")).json
+        shown = (await here.served.get("/v1/me", bearer(desk["secret"]))).json
+        asked = await here.served.post("/v1/execute", chat(), bearer(desk["secret"]))
+        listed = [
+            (await here.served.get(f"/v1/executions?channel={name}", bearer(desk["secret"]))).json["data"]
+            for name in ("support-desk", "api")
+        ]
+        bad = await make(here.served, free, channel="Support Desk")
+    assert (desk["channel"], shown["channel"]) == ("support-desk", "support-desk")
+    assert asked.json["metadata"]["channel"] == "support-desk"
+    assert [[each["channel"] for each in page] for page in listed] == [["support-desk"], []]
+    assert refusal(bad) == (422, "channel")
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,7 @@ executions: Final = Table(
     Column("title", LargeBinary),
     Column("origin", TEXT),
     Column("origin_step", BigInteger),
+    Column("channel", TEXT, nullable=False),
     Index("executions_request", "tenant", "request_id", unique=True),
     Index("executions_newest", "tenant", "execution_id"),
     Index("executions_of_user", "tenant", "user_id", "execution_id"),
@@ -309,6 +310,7 @@ api_keys: Final = Table(
     Column("revoked_at", Double),
     Column("last_used_at", Double),
     Column("created_by", TEXT),
+    Column("channel", TEXT),
     Index("api_keys_tenant", "tenant", "created_at", "key_id"),
 )
 

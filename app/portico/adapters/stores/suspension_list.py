@@ -27,8 +27,8 @@ def select_suspensions(
 
 
 def _open_suspension(row: ResultRow) -> OpenSuspension:
-    execution_id, request_id, session_id, user, stored = row
-    return OpenSuspension(execution_id, request_id, session_id, user, codec.decode_suspension(stored))
+    execution_id, request_id, session_id, user, channel, stored = row
+    return OpenSuspension(execution_id, request_id, session_id, user, channel, codec.decode_suspension(stored))
 
 
 def _filter(name: str) -> BindParameter[str]:
@@ -58,6 +58,7 @@ _OPEN_SUSPENSIONS = Statement(
             executions.c.request_id,
             executions.c.session_id,
             executions.c.user_id,
+            executions.c.channel,
             suspensions.c.suspension,
         )
         .join(executions, IS_OPEN_SUSPENSION)
@@ -72,7 +73,7 @@ _OPEN_SUSPENSIONS = Statement(
             ),
             *(
                 or_(_filter(name).is_(None), executions.c[name] == _filter(name))
-                for name in ("request_id", "session_id")
+                for name in ("request_id", "session_id", "channel")
             ),
             or_(_filter("user").is_(None), executions.c.user_id == _filter("user")),
             _unless_other("tool"),

@@ -285,6 +285,7 @@ def _summary(response: SystemResponse, run: _Run, item: StoredEvent) -> dict[str
         "request_id": response.request_id,
         **_trace(item.correlation),
         "mode": response.mode,
+        "channel": response.metadata.channel,
         "state": response.state,
         "duration_ms": None if run.started_at is None else round((item.at - run.started_at) * 1000, 3),
         "attempts": run.attempts,

@@ -40,8 +40,9 @@ class _CompiledRule:
         """Return True if the rule is about this tool and this caller."""
         rule = self.rule
         named = ((rule.agent, caller.agent), (rule.tenant, caller.tenant), (rule.user, caller.user))
+        further = ((rule.key, caller.key_id), (rule.channel, caller.channel))
         return matches_name(rule.tool, tool) and all(
-            pattern is None or matches_name(pattern, name) for pattern, name in (*named, (rule.key, caller.key_id))
+            pattern is None or matches_name(pattern, name) for pattern, name in (*named, *further)
         )
 
     def accepts(self, arguments: Mapping[str, Any]) -> bool:

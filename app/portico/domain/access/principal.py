@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from portico.domain.access.limits import NO_LIMITS, AccessLimits
-from portico.domain.ids import KeyId, TenantId, UserId
+from portico.domain.ids import API, ChannelName, KeyId, TenantId, UserId
 from portico.domain.tools import agent_of, reference_of
 from portico.domain.value import value
 
@@ -22,6 +22,8 @@ class Permission(StrEnum):
     READ_METRICS = "can_read_metrics"
     SHARE_MEMORY = "can_share_memory"
     MANAGE_KEYS = "can_manage_keys"
+    ACT_FOR = "can_act_for"
+    MANAGE_CREDENTIALS = "can_manage_credentials"
 
 
 ObjectKind = Literal["tool", "model", "agent"]
@@ -116,7 +118,7 @@ KEY_DEFAULT: Final = Permissions.of(
     )
 )
 """Permissions of a key that names none: everything in its tenant, but neither other users' data, nor the metrics, nor
-keys.
+what manages keys and credentials or acts for others.
 """
 
 
@@ -134,10 +136,10 @@ class AccessScope:
 
 @value
 class Principal:
-    """Caller: the tenant and the user that it acts for, its key, what it may do, and until when.
+    """Caller: the tenant and the user that it acts for, its key, what it may do, until when, and the channel it uses.
 
     `key_id` is None without a key, and `expires_at`, in Unix seconds, without an end. `limits` are those of the key,
-    which hold beside those of the tenant.
+    which hold beside those of the tenant. A key that `has_own_channel` is always in that one.
     """
 
     tenant: TenantId
@@ -146,6 +148,8 @@ class Principal:
     permissions: Permissions = ALL
     expires_at: float | None = None
     limits: AccessLimits = NO_LIMITS
+    channel: ChannelName = API
+    has_own_channel: bool = False
 
     @property
     def own(self) -> AccessScope:

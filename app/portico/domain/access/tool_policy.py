@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from portico.domain.ids import KeyId, TenantId, UserId
+from portico.domain.ids import API, ChannelName, KeyId, TenantId, UserId
 from portico.domain.value import value
 
 
@@ -46,8 +46,8 @@ class PolicyDecision:
 class PolicyRule:
     """Rule for calls of `tool`; with `arguments`, a JSON Schema of them, only for those that it accepts.
 
-    The others limit it to an agent, a tenant, a user or a key. A name that ends with `*` stands for all that begin like
-    it. The rule demands every property that `arguments` names.
+    The others limit it to an agent, a tenant, a user, a key or a channel. A name that ends with `*` stands for all that
+    begin like it. The rule demands every property that `arguments` names.
     """
 
     tool: str
@@ -56,6 +56,7 @@ class PolicyRule:
     tenant: str | None = None
     user: str | None = None
     key: str | None = None
+    channel: str | None = None
 
 
 @value
@@ -71,12 +72,13 @@ class PolicyRules:
 
 @value
 class ToolCaller:
-    """Principal and agent for which an execution calls tools."""
+    """Principal, agent and channel for which an execution calls tools."""
 
     tenant: TenantId
     user: UserId
     key_id: KeyId | None = None
     agent: str | None = None
+    channel: ChannelName = API
 
 
 @value

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, Str
 
 from portico.domain.access.limits import MILLIONTHS, Rate, format_rate, parse_rate
 from portico.domain.contract.messages import TOOL_NAME_PATTERN
-from portico.domain.ids import DocumentId, KeyId, RequestId, SessionId, TraceId
+from portico.domain.ids import CHANNEL_PATTERN, ChannelName, DocumentId, KeyId, RequestId, SessionId, TraceId
 from portico.domain.tools import tool_of
 
 MAX_MESSAGES: Final = 10_000
@@ -25,6 +25,7 @@ _ID: Final = StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,128}$")
 RequestIdText = Annotated[RequestId, _ID]
 SessionIdText = Annotated[SessionId, _ID]
 DocumentIdText = Annotated[DocumentId, _ID]
+ChannelText = Annotated[ChannelName, StringConstraints(pattern=rf"^{CHANNEL_PATTERN}$")]
 KeyIdText = Annotated[KeyId, StringConstraints(pattern=r"^[A-Za-z0-9]{8}$")]
 TraceIdText = Annotated[TraceId, StringConstraints(pattern=r"^[0-9a-fA-F]{32}$", to_lower=True)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]

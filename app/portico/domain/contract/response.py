@@ -26,7 +26,7 @@ from portico.domain.contract.constrained_types import ConfidenceSource, FormatEn
 from portico.domain.contract.final_answer import FinalAnswer
 from portico.domain.contract.messages import Message, ModelMessage, ToolCall, TracedMessage
 from portico.domain.failures import Category, Code, Failure
-from portico.domain.ids import RequestId, SessionId, SuspensionId, ToolCallId, TraceId
+from portico.domain.ids import API, ChannelName, RequestId, SessionId, SuspensionId, ToolCallId, TraceId
 from portico.domain.lifecycle import Mode, State
 
 Durability = Literal["memory", "journaled"]
@@ -273,6 +273,7 @@ class ResponseMetadata(_Outbound):
         exclude_if=_is_empty,
         description="Parts of documents that were retrieved and read, best first; absent if there are none.",
     )
+    channel: ChannelName = Field(API, description="Channel by which the request came.")
     client: dict[str, str] = Field(default_factory=dict, description="Metadata of the request.")
 
 

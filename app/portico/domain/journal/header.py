@@ -11,7 +11,7 @@ from portico.domain.contract.messages import Message, ModelMessage, TracedMessag
 from portico.domain.contract.request import Limits, SystemRequest
 from portico.domain.contract.response import Durability
 from portico.domain.fingerprints import span_id
-from portico.domain.ids import ExecutionId, KeyId, RequestId, SpanId, TenantId, TraceId, UserId
+from portico.domain.ids import API, ChannelName, ExecutionId, KeyId, RequestId, SpanId, TenantId, TraceId, UserId
 from portico.domain.journal.fork import Fork
 from portico.domain.lifecycle import Mode
 from portico.domain.limits import ConfiguredLimits
@@ -105,7 +105,7 @@ class ExecutionHeader:
     principal that it was admitted for, `permissions` are the rights under which it runs to its end, and `key_limits`
     are those of the key. `instructions` are those of its session, which follow the system prompt. `auth_resolve_ms` is
     the time that AuthResolve took. If it is `sampled`, its spans are recorded by every replica that runs it; `links`
-    are those of its root span.
+    are those of its root span. It came by the `channel`.
     """
 
     execution_id: ExecutionId
@@ -141,6 +141,7 @@ class ExecutionHeader:
     """The judges that the execution asks about its input."""
     received_digest: str | None = None
     """Digest of the messages that the client has sent; None without client tools."""
+    channel: ChannelName = API
     client: ClientView | None = None
     """Set for the request of a client API whose answers can be read later."""
 

@@ -14,7 +14,7 @@ import typer
 from portico.domain.access.limits import MILLIONTHS, AccessLimits, Rate, parse_rate
 from portico.domain.access.principal import KEY_DEFAULT, Permission, Permissions, is_permission
 from portico.domain.failures import Category
-from portico.domain.ids import KeyId, TenantId, UserId
+from portico.domain.ids import CHANNEL_PATTERN, ChannelName, KeyId, TenantId, UserId
 from portico.entrypoints.cli.exit_codes import EXIT_CODES, failures_as_exits
 from portico.entrypoints.cli.options import ConfigOption
 
@@ -22,12 +22,19 @@ if TYPE_CHECKING:
     from portico.entrypoints.cli.service_parts import Wiring
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._@|:-]{1,128}")
+_CHANNEL: Final = re.compile(CHANNEL_PATTERN)
 _KEY_ID: Final = re.compile(r"[A-Za-z0-9]{8}")
 
 
 def _name(text: str) -> str:
     if not _NAME.fullmatch(text):
         raise typer.BadParameter("must be 1 to 128 of the characters A-Z a-z 0-9 . _ @ | : -")
+    return text
+
+
+def _channel(text: str | None) -> str | None:
+    if text is not None and not _CHANNEL.fullmatch(text):
+        raise typer.BadParameter("must be 1 to 32 of the characters a-z 0-9 -")
     return text
 
 
@@ -67,8 +74,11 @@ def create(  # noqa: PLR0913 - Typer reads one parameter per option
         list[str] | None,
         typer.Option(
             help="Permission; repeat for several. "
-            "Default: all but can_read_metrics, can_view_tenant and can_manage_keys."
+            "Default: all but can_read_metrics, can_view_tenant, can_act_for and those that begin with can_manage."
         ),
+    ] = None,
+    channel: Annotated[
+        str | None, typer.Option(callback=_channel, help="Channel of all its requests, such as support-desk.")
     ] = None,
     requests: Annotated[Rate | None, typer.Option(parser=_rate, metavar="N/S", help="Executions per seconds.")] = None,
     tokens: Annotated[Rate | None, typer.Option(parser=_rate, metavar="N/S", help="Tokens per seconds.")] = None,
@@ -88,7 +98,8 @@ def create(  # noqa: PLR0913 - Typer reads one parameter per option
 
     names = Permissions.of(map(_permission, permission)) if permission else KEY_DEFAULT
     limits = AccessLimits(requests, tokens, cost, concurrency)
-    grant = KeyGrant(TenantId(tenant), UserId(user), names, limits, expires)
+    own_channel = None if channel is None else ChannelName(channel)
+    grant = KeyGrant(TenantId(tenant), UserId(user), names, limits, expires, channel=own_channel)
     wiring: Wiring = context.obj()
     with failures_as_exits():
         key = anyio.run(create_key, wiring.open_keys, load_settings(path=config), grant)

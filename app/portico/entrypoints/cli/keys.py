@@ -15,7 +15,7 @@ from portico.entrypoints.cli.service_parts import OpenKeys
 from portico.ports.access import StoredKey
 from portico.settings import Settings
 
-_COLUMNS: Final = ("id", "tenant", "user", "created", "expires", "revoked", "last used", "permissions")
+_COLUMNS: Final = ("id", "tenant", "user", "created", "expires", "revoked", "last used", "channel", "permissions")
 
 
 async def create_key(open_keys: OpenKeys, settings: Settings, grant: KeyGrant) -> str:
@@ -52,6 +52,7 @@ def _shown(key: StoredKey) -> dict[str, object]:
         "tenant": key.tenant,
         "user": key.user,
         "permissions": key.permissions.names,
+        "channel": key.channel,
         "created_by": key.created_by,
         "created_at": _time(key.created_at),
         "expires_at": _time(key.expires_at),
@@ -69,4 +70,5 @@ def _time(seconds: float | None) -> str | None:
 def _row(key: StoredKey) -> tuple[str, ...]:
     times = (key.created_at, key.expires_at, key.revoked_at, key.last_used_at)
     names = "default" if key.permissions == KEY_DEFAULT else " ".join(key.permissions.names)
-    return key.key_id, key.tenant, key.user, *(_time(each) or "-" for each in times), names
+    shown = [_time(each) or "-" for each in times]
+    return key.key_id, key.tenant, key.user, *shown, key.channel or "-", names

@@ -24,7 +24,13 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from portico.domain.access.principal import Principal
-from portico.domain.contract.constrained_types import DocumentIdText, KeyIdText, RequestIdText, SessionIdText
+from portico.domain.contract.constrained_types import (
+    ChannelText,
+    DocumentIdText,
+    KeyIdText,
+    RequestIdText,
+    SessionIdText,
+)
 from portico.domain.contract.response import SuspensionKind
 from portico.domain.failures import Code, RequestFailure
 from portico.domain.fingerprints import digest
@@ -135,6 +141,7 @@ class ExecutionListQuery(QueryParameters):
     mode: Mode | None = Field(None, description="Only executions of this mode.")
     session_id: SessionIdText | None = Field(None, description="Only executions of this session.")
     agent: NameFilter | None = Field(None, description="Only executions of this agent.")
+    channel: ChannelText | None = Field(None, description="Only executions that came by this channel.")
     model: NameFilter | None = Field(
         None, description="Only executions whose last inference asked this model or engine."
     )
@@ -167,6 +174,7 @@ class ExecutionListQuery(QueryParameters):
             prefix=self.q,
             origin=self.origin,
             oldest_first=self.order == "asc",
+            channel=self.channel,
         )
 
     @model_validator(mode="before")
@@ -187,6 +195,7 @@ class SuspensionListQuery(QueryParameters):
     )
     kind: SuspensionKind | None = Field(None, description="Only suspensions of this kind.")
     user: NameFilter | None = Field(None, description="Only suspensions of executions of this user.")
+    channel: ChannelText | None = Field(None, description="Only suspensions of executions that came by this channel.")
     since: Timestamp | None = Field(None, description="Only suspensions of this time or later.")
     limit: DecimalInt = Field(DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE, description="Maximum number of suspensions.")
     after: Cursor | None = Field(None, description="The `next` of the previous page.")
@@ -201,6 +210,7 @@ class SuspensionListQuery(QueryParameters):
             self.kind,
             None if self.user is None else UserId(self.user),
             None if self.since is None else self.since.timestamp() - _HALF_A_MICROSECOND,
+            self.channel,
         )
 
 

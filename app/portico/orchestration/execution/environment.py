@@ -90,7 +90,7 @@ class Facts:
 
 def facts_of(header: ExecutionHeader, environment: Environment | None) -> Facts:
     """Return the facts of the execution; without an environment those of an offline replay."""
-    caller = ToolCaller(header.tenant, header.user, header.key_id, header.request.agent)
+    caller = ToolCaller(header.tenant, header.user, header.key_id, header.request.agent, header.channel)
     client_tools = client_definitions(header.request.client_tools) if header.request.client_tools else ()
     if environment is None:
         return Facts(None, caller, default_registry(), client_tools)

@@ -176,6 +176,7 @@ def _metadata(
         durability="journaled" if is_recorded else "memory",
         flags=sorted(ledger.flags),
         sources=sources_of(retrieved) if retrieved else [],
+        channel=header.channel,
         client=header.request.metadata,
     )
 

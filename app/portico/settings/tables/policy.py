@@ -24,6 +24,7 @@ class RuleSettings(Table):
     tenant: NamePattern | None = Field(None, description="Tenant that the rule is limited to")
     user: NamePattern | None = Field(None, description="User that the rule is limited to")
     key: NamePattern | None = Field(None, description="Public id of the key that the rule is limited to")
+    channel: NamePattern | None = Field(None, description="Channel that the rule is limited to")
 
 
 Rules = Annotated[tuple[RuleSettings, ...], Field(strict=False)]

@@ -104,11 +104,12 @@ def _row(key: StoredKey) -> dict[str, Any]:
         "revoked_at": key.revoked_at,
         "last_used_at": key.last_used_at,
         "created_by": key.created_by,
+        "channel": key.channel,
     }
 
 
 def _stored_key(row: ResultRow) -> StoredKey:
-    key_id, tenant, user, secret_hash, permissions, limits, *times, created_by = row
+    key_id, tenant, user, secret_hash, permissions, limits, *times, created_by, channel = row
     created_at, expires_at, revoked_at, last_used_at = times
     return StoredKey(
         key_id=key_id,
@@ -122,6 +123,7 @@ def _stored_key(row: ResultRow) -> StoredKey:
         revoked_at=revoked_at,
         last_used_at=last_used_at,
         created_by=created_by,
+        channel=channel,
     )
 
 

@@ -49,7 +49,7 @@ _IS_CANCEL_REQUESTED = exists().where(
 )
 _LIMIT: BindParameter[int] = bindparam("at_most", type_=BigInteger)
 FILTERS: Mapping[str, str] = MappingProxyType(
-    {"mode": "mode", "session_id": "session_id", "agent": "agent", "code": "last_error"}
+    {"mode": "mode", "session_id": "session_id", "agent": "agent", "code": "last_error", "channel": "channel"}
 )
 """Columns of the filters that compare one of them."""
 _END_COLUMNS = ("state", "entered_at", "last_error", "commits", "events", "response")
@@ -83,6 +83,7 @@ def _execution() -> Select[Any]:
         executions.c.origin,
         executions.c.origin_step,
         executions.c.user_id,
+        executions.c.channel,
     )
 
 

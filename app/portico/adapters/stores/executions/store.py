@@ -198,7 +198,7 @@ def _with_suspensions(statement: Statement, values: Mapping[str, Any]) -> Transa
 
 def _execution(row: ResultRow) -> StoredExecution:
     execution_id, tenant, request_id, session_id, mode, created_at, owner, epoch, events, agent, *rest = row
-    *status_cells, title, origin, origin_step, user = rest
+    *status_cells, title, origin, origin_step, user, channel = rest
     try:
         status, known_mode = _status(status_cells), Mode(mode)
     except ValueError:
@@ -221,6 +221,7 @@ def _execution(row: ResultRow) -> StoredExecution:
         title=None if title is None else title.decode(),
         origin=origin,
         origin_step=origin_step,
+        channel=channel,
     )
 
 

@@ -194,6 +194,7 @@ def _execution_row(
     row["user_id"] = header.user
     row["key_id"] = header.key_id
     row["origin"] = header.request.after if header.fork is None else header.fork.origin
+    row["channel"] = header.channel
     row["origin_step"] = None if header.fork is None else header.fork.from_step
     return row
 

@@ -84,6 +84,7 @@ def execution_start(header: ExecutionHeader, *, capture_content: bool) -> Attrib
     found: Attributes = {
         "portico.request_id": header.request_id,
         "portico.mode": header.mode,
+        "portico.channel": header.channel,
         "gen_ai.output.type": "json" if is_structured else "text",
     }
     if header.mode in _WORKFLOWS:

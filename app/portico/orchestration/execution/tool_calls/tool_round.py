@@ -331,7 +331,17 @@ class ToolAttempt(Effect):
                 partial(self._report, environment),
                 None if stream.on_progress is None else partial(stream.on_progress, call),
             ),
-            caller=Caller(header.tenant, header.user, header.request.session_id, header.request_id),
+            caller=Caller(
+                header.tenant,
+                header.user,
+                header.request.session_id,
+                header.request_id,
+                header.key_id,
+                self._settings.caller.agent,
+                header.channel,
+                self.correlation.step_name,
+                header.request.metadata,
+            ),
         )
         if stream.on_progress is not None:
             stream.end_progress()

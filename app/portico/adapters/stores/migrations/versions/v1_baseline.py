@@ -58,6 +58,7 @@ def _executions() -> None:
         _data("title", nullable=True),
         _text("origin", nullable=True),
         _count("origin_step", nullable=True),
+        _text("channel"),
         PrimaryKeyConstraint("execution_id"),
     )
     op.create_index("executions_request", "executions", ["tenant", "request_id"], unique=True)
@@ -203,7 +204,7 @@ def _api_keys() -> None:
         *map(_data, ("permissions", "limits")),
         _number("created_at"),
         *(_number(name, nullable=True) for name in ("expires_at", "revoked_at", "last_used_at")),
-        _text("created_by", nullable=True),
+        *(_text(name, nullable=True) for name in ("created_by", "channel")),
         PrimaryKeyConstraint("key_id"),
     )
     op.create_index("api_keys_tenant", "api_keys", ["tenant", "created_at", "key_id"])
