@@ -221,6 +221,7 @@ async def test_an_execution_is_shown_with_its_status_and_response() -> None:
         "session_id": None,
         "mode": "chat",
         "agent": None,
+        "channel": "api",
         "state": "COMPLETE",
         "events": 23,
         "attempt": 1,
@@ -336,7 +337,7 @@ async def test_a_resume_is_answered_in_each_of_the_three_forms(form: dict[str, s
         asked = await served.post(chat(ASK_PERSON, request_id="q"))
         assert (asked.status, asked.json["state"]) == (202, "SUSPENDED")
         pending = (await served.get("/v1/suspensions")).json["data"]
-        names = {"request_id": "q", "session_id": None, "user": "local", "agent": None}
+        names = {"request_id": "q", "session_id": None, "user": "local", "channel": "api", "agent": None}
         assert pending == [asked.json["suspensions"][0] | names]
         answer = await resume(served, form)
         await wait_for_idle(service)

@@ -50,7 +50,7 @@ async def test_a_suspended_execution_survives_a_restart_and_is_resumed_once(kept
         asked = await served.post(chat(ASK_PERSON, request_id="q"), IDEMPOTENCY_KEY)
     async with portico(**kept) as (served, _):
         pending = (await served.get("/v1/suspensions")).json["data"]
-        names = {"request_id": "q", "session_id": None, "user": "local", "agent": None}
+        names = {"request_id": "q", "session_id": None, "user": "local", "channel": "api", "agent": None}
         assert pending == [asked.json["suspensions"][0] | names]
         answer = await resume(served)
         assert (answer.status, answer.json["state"]) == (200, "COMPLETE")
