@@ -178,6 +178,7 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
                 "max_connections": 256,
                 "prompt_cache": "off",
                 "vendor": None,
+                "auth": None,
                 "known_as": None,
             }
         },
@@ -518,6 +519,10 @@ class TestContradictions:
                 "engines.a.vendor: has no meaning for gemini://",
             ),
             (
+                '[engines.a]\nmodel = "openai://m"\nauth = "entra"',
+                "engines.a.auth: has no meaning for openai://",
+            ),
+            (
                 '[engines.a]\nmodel = "openai://m"\nvendor = "grok"',
                 "engines.a.vendor: is not known; did you mean groq?",
             ),
@@ -702,8 +707,17 @@ class TestModelUrls:
         ("text", "expected"),
         [
             ("gpt-4o", "must be a model URL"),
-            ("://x", "must begin with one of openai://, anthropic://, gemini://, ollama://, llamacpp://, rehearsal://"),
+            (
+                "://x",
+                "must begin with one of openai://, anthropic://, gemini://, azure://, vertex://, ollama://, llamacpp://",
+            ),
             ("openia://x", "must begin with one of"),
+            ("azure://mine", "must be azure://RESOURCE/MODEL"),
+            ("azure://evil.example/mine", "must be azure://RESOURCE/MODEL"),
+            ("azure:///mine", "must be azure://RESOURCE/MODEL"),
+            ("vertex://project/gemini-3-flash", "must be vertex://PROJECT/LOCATION/MODEL"),
+            ("vertex://project/us@evil.example/gemini-3-flash", "must be vertex://PROJECT/LOCATION/MODEL"),
+            ("vertex://project/global/", "must be vertex://PROJECT/LOCATION/MODEL"),
             ("OPENAI://x", "must begin with one of"),
             ("openai://", "must name a model"),
             ("openai://a b", "visible ASCII"),

@@ -86,6 +86,8 @@ PROVIDERS: Mapping[str, tuple[str, str]] = {
     "openai": ("OpenAI", ""),
     "anthropic": ("Anthropic", ""),
     "gemini": ("Google Gemini", ""),
+    "azure": ("Azure OpenAI", "RESOURCE/DEPLOYMENT"),
+    "vertex": ("Google Vertex AI", "PROJECT/global/gemini-2.5-flash"),
     "ollama": ("Ollama", "/qwen3:8b"),
     "llamacpp": ("llama.cpp, in this process", "/models/qwen3-8b.gguf"),
     "rehearsal": ("none: invented answers", ""),
@@ -167,6 +169,16 @@ def vendors() -> str:
     return f"{head}|---|---|---|---|---|---|---|\n" + "".join(map(_vendor_row, VENDORS))
 
 
+def clouds() -> str:
+    """One row for each scheme of a cloud: its model URL, and the server that is asked."""
+    rows = [
+        f"| `{name}://{'/'.join(scheme.places)}/MODEL` | `{scheme.base_url}` |\n"
+        for name, scheme in SCHEMES.items()
+        if scheme.places
+    ]
+    return "| Model URL | Base URL |\n|---|---|\n" + "".join(rows)
+
+
 def counts() -> str:
     """One row for each counted way: its number when it was counted first, and its bound now."""
     head = "| Way | Counted first | Bound now |\n|---|---|---|\n"
@@ -226,6 +238,7 @@ PART_WRITERS: Mapping[str, Callable[[], str]] = {
     "settings": settings,
     "providers": providers,
     "vendors": vendors,
+    "clouds": clouds,
     "counts": counts,
     "client_parameters": client_parameters,
     "dropped_blocks": dropped_blocks,

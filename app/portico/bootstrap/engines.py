@@ -1,6 +1,6 @@
 """Builders of engines by their scheme, and the profiles of configured engines."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -15,6 +15,7 @@ from portico.adapters.engines.gemini.dialect import GeminiDialect
 from portico.adapters.engines.http.aiohttp_transport import AiohttpTransport, HttpSession, Route
 from portico.adapters.engines.http.engine import Endpoint, HttpEngine, ReplyLimits
 from portico.adapters.engines.http.tls import tls_context
+from portico.adapters.engines.http.transport import Transport
 from portico.adapters.engines.llama_cpp import engine as llama_cpp
 from portico.adapters.engines.ollama.dialect import OllamaDialect
 from portico.adapters.engines.openai import models
@@ -24,6 +25,7 @@ from portico.adapters.engines.openai.vendors import VENDORS
 from portico.adapters.engines.rehearsal import engine as rehearsal
 from portico.adapters.engines.timeouts import Timeouts
 from portico.adapters.telemetry.genai import ModelName
+from portico.bootstrap import clouds
 from portico.capabilities.models.breaker import FailoverPolicy
 from portico.capabilities.models.catalogue import EngineCatalogue
 from portico.domain.failures import Code, ConfigurationFailure
@@ -70,19 +72,19 @@ class EngineBuild:
         )
 
 
-def _http(spec: EngineBuild, dialect: Dialect) -> Engine:
+def _http(spec: EngineBuild, dialect: Dialect, authenticated: Callable[[Transport], Transport] | None = None) -> Engine:
     base_url = server_url(spec.engine)
     limits = ReplyLimits(spec.settings.limits.upstream_bytes, spec.settings.limits.upstream_line_bytes)
     headers = {name: value.read() or "" for name, value in spec.engine.headers.items()}
     endpoint = Endpoint(base_url, spec.engine.api_key.read, spec.timeouts, limits, headers)
     proxy = spec.settings.proxy_for(spec.engine, base_url)
     route = Route(_tls(spec), spec.timeouts.connect_seconds, proxy)
-    transport = AiohttpTransport(spec.resources.session, route)
+    transport: Transport = AiohttpTransport(spec.resources.session, route)
     return HttpEngine(
         spec.profile,
         dialect,
         endpoint=endpoint,
-        transport=transport,
+        transport=transport if authenticated is None else authenticated(transport),
         clock=spec.resources.clock,
         on_unknown_frames=spec.resources.on_unknown_frames,
     )
@@ -99,12 +101,22 @@ def _tls(spec: EngineBuild) -> SSLContext:
 
 def _openai(spec: EngineBuild) -> Engine:
     """Build an engine for one of the two APIs of OpenAI; compatible providers have the older one."""
-    api = spec.engine.api or (
-        "responses"
-        if models.requires_responses_api(spec.profile.known_as or spec.profile.model)
-        else "chat_completions"
-    )
-    return _http(spec, ResponsesDialect() if api == "responses" else ChatCompletionsDialect())
+    return _http(spec, ResponsesDialect() if _api(spec) == "responses" else ChatCompletionsDialect())
+
+
+def _api(spec: EngineBuild) -> str:
+    if spec.engine.api is not None:
+        return spec.engine.api
+    name = spec.profile.known_as or spec.profile.model
+    return "responses" if models.requires_responses_api(name) else "chat_completions"
+
+
+def _azure(spec: EngineBuild) -> Engine:
+    return _http(spec, *clouds.azure(spec.engine, _api(spec), spec.resources.clock))
+
+
+def _vertex(spec: EngineBuild) -> Engine:
+    return _http(spec, *clouds.vertex(spec.engine, spec.resources.clock))
 
 
 def _llamacpp(spec: EngineBuild) -> Engine:
@@ -126,6 +138,8 @@ BUILDERS: Mapping[str, Callable[[EngineBuild], Engine]] = MappingProxyType(
         "openai": _openai,
         "anthropic": partial(_http, dialect=AnthropicDialect()),
         "gemini": partial(_http, dialect=GeminiDialect()),
+        "azure": _azure,
+        "vertex": _vertex,
         "ollama": partial(_http, dialect=OllamaDialect()),
         "llamacpp": _llamacpp,
         "scripted": _scripted,
@@ -155,8 +169,10 @@ def engine_catalogue(settings: Settings, engines: Mapping[str, Engine]) -> Engin
 
 def server_url(engine: EngineSettings) -> str:
     """Return the URL of the server that the engine asks; an empty one if it asks none."""
-    address = engine.model.address
-    return engine.base_url or (f"http://{address}" if address else SCHEMES[engine.model.scheme].base_url)
+    scheme, address = SCHEMES[engine.model.scheme], engine.model.address
+    if scheme.places:
+        return (engine.base_url or clouds.cloud_url(engine.model)) + clouds.vertex_path(engine.model)
+    return engine.base_url or (f"http://{address}" if address else scheme.base_url)
 
 
 def model_names(settings: Settings) -> Mapping[str, ModelName]:
@@ -194,6 +210,14 @@ def engine_profile(name: str, settings: Settings) -> EngineProfile:
         caches_prompts=engine.prompt_cache == "auto" and _takes_cache_marks(engine),
         propagates_trace=settings.telemetry.propagate and not scheme.is_offline,
         known_as=identity.model if engine.known_as else "",
+    )
+
+
+def _missing_capabilities(engine: EngineSettings) -> Iterable[str]:
+    """Return the capabilities of its scheme that the engine lacks for its model, or for the one it is known as."""
+    own, known = engine.model, engine.identity
+    return dict.fromkeys(
+        [*missing_capabilities(known.scheme, known.model), *missing_capabilities(own.scheme, own.model)]
     )
 
 

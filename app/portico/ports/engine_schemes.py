@@ -17,16 +17,18 @@ class EngineScheme:
     """Facts about a scheme, which hold for its engines unless the configuration or a known model differs.
 
     After `scheme://` follows a model, or the path of a file (`names_file`), or the address of a server and a model
-    (`names_server`), or nothing (`names_nothing`). An offline engine runs in this process and has no connection; any
-    other has a `base_url`. `api_key_env` is the variable whose presence selects `default_model` if no engine is
-    configured. `context_window` is in tokens. A scheme that `marks_prompt_caches` has a request say what to cache. One
-    that `has_vendors` is spoken by servers of many vendors. `known_models` names the table of its known models.
+    (`names_server`), or the `places` of a cloud and a model, or nothing (`names_nothing`). An offline engine runs in
+    this process and has no connection; any other has a `base_url`, in which the names of places stand for them.
+    `api_key_env` is the variable whose presence selects `default_model` if no engine is configured. `context_window`
+    is in tokens. A scheme that `marks_prompt_caches` has a request say what to cache. One that `has_vendors` is spoken
+    by servers of many vendors. `known_models` names the table of its known models.
     """
 
     capabilities: EngineCapabilities
     base_url: str = ""
     names_file: bool = False
     names_server: bool = False
+    places: tuple[str, ...] = ()
     names_nothing: bool = False
     is_offline: bool = False
     has_apis: bool = False
@@ -66,6 +68,21 @@ SCHEMES: Mapping[str, EngineScheme] = MappingProxyType(
             known_models="gemini",
             api_key_env="GEMINI_API_KEY",
             default_model="gemini-2.5-flash",
+        ),
+        "azure": EngineScheme(
+            EngineCapabilities(schema=True, schema_with_tools=True, embeddings=True),
+            "https://RESOURCE.openai.azure.com/openai/v1",
+            places=("RESOURCE",),
+            has_apis=True,
+            marks_prompt_caches=True,
+            known_models="azure",
+        ),
+        "vertex": EngineScheme(
+            EngineCapabilities(schema=True),
+            "https://LOCATION-aiplatform.googleapis.com/v1",
+            places=("PROJECT", "LOCATION"),
+            marks_prompt_caches=True,
+            known_models="gemini",
         ),
         "ollama": EngineScheme(
             EngineCapabilities(schema=True, forced_calls=False, embeddings=True),

@@ -30,11 +30,12 @@ _MISSING_CAPABILITIES: Mapping[str, Sequence[tuple[str, Sequence[str]]]] = Mappi
             (r"gpt-3\.5|gpt-4(?!o|\.|-turbo(?!-preview)|-.*vision)|o1-(mini|preview)|o3-mini", ("images",)),
             (r"chatgpt-4o|o1-(mini|preview)", ("tools", "forced_calls", "parallel_tools")),
             (r"o1-(mini|preview)", ("system_role",)),
-        )
+        ),
+        "vertex": ((r"(?!gemini-)", ("schema",)), (r"claude-", ("forced_calls",))),
     }
 )
 """Capabilities that models of a pattern lack, by scheme: at OpenAI those from before structured outputs, images and
-reasoning with tools.
+reasoning with tools, on Vertex what the APIs of other publishers' models lack, as at Anthropic.
 """
 
 

@@ -1,7 +1,7 @@
 """Types of single settings: names, numbers, credentials, model URLs and base URLs."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Final, Self
@@ -129,12 +129,17 @@ def _from_file(given: object) -> Secret:
         raise ValueError("names a file that must contain one word of visible ASCII") from None
 
 
+PLACE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
+"""A place of a cloud, which becomes a part of a host or of a path."""
+
+
 @value
 class ModelUrl:
     """Scheme of an engine and the model it uses: `scheme://model`.
 
     The model of `scripted` is the path of its replies, that of `llamacpp` the path of its weights. For `ollama` the
-    model follows the `address` (host and port) of the server, which is empty for the default one.
+    model follows the `address` (host and port) of the server, which is empty for the default one. For a cloud it
+    follows the places, such as the region, which are the `address`.
     """
 
     scheme: str
@@ -145,6 +150,11 @@ class ModelUrl:
     def is_offline(self) -> bool:
         """Return True if the engine runs in this process and has no connection."""
         return SCHEMES[self.scheme].is_offline
+
+    @property
+    def places(self) -> Sequence[str]:
+        """Return the places of a cloud, in the order of its scheme."""
+        return self.address.split("/")
 
     @classmethod
     def parse(cls, given: object) -> Self:
@@ -163,6 +173,8 @@ class ModelUrl:
             raise ValueError("must have at most 256 characters of visible ASCII after ://")
         if SCHEMES[scheme].names_file and not (rest.startswith("/") and rest.strip("/")):
             raise ValueError(f"must be {scheme}:// and the absolute path of a file, three slashes in all")
+        if SCHEMES[scheme].places:
+            return cls(scheme, *_model_and_places(scheme, rest))
         if SCHEMES[scheme].names_server:
             address, _, model = rest.partition("/")
             if not model or not _is_address(address):
@@ -174,8 +186,21 @@ class ModelUrl:
             raise ValueError(f"must name a model after {scheme}://")
         return cls(scheme, rest or scheme)
 
+    @property
+    def _separator(self) -> str:
+        return "/" if SCHEMES[self.scheme].names_server or SCHEMES[self.scheme].places else ""
+
     def __str__(self) -> str:
-        return f"{self.scheme}://{self.address}{'/' if SCHEMES[self.scheme].names_server else ''}{self.model}"
+        return f"{self.scheme}://{self.address}{self._separator}{self.model}"
+
+
+def _model_and_places(scheme: str, rest: str) -> tuple[str, str]:
+    """Return the model and the places before it. Raises: ValueError."""
+    names = SCHEMES[scheme].places
+    *places, model = rest.split("/", len(names))
+    if len(places) < len(names) or not model or not all(map(PLACE.fullmatch, places)):
+        raise ValueError(f"must be {scheme}://{'/'.join(names)}/MODEL")
+    return model, "/".join(places)
 
 
 def _is_address(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from importlib.util import find_spec
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
@@ -123,6 +124,9 @@ class EngineSettings(Table):
         description="Known model that the engine asks under another name, as `openai://gpt-4o-mini`: its window, "
         "prices and capabilities hold",
     )
+    auth: Literal["entra"] | None = Field(
+        None, description="`entra` asks Microsoft Entra for tokens instead of sending a key, for `azure://`"
+    )
     context_window: Positive = Field(
         default_factory=_default_window,
         description="Context window in tokens; by default that of a known model, 16384 for ollama and llamacpp",
@@ -137,7 +141,7 @@ class EngineSettings(Table):
         "known models have one in USD",
     )
     api: Literal["chat_completions", "responses"] | None = Field(
-        None, description="`chat_completions` or `responses`, for `openai://`"
+        None, description="`chat_completions` or `responses`, for `openai://` and `azure://`"
     )
     capabilities: Mapping[CapabilityName, bool] = Field(
         default_factory=dict, description="Corrections to the assumed capabilities, as `{ schema = true }`"
@@ -155,7 +159,7 @@ class EngineSettings(Table):
     prompt_cache: Literal["auto", "off"] = Field(
         default_factory=_default_prompt_cache,
         description="`auto` asks the provider to cache prompts that will be read again, and is the default of "
-        "`openai://`, where the vendor takes it, and of `anthropic://`; `off` asks for nothing",
+        "`openai://`, where the vendor takes it, of `azure://`, `anthropic://` and `vertex://`; `off` asks for nothing",
     )
 
     @property
@@ -245,12 +249,7 @@ def engine_errors(engines: Mapping[str, EngineSettings]) -> Iterator[tuple[str, 
             yield f"{here}.response_reserve", f"must be less than {here}.context_window"
         if engine.api_key_env and engine.api_key_file:
             yield f"{here}.api_key_file", f"must not be set together with {here}.api_key_env"
-        if engine.api is not None and not SCHEMES[engine.model.scheme].has_apis:
-            yield f"{here}.api", f"has no meaning for {engine.model.scheme}://"
-        if "vendor" in engine.model_fields_set and not SCHEMES[engine.model.scheme].has_vendors:
-            yield f"{here}.vendor", f"has no meaning for {engine.model.scheme}://"
-        if engine.known_as is not None and engine.known is None:
-            yield f"{here}.known_as", f"is not a known model; {_closest_model(engine.known_as)}"
+        yield from _scheme_errors(here, engine)
         if engine.prompt_cache == "auto" and not SCHEMES[engine.model.scheme].marks_prompt_caches:
             yield f"{here}.prompt_cache", f"has no meaning for {engine.model.scheme}://"
         if len(set(engine.options)) < len(engine.options):
@@ -258,6 +257,44 @@ def engine_errors(engines: Mapping[str, EngineSettings]) -> Iterator[tuple[str, 
         if engine.model.is_offline:
             given = (key for key in _CONNECTION_KEYS if getattr(engine, key))
             yield from ((f"{here}.{key}", f"has no meaning for {engine.model.scheme}://") for key in given)
+
+
+def _scheme_errors(here: str, engine: EngineSettings) -> Iterator[tuple[str, str]]:
+    """Yield the errors of settings that only some schemes have."""
+    scheme = SCHEMES[engine.model.scheme]
+    if engine.api is not None and not scheme.has_apis:
+        yield f"{here}.api", f"has no meaning for {engine.model.scheme}://"
+    if "vendor" in engine.model_fields_set and not scheme.has_vendors:
+        yield f"{here}.vendor", f"has no meaning for {engine.model.scheme}://"
+    if engine.auth is not None and engine.model.scheme != "azure":
+        yield f"{here}.auth", f"has no meaning for {engine.model.scheme}://"
+    elif engine.auth is not None and engine.api_key.read():
+        yield f"{here}.auth", f"must not be set together with {here}.api_key_env or {here}.api_key_file"
+    missing = _missing_extra(engine)
+    if missing is not None:
+        yield f"{here}.{'auth' if engine.auth else 'model'}", f"install portico[{missing}]"
+    if engine.known_as is not None and engine.known is None:
+        yield f"{here}.known_as", f"is not a known model; {_closest_model(engine.known_as)}"
+
+
+def _missing_extra(engine: EngineSettings) -> str | None:
+    """Return the extra with the packages that the engine needs and that are not installed."""
+    match engine.model.scheme:
+        case "azure" if engine.auth == "entra":
+            extra, package = "azure", "azure.identity"
+        case "vertex" if not engine.api_key.read():
+            extra, package = "google", "google.auth"
+        case _:
+            return None
+    return None if is_installed(package) else extra
+
+
+def is_installed(package: str) -> bool:
+    """Tell whether a package can be imported, without importing it."""
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def _closest_model(model: ModelUrl) -> str:

@@ -1,0 +1,1 @@
+"""Credentials of clouds, which expire: where they are found, and how they authenticate requests."""
