@@ -45,6 +45,7 @@ from portico.settings.tables.engines import EngineSettings, RouteSettings
 from portico.settings.tables.guards import GuardSettings
 from portico.settings.tables.limits import TenantSettings
 from portico.settings.tables.tool_sources import (
+    CodeSettings,
     FileSettings,
     HttpGetSettings,
     HttpToolSettings,
@@ -458,6 +459,7 @@ def _sections() -> Iterator[tuple[str, type[BaseModel]]]:
             yield "tools.files", FileSettings
             yield "tools.http_get", HttpGetSettings
             yield "tools.python", PythonSettings
+            yield "tools.code", CodeSettings
             yield "tools.cli.NAME", ProgramSettings
             yield "tools.http.NAME", HttpToolSettings
             yield "tools.mcp.NAME", McpServerSettings

@@ -50,6 +50,8 @@ from portico.domain.journal.outcomes import (
     CallDecided,
     Candidate,
     CauseCandidates,
+    CodeRound,
+    CodeStarted,
     CompactionStarted,
     InferenceSetup,
     NodeEnded,
@@ -161,6 +163,8 @@ OUTCOMES: Sequence[Any] = (
         Limits(tool_rounds=3),
         1024,
     ),
+    CodeStarted("monty 1.4.0", (OfferedTool("roll_dice", unsafe=False, digest="d1"),), 1024),
+    CodeRound((ToolCall(id="call_1/0/1/0", name="roll_dice", arguments={"sides": 6}),)),
     Retrieved(
         "which lamp?",
         (FoundChunk(DocumentId("lamps"), 2, "The lamp is green.", 0.5),),

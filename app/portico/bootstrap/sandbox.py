@@ -12,15 +12,15 @@ from portico.settings.tables.tool_sources import ChildSettings, McpServerSetting
 
 
 def open_sandbox(settings: Settings) -> Sandbox | None:
-    """Return the levels of isolation that start here, each tried once; None if no program is configured."""
-    if not any(True for _ in _programs(settings)):
+    """Return the levels of isolation that start here, each tried once; None if no program and no code is configured."""
+    if settings.tools.code is None and not any(True for _ in _programs(settings)):
         return None
     bubblewrap = settings.tools.sandbox.bubblewrap
     return Sandbox(bubblewrap, try_levels(bubblewrap))
 
 
 def level_states(settings: Settings) -> Mapping[IsolationLevel, LevelState]:
-    """Return the state of each level that needs something of the system; empty if no program is configured."""
+    """Return the state of each level that needs something of the system; empty if nothing needs it."""
     sandbox = open_sandbox(settings)
     return {} if sandbox is None else sandbox.states
 
@@ -52,6 +52,11 @@ def isolated(key: str, table: ChildSettings, settings: Settings, sandbox: Sandbo
     box = Box(tuple(readable), tuple(writable), directory, network=is_open, protected=tuple(protected))
     level = None if chosen == "auto" else IsolationLevel(chosen)
     return IsolatedProgram(sandbox, box, table.written_bytes, level, is_required=table.require_isolation)
+
+
+def isolated_interpreter(sandbox: Sandbox) -> IsolatedProgram:
+    """Return the box of the interpreter of code, at the strongest level: it reads and writes nothing."""
+    return IsolatedProgram(sandbox, Box(), written_bytes=0)
 
 
 def _programs(settings: Settings) -> Iterator[tuple[str, ChildSettings]]:

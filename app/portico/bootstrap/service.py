@@ -42,6 +42,7 @@ from portico.adapters.telemetry.logs import LogSink, open_logger, route_standard
 from portico.adapters.telemetry.loop_lag import watch_loop_lag
 from portico.adapters.telemetry.metrics.sink import MetricsSink
 from portico.adapters.thread_pool import WorkerThread
+from portico.adapters.tools.code.interpreter import installed_interpreter
 from portico.adapters.tools.files.store import DirectoryFiles
 from portico.adapters.tools.threads import DaemonThreads
 from portico.adapters.validation.worker_pool import WorkerLimits, open_worker_pool
@@ -276,7 +277,7 @@ async def open_history_reader(settings: Settings) -> AsyncIterator[HistoryReader
     patterns = _with_flows(_with_planner(PATTERNS, settings), flows)
     async with open_read_only(settings.storage.url, base.clock, base.entropy) as database:
         store = DatabaseExecutionStore(database, base.clock, ReplicaId(base.entropy.uuid7()), base.logs)
-        yield HistoryReader(store, patterns)
+        yield HistoryReader(store, patterns, installed_interpreter())
 
 
 @value
@@ -442,6 +443,7 @@ class Foundation:
             suspension_seconds=settings.limits.suspension_seconds,
             prompts=self.prompts,
             agents=self.agents,
+            code=self.tool_parts.code,
             guards=self.guards,
             skills=None if self.skills is None else self.skills.library,
             stream_tool_content=settings.telemetry.stream_tool_content,

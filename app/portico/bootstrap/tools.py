@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from portico.adapters.telemetry.logs import LogSink
 from portico.adapters.tools.builtin import BUILTIN_TOOLS
+from portico.adapters.tools.code.interpreter import MontyInterpreter, installed_interpreter
 from portico.adapters.tools.external_tool import ExternalToolFacts
 from portico.adapters.tools.files.directories import FileDirectories
 from portico.adapters.tools.files.file_tools import FileTools
@@ -17,14 +18,16 @@ from portico.adapters.tools.threads import DaemonThreads
 from portico.bootstrap.files import open_files
 from portico.bootstrap.flows import LoadedFlow, tools_of_flows
 from portico.bootstrap.modules import load_tools
-from portico.bootstrap.sandbox import isolated, open_sandbox
+from portico.bootstrap.sandbox import isolated, isolated_interpreter, open_sandbox
 from portico.capabilities.tools.availability import AvailabilityProbes
+from portico.capabilities.tools.code_tool import CodeTool
 from portico.capabilities.tools.executor import ToolExecutor
 from portico.capabilities.tools.policy import NO_POLICY, ToolPolicy
 from portico.capabilities.tools.registry import MODULES, ToolList, ToolRegistry
 from portico.capabilities.tools.step_function import StepFunction
 from portico.domain.failures import Code, ConfigurationFailure
 from portico.domain.value import value
+from portico.ports.code import CodeInterpreter
 from portico.ports.runtime import Clock, Entropy
 from portico.ports.tool import Tool, ToolSource
 from portico.settings import Settings
@@ -51,12 +54,16 @@ _PROBES_AT_ONCE = 32
 
 @value
 class ToolParts:
-    """The sources of configured tools, and what they use: the box of programs, the MCP servers, the files."""
+    """The sources of configured tools, and what they use: the box of programs, the MCP servers, the files.
+
+    `code` is the interpreter of code that calls tools.
+    """
 
     sources: Sequence[ToolSource] = ()
     sandbox: Sandbox | None = None
     files: FileDirectories | None = None
     mcp: "McpSource | None" = None
+    code: CodeInterpreter | None = None
 
 
 def open_tools(
@@ -69,7 +76,8 @@ def open_tools(
     sandbox, files = open_sandbox(settings), open_files(settings)
     mcp = open_mcp(settings, logs, sandbox, reaches_servers=reaches_servers)
     sources = tool_sources(settings, tools_of_flows(flows), sandbox, mcp)
-    return ToolParts([ToolList(SANDBOX, _sandbox_tools(settings, sandbox, files)), *sources], sandbox, files, mcp)
+    own = ToolList(SANDBOX, _sandbox_tools(settings, sandbox, files))
+    return ToolParts([own, *sources], sandbox, files, mcp, _code_interpreter(settings, sandbox))
 
 
 def open_registry(
@@ -114,7 +122,20 @@ def _sandbox_tools(settings: Settings, sandbox: Sandbox | None, files: FileDirec
         tools.append(HttpGet(table.hosts, table.max_bytes, table.timeout, http_client()))
     if settings.tools.python is not None and sandbox is not None:
         tools.append(_python(settings.tools.python, settings, sandbox, files))
+    if settings.tools.code is not None and sandbox is not None:
+        reason = isolated_interpreter(sandbox).refusal()
+        tools.append(CodeTool(replaces_tools=settings.tools.code.replace_tools, reason=reason))
     return tools
+
+
+def _code_interpreter(settings: Settings, sandbox: Sandbox | None) -> CodeInterpreter | None:
+    """Return the interpreter of code that calls tools. Raises: ConfigurationFailure (CONFIG_INVALID) without it."""
+    table = settings.tools.code
+    if table is None or sandbox is None:
+        return None
+    if installed_interpreter() is None:
+        raise ConfigurationFailure(Code.CONFIG_INVALID, "tools.code: install portico[code]")
+    return MontyInterpreter(isolated_interpreter(sandbox), table.workers)
 
 
 def _python(table: PythonSettings, settings: Settings, sandbox: Sandbox, files: FileDirectories | None) -> PythonTool:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from portico.domain.ids import API, ChannelName, KeyId, RequestId, SessionId, TenantId, UserId
 from portico.domain.value import value
@@ -73,6 +73,10 @@ class LevelState:
     reason: str = ""
 
 
+INTERPRETER: Final = "interpreter"
+"""Isolation of code that an interpreter runs which has no system calls of its own."""
+
+
 class NetworkAccess(StrEnum):
     """Hosts that a program reaches: none at all, or those that the service reaches."""
 
@@ -131,7 +135,7 @@ class ToolInfo:
     identity: str = ""
     containment: str = ""
     original_name: str = ""
-    isolation: IsolationLevel | None = None
+    isolation: IsolationLevel | Literal["interpreter"] | None = None
     network: NetworkAccess | None = None
     repeatable: bool = False
 
@@ -152,9 +156,9 @@ class Availability:
 @value(slots=False)
 class OfferedTool:
     """Tool as one inference offered it. Calls of an `unsafe` one are barriers; with `approval` each call waits for a
-    person. `digest` is that of its source and definition. A call of an `agent` runs that agent.
-    Policy decides each call of one that is `decided`, and the decision is recorded. The results of a `trusted` one
-    count as trusted text. The client runs one that is a `client` tool.
+    person. `digest` is that of its source and definition. A call of an `agent` runs that agent, one of `code` the code
+    in its arguments. Policy decides each call of one that is `decided`, and the decision is recorded. The results of a
+    `trusted` one count as trusted text. The client runs one that is a `client` tool.
     """
 
     name: str
@@ -166,6 +170,7 @@ class OfferedTool:
     decided: bool = False
     trusted: bool = False
     client: bool = False
+    code: bool = False
 
 
 def concurrent_groups(names: Sequence[str], unsafe: frozenset[str]) -> list[list[int]]:

@@ -47,7 +47,13 @@ from portico.orchestration.runtime.handle import CANCELLED_BY_CLIENT, ExecutionH
 from portico.orchestration.runtime.launcher import Launcher
 from portico.orchestration.runtime.lookup import no_such_execution, stored_execution
 from portico.orchestration.runtime.recovery import Recovery
-from portico.orchestration.runtime.replay import OfflineReplayer, ReplayReport, require_at_rest
+from portico.orchestration.runtime.replay import (
+    OfflineReplayer,
+    ReplayReport,
+    follows_record,
+    open_code,
+    require_at_rest,
+)
 from portico.orchestration.runtime.resume import (
     ResumeRequest,
     answer_step,
@@ -446,6 +452,13 @@ class Executions:
             raise StorageFailure(
                 Code.STORAGE_SNAPSHOT_INVALID, "the journal differs from what its pattern does in this version"
             )
+        if open_code(history):
+            interpreter, patterns = self._environment.code, self._launcher.patterns
+            if interpreter is None or not await follows_record(history, patterns, interpreter):
+                raise StorageFailure(
+                    Code.STORAGE_SNAPSHOT_INVALID,
+                    "the interpreter of its code is not the recorded one, or goes another way",
+                )
 
     async def _running_history(self, scope: AccessScope, request_id: RequestId) -> ExecutionHistory | None:
         """Return the history of an execution that runs here; None if it does not."""

@@ -146,7 +146,8 @@ class ToolView(BaseModel):
     requires: list[str] = Field(description="Requirements of its environment; `person` waits for an answer.")
     containment: str = Field(description="How a call is contained; empty for a tool that runs in the service itself.")
     isolation: str = Field(
-        description="The level of isolation in force: `bubblewrap`, `landlock` or `limits`; empty without a program."
+        description="The level of isolation in force: `bubblewrap`, `landlock`, `limits`, or `interpreter` for code"
+        " that calls tools; empty without a program."
     )
     network: str = Field(
         description="The hosts that its program reaches: `none`, or `open` for all that the service reaches; empty"

@@ -2215,7 +2215,7 @@ class StepSummary(TypedDict):
     key: str
     """The step's key in the journal."""
     kind: str
-    """`retrieval` (a search of the memory), `prepare`, `compaction` (of a session), `planning`, `plan`, `inference` (tools and candidates), `attempt` (at an inference), `tool_call`, `node` and `agent` (of a flow: its function; its system prompt and model), `validation` (of an answer, by a worker), `wait`, `answer` (to a suspension), `decision`, `refusal`, or `stop`."""
+    """`retrieval` (a search of the memory), `prepare`, `compaction` (of a session), `planning`, `plan`, `inference` (tools and candidates), `attempt` (at an inference), `tool_call`, `code_round` (calls that code waits for), `node` and `agent` (of a flow: its function; its system prompt and model), `validation` (of an answer, by a worker), `wait`, `answer` (to a suspension), `decision`, `refusal`, or `stop`."""
     provider: str | None
     """The engine that was asked."""
     started_at: str
@@ -2282,7 +2282,7 @@ class StepView(TypedDict):
     key: str
     """The step's key in the journal."""
     kind: str
-    """`retrieval` (a search of the memory), `prepare`, `compaction` (of a session), `planning`, `plan`, `inference` (tools and candidates), `attempt` (at an inference), `tool_call`, `node` and `agent` (of a flow: its function; its system prompt and model), `validation` (of an answer, by a worker), `wait`, `answer` (to a suspension), `decision`, `refusal`, or `stop`."""
+    """`retrieval` (a search of the memory), `prepare`, `compaction` (of a session), `planning`, `plan`, `inference` (tools and candidates), `attempt` (at an inference), `tool_call`, `code_round` (calls that code waits for), `node` and `agent` (of a flow: its function; its system prompt and model), `validation` (of an answer, by a worker), `wait`, `answer` (to a suspension), `decision`, `refusal`, or `stop`."""
     outcome: Any
     """What was answered."""
     provider: str | None
@@ -2634,7 +2634,7 @@ class ToolView(TypedDict):
     idempotent: bool
     """True if a second call has no further effect."""
     isolation: str
-    """The level of isolation in force: `bubblewrap`, `landlock` or `limits`; empty without a program."""
+    """The level of isolation in force: `bubblewrap`, `landlock`, `limits`, or `interpreter` for code that calls tools; empty without a program."""
     name: str
     """The tool's name."""
     network: str

@@ -3789,7 +3789,7 @@ export interface components {
             from_step: number | null;
             /** @description The step's key in the journal. */
             key: string;
-            /** @description `retrieval` (a search of the memory), `prepare`, `compaction` (of a session), `planning`, `plan`, `inference` (tools and candidates), `attempt` (at an inference), `tool_call`, `node` and `agent` (of a flow: its function; its system prompt and model), `validation` (of an answer, by a worker), `wait`, `answer` (to a suspension), `decision`, `refusal`, or `stop`. */
+            /** @description `retrieval` (a search of the memory), `prepare`, `compaction` (of a session), `planning`, `plan`, `inference` (tools and candidates), `attempt` (at an inference), `tool_call`, `code_round` (calls that code waits for), `node` and `agent` (of a flow: its function; its system prompt and model), `validation` (of an answer, by a worker), `wait`, `answer` (to a suspension), `decision`, `refusal`, or `stop`. */
             kind: string;
             /** @description The engine that was asked. */
             provider: string | null;
@@ -3867,7 +3867,7 @@ export interface components {
             from_step: number | null;
             /** @description The step's key in the journal. */
             key: string;
-            /** @description `retrieval` (a search of the memory), `prepare`, `compaction` (of a session), `planning`, `plan`, `inference` (tools and candidates), `attempt` (at an inference), `tool_call`, `node` and `agent` (of a flow: its function; its system prompt and model), `validation` (of an answer, by a worker), `wait`, `answer` (to a suspension), `decision`, `refusal`, or `stop`. */
+            /** @description `retrieval` (a search of the memory), `prepare`, `compaction` (of a session), `planning`, `plan`, `inference` (tools and candidates), `attempt` (at an inference), `tool_call`, `code_round` (calls that code waits for), `node` and `agent` (of a flow: its function; its system prompt and model), `validation` (of an answer, by a worker), `wait`, `answer` (to a suspension), `decision`, `refusal`, or `stop`. */
             kind: string;
             /** @description What was answered. */
             outcome: unknown;
@@ -4295,7 +4295,7 @@ export interface components {
             description: string;
             /** @description True if a second call has no further effect. */
             idempotent: boolean;
-            /** @description The level of isolation in force: `bubblewrap`, `landlock` or `limits`; empty without a program. */
+            /** @description The level of isolation in force: `bubblewrap`, `landlock`, `limits`, or `interpreter` for code that calls tools; empty without a program. */
             isolation: string;
             /** @description The tool's name. */
             name: string;

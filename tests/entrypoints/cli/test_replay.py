@@ -87,6 +87,7 @@ class Today:
             yield HistoryReader(
                 DatabaseExecutionStore(database, clock, "looker", RecordingSink()),
                 {**PATTERNS, Mode.CHAT: self.pattern},
+                None,
             )
 
 

@@ -10,6 +10,7 @@ import jsonschema_rs
 from portico.capabilities.tools.agents import AgentTool
 from portico.capabilities.tools.arguments import argument_validator, argument_violations
 from portico.capabilities.tools.availability import AvailabilityProbes, tool_availability
+from portico.capabilities.tools.code_tool import CodeTool, with_signatures
 from portico.capabilities.tools.definition import FunctionTool
 from portico.capabilities.tools.policy import NO_POLICY, ToolPolicy
 from portico.capabilities.tools.step_function import StepFunction
@@ -103,13 +104,14 @@ class ToolRegistry:
         """Threads for the blocking functions of tools; None outside of the service."""
         self.sources: Sequence[ToolSource] = (ToolList(BUILT_IN, tools), *sources)
         """Where the tools come from, in the order in which they are offered."""
-        self._live = [source for source in self.sources if not isinstance(source, ToolList)]
-        self._seen: list[Sequence[Tool]] = []
+        self._live: Sequence[tuple[ToolSource, Sequence[Tool]]] = ()
         self._probes = probes
         self._entries: dict[str, RegisteredTool] = {}
         self._left_out: Sequence[ToolStatus] = ()
         self._without_agents: Sequence[str] = ()
         self._always_available: frozenset[str] = frozenset()
+        self.code: CodeTool | None = None
+        """The tool that runs code which calls tools; None without it."""
         self.step_functions: Mapping[str, StepFunction] = {each.step_type: each for each in step_functions}
         """The functions of the step types of modules, by type."""
         self._steps = {each.info().name: _entry(each, MODULES, policy) for each in step_functions}
@@ -147,10 +149,20 @@ class ToolRegistry:
         """Return the definitions of those tools that are available now."""
         return [entry.definition for entry in self._available(names)]
 
-    def offer(self, names: Iterable[str]) -> tuple[tuple[OfferedTool, ...], list[ToolDefinition]]:
-        """Return those tools that are available now, as an inference offers them and as a model sees them."""
+    def offer(
+        self, names: Iterable[str], *, to_code: bool = False
+    ) -> tuple[tuple[OfferedTool, ...], list[ToolDefinition]]:
+        """Return those tools that are available now, as an inference offers them and as a model sees them.
+
+        What is offered `to_code` are those that code may call, also where it replaces them for a model.
+        """
         available = self._available(names)
-        return tuple([entry.offer for entry in available]), [entry.definition for entry in available]
+        if to_code:
+            available = [entry for entry in available if _is_callable(entry.offer)]
+        offers, definitions = tuple([entry.offer for entry in available]), [entry.definition for entry in available]
+        if self.code is not None and self.code.replaces_tools and not to_code:
+            return _replaced(offers, definitions)
+        return offers, definitions
 
     def offer_of(self, name: str) -> tuple[OfferedTool, ...]:
         """Return the tool of that name, available or not, as it is called without an inference that offered it."""
@@ -205,7 +217,7 @@ class ToolRegistry:
         return self._current().get(name) or self._steps.get(name)
 
     def _current(self) -> dict[str, RegisteredTool]:
-        for source, seen in zip(self._live, self._seen, strict=True):
+        for source, seen in self._live:
             if source.tools is not seen:
                 self._load()
                 break
@@ -216,7 +228,7 @@ class ToolRegistry:
         earlier = {id(entry.tool): entry for entry in self._entries.values()}
         entries: dict[str, RegisteredTool] = {}
         left_out: list[ToolStatus] = []
-        self._seen = [source.tools for source in self._live]
+        self._live = [(source, source.tools) for source in self.sources if not isinstance(source, ToolList)]
         for source in self.sources:
             for tool in sorted(source.tools, key=lambda each: each.info().name):
                 try:
@@ -233,6 +245,8 @@ class ToolRegistry:
             self._probes.forget(entry.tool for entry in earlier.values() if id(entry.tool) not in current)
         self._without_agents = [name for name, entry in entries.items() if not entry.offer.agent]
         self._always_available = frozenset(name for name, entry in entries.items() if _never_waits(entry.tool))
+        code = (entry.tool for entry in entries.values() if isinstance(entry.tool, CodeTool))
+        self.code = next(code, None)
         self._entries, self._left_out = entries, left_out
 
     def _available(self, names: Iterable[str]) -> list[RegisteredTool]:
@@ -271,7 +285,7 @@ def _entry(tool: Tool, source: str, policy: ToolPolicy) -> RegisteredTool:
     if info.name.startswith(AGENT_TOOL_PREFIX) and not is_agent:
         message = f"{info.name} cannot name a tool: {AGENT_TOOL_PREFIX}NAME is the name of an agent"
         raise ConfigurationFailure(Code.CONFIG_INVALID, message)
-    offer = _offer(info, definition, source, policy, is_agent=is_agent)
+    offer = _offer(info, definition, source, policy, is_agent=is_agent, is_code=isinstance(tool, CodeTool))
     return RegisteredTool(tool, source, definition, offer, argument_validator(definition))
 
 
@@ -287,7 +301,13 @@ def _ranked(entry: RegisteredTool, rank: int) -> RegisteredTool:
 
 
 def _offer(
-    info: ToolInfo, definition: ToolDefinition, source: str, policy: ToolPolicy, *, is_agent: bool
+    info: ToolInfo,
+    definition: ToolDefinition,
+    source: str,
+    policy: ToolPolicy,
+    *,
+    is_agent: bool,
+    is_code: bool,
 ) -> OfferedTool:
     is_external = info.side_effects is SideEffects.EXTERNAL and not is_agent
     is_own_code = source in _OWN_CODE and info.side_effects is SideEffects.NONE
@@ -298,10 +318,28 @@ def _offer(
         info.idempotent,
         approval=is_external,
         agent=is_agent,
+        code=is_code,
         digest=digest(source, info.name, definition.description, definition.parameters, *effects),
         decided=policy.decides_calls(info.name) or is_external or (info.unsafe and not is_agent),
         trusted=source == BUILT_IN or is_own_code or policy.trusts_output(info.name),
     )
+
+
+def _is_callable(offer: OfferedTool) -> bool:
+    """Return True for a tool that code may call: neither an agent nor its own."""
+    return not (offer.agent or offer.code)
+
+
+def _replaced(
+    offers: tuple[OfferedTool, ...], definitions: list[ToolDefinition]
+) -> tuple[tuple[OfferedTool, ...], list[ToolDefinition]]:
+    """Return what is offered where code replaces the tools that it may call; without the tool that runs it, all."""
+    if not any(offer.code for offer in offers):
+        return offers, definitions
+    pairs = list(zip(offers, definitions, strict=True))
+    tools = tuple([definition for offer, definition in pairs if _is_callable(offer)])
+    shown = [with_signatures(each, tools) if offer.code else each for offer, each in pairs if not _is_callable(offer)]
+    return tuple([offer for offer in offers if not _is_callable(offer)]), shown
 
 
 def _never_waits(tool: Tool) -> bool:

@@ -14,7 +14,7 @@ from portico.domain.access.tool_policy import ApprovalReason, CallVerdict
 from portico.domain.context.guards import GuardVerdict
 from portico.domain.context.report import ContextReport, ContextTerms
 from portico.domain.contract.constrained_types import FormatEnforcement
-from portico.domain.contract.messages import Message, ModelMessage, TracedMessage
+from portico.domain.contract.messages import Message, ModelMessage, ToolCall, TracedMessage
 from portico.domain.contract.request import ExecutionHints, Limits, NamedTool, OutputContract, PlanStep
 from portico.domain.contract.response import NO_USAGE, TokenUsage, ValidationResult
 from portico.domain.failures import Code, Failure, failure
@@ -295,6 +295,26 @@ class AgentCallStarted:
 
 
 @value(slots=False)
+class CodeStarted:
+    """Outcome: a call began to run code that calls tools, in an interpreter of that version.
+
+    `tools` are those that it may call. Its clock stands at the time of this step. Its result has at most `result_bytes`
+    bytes.
+    """
+
+    interpreter: str
+    tools: tuple[OfferedTool, ...]
+    result_bytes: int
+
+
+@value(slots=False)
+class CodeRound:
+    """Outcome: code went on until it could only wait, for these calls."""
+
+    calls: tuple[ToolCall, ...]
+
+
+@value(slots=False)
 class TimerFired:
     """Outcome: the wait is over."""
 
@@ -392,6 +412,8 @@ Outcome: TypeAlias = (
     | NodeEnded
     | AgentStarted
     | AgentCallStarted
+    | CodeStarted
+    | CodeRound
     | TimerFired
     | SuspensionAnswer
     | Refused

@@ -10,6 +10,7 @@ from portico.domain.access.principal import ALL, Permissions
 from portico.domain.access.tool_policy import ToolCaller
 from portico.domain.contract.messages import Message, last_question
 from portico.domain.contract.request import ExecutionHints, OutputContract, RedundancyOptions
+from portico.domain.ids import ToolCallId
 from portico.domain.journal.events import CorrelationContext
 from portico.domain.journal.fork import Fork
 from portico.domain.journal.header import EffectiveLimits
@@ -19,7 +20,7 @@ from portico.domain.lifecycle import Mode
 from portico.domain.pattern_result import PatternResult
 from portico.domain.tools import ToolDefinition
 from portico.domain.value import value
-from portico.orchestration.execution.environment import ChunkCheck
+from portico.orchestration.execution.environment import ChunkCheck, Environment
 
 DEFAULT_REDUNDANCY: Final = RedundancyOptions()
 
@@ -89,6 +90,8 @@ class BranchSettings:
     """The limits of an agent that a call runs; None for those of the execution."""
     chunk_check: ChunkCheck | None = None
     """The check of what searches find by the guards of the request; None without a check."""
+    code_call: ToolCallId | None = None
+    """The call whose code makes the calls of this branch; None if no code does."""
     barriers: tuple[StepKey, ...] = ()
     """The calls that this branch is within and that began after the earlier calls of their rounds had ended."""
 
@@ -123,3 +126,14 @@ class BranchSettings:
 def merge_hints(hints: ExecutionHints, others: ExecutionHints | None) -> ExecutionHints:
     """Return the hints with those of the others that are not absent."""
     return hints.model_copy(update={name: value for name, value in others or () if value is not None and value != {}})
+
+
+def permitted_tools(environment: Environment, settings: BranchSettings, names: Sequence[str]) -> list[str]:
+    """Return those of the tools that policy offers in the branch now; a replica is offered none that acts or waits."""
+    registry, caller = environment.tool_registry, settings.caller
+    is_replica = settings.replica is not None
+    return [
+        name
+        for name in names
+        if registry.policy.offers(name, caller) and not (is_replica and not registry.may_replicate(name))
+    ]

@@ -9,13 +9,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Generic, TypeVar, overload
+from typing import TypeVar, overload
 
 from pydantic import JsonValue
 
 from portico.capabilities.answer_contract import AnswerContract, ValidatedAnswer
 from portico.capabilities.prompting.prompt_call import Asked, Output, Prompt, PromptCall
 from portico.capabilities.prompting.supervisor import Supervisor
+from portico.capabilities.tools.code_tool import MAX_ROUND_CALLS
 from portico.domain.contract.final_answer import PhaseEInput
 from portico.domain.contract.messages import Message, ToolCall, ToolResult, is_untrusted_text
 from portico.domain.contract.request import ExecutionHints, SystemRequest
@@ -40,9 +41,8 @@ from portico.domain.model_call import NO_RESPONSE_FORMAT, EngineCall, Reply, Res
 from portico.domain.pattern_result import PatternResult
 from portico.domain.raised_exception import CodeKind, RaisedException
 from portico.domain.tools import STEP_PREFIX, OfferedTool
-from portico.domain.value import value
 from portico.orchestration.execution.branch_settings import DEFAULT_REDUNDANCY, AgentPattern, BranchSettings
-from portico.orchestration.execution.branches import EarlyStop, TimeLimit, Waiting
+from portico.orchestration.execution.branches import EarlyStop, TimeLimit
 from portico.orchestration.execution.effect import BranchSuspended, Effect, RecordedValue, SuspensionRequest
 from portico.orchestration.execution.environment import ChunkCheck, Environment
 from portico.orchestration.execution.exception_report import ExceptionReporter
@@ -54,6 +54,7 @@ from portico.orchestration.execution.progress import Conversation, RunProgress, 
 from portico.orchestration.execution.reserve import use_budget_reserve
 from portico.orchestration.execution.tool_calls.agent_call import AgentCall
 from portico.orchestration.execution.tool_calls.call_permission import CallPermissions
+from portico.orchestration.execution.tool_calls.code_call import CodeCall, CodeRoundStart
 from portico.orchestration.execution.tool_calls.tool_round import ToolRound
 
 T = TypeVar("T")
@@ -390,6 +391,7 @@ class RunContext:
         answered: Sequence[str] = (),
         *,
         asked_by: SpanId | None = None,
+        limit: int | None = None,
     ) -> list[ToolResult]:
         position, settings = self._position, self.settings
         begun = (*settings.messages, *position.progress.prepared_messages)
@@ -399,26 +401,50 @@ class RunContext:
             states,
             offered=setup.tools,
             permissions=permissions,
-            run_agent=partial(self._run_agent, key, asked_by),
+            run_nested=partial(self._run_nested, key, asked_by, setup.tools),
             asked_by=asked_by,
         )
         position.progress.rounds.append(tool_round)
-        results = await tool_round.run(self.limits.calls_per_reply, answered)
+        results = await tool_round.run(limit or self.limits.calls_per_reply, answered)
         position.progress.rounds.remove(tool_round)
         position.now = max(position.now, tool_round.ended_at)
         return results
 
+    async def _run_nested(
+        self,
+        round_key: StepKey,
+        asked_by: SpanId | None,
+        tools: Sequence[OfferedTool],
+        key: StepKey,
+        state: ToolCallState,
+        offered: OfferedTool,
+    ) -> float:
+        """Run the agent or the code of a call to its end, and return when that was. Its end is the call's result."""
+        if offered.agent:
+            return await self._run_agent(round_key, asked_by, key, state, offered)
+        position, nested_calls = self._position.child(key, Conversation()), self._position.progress.nested_calls
+
+        async def run_round(round_key: StepKey, round_of_code: CodeRoundStart) -> list[ToolResult]:
+            context = RunContext(position, round_of_code.settings)
+            setup = InferenceSetup(round_of_code.tools, ())
+            return await context._run_calls(round_key, round_of_code.states, setup, limit=MAX_ROUND_CALLS)
+
+        call = CodeCall(position.execution, state, key, self.settings, tools, asked_by)
+        nested_calls.append(call)
+        await call.run(round_key, run_round)
+        nested_calls.remove(call)
+        return max(position.now, call.ended_at)
+
     async def _run_agent(
         self, round_key: StepKey, asked_by: SpanId | None, key: StepKey, state: ToolCallState, offered: OfferedTool
     ) -> float:
-        """Run the agent of a call to its end, and return when that was. Its answer or failure is the call's result."""
         call = AgentCall(self._position.execution, state, key, self.settings, asked_by)
         started = await call.begin(round_key)
         if started is None:
             return call.started_at
-        position, agent_calls = self._position.agent(call), self._position.progress.agent_calls
+        position, nested_calls = self._position.agent(call), self._position.progress.nested_calls
         settings = call.nested(started, self.limits, is_barrier=offered.unsafe)
-        agent_calls.append(call)
+        nested_calls.append(call)
         position.progress.left_out.update(started.left_out)
         try:
             result = await settings.agent_patterns[started.mode].run(RunContext(position, settings))
@@ -429,31 +455,12 @@ class RunContext:
             call.fail(failure, position.now)
         else:
             call.succeed(result, started, position.now)
-        agent_calls.remove(call)
+        nested_calls.remove(call)
         return position.now
 
     def _start_attempt(self, step: StepProgress) -> None:
         self.emit(StepStart(step.step_type, step.attempt + 1, step.pass_number))
         step.attempt, step.anchor, step.started_at = step.attempt + 1, self._position.anchor, self._position.now
-
-
-@value
-class Branch(Generic[T]):
-    """A branch to run: its settings, the conversation that it continues, and its key if it waited before."""
-
-    run: Callable[[RunContext], Awaitable[T]]
-    settings: BranchSettings
-    conversation: Conversation
-    key: StepKey | None = None
-
-
-@value
-class SettledBranch(Generic[T]):
-    """The end of a branch: its result, its failure, or that it waits; its key, and its conversation by then."""
-
-    end: T | Failure | Waiting
-    key: StepKey
-    conversation: Conversation
 
 
 async def perform(
@@ -481,27 +488,6 @@ def report_exception(context: RunContext, kind: CodeKind, name: str, error: Base
     if not execution.recorder.is_read_only:
         reporter = ExceptionReporter(execution.environment, context.request, context.settings.correlation)
         reporter.report(kind, name, error)
-
-
-async def settle(context: RunContext, branches: Sequence[Branch[T]]) -> list[SettledBranch[T]]:
-    """Run the branches concurrently and return their ends in order: results, failures, and those that wait.
-
-    A branch that waited before continues by its key and its conversation, from its first recorded step.
-    """
-    position = context._position
-    key = context._next_key()
-    children = [
-        position.child(key.child(index) if branch.key is None else branch.key, branch.conversation)
-        for index, branch in enumerate(branches)
-    ]
-    contexts = [RunContext(child, branch.settings) for branch, child in zip(branches, children, strict=True)]
-    position.is_closed = True
-    ends = await position.execution.branches.settle(
-        key, [partial(branch.run, each) for branch, each in zip(branches, contexts, strict=True)]
-    )
-    position.is_closed = False
-    position.move_to(key, max(child.now for child in children))
-    return [SettledBranch(end, child.branch, child.conversation) for end, child in zip(ends, children, strict=True)]
 
 
 def aside_context(context: RunContext, branch: StepKey) -> RunContext:

@@ -19,6 +19,7 @@ from portico.domain.journal.header import ExecutionHeader
 from portico.domain.raised_exception import ExceptionReport
 from portico.domain.tools import ToolDefinition
 from portico.domain.value import value
+from portico.ports.code import CodeInterpreter
 from portico.ports.events import EventFeed
 from portico.ports.files import FileStore
 from portico.ports.journal import Journal
@@ -54,6 +55,8 @@ class Environment:
     quotas: Quotas
     usage: UsageMeter
     agents: AgentCatalogue = NO_AGENTS
+    code: CodeInterpreter | None = None
+    """The interpreter of code that calls tools; None without one."""
     memory: MemorySearch | None = None
     files: FileStore | None = None
     """Files of sessions and executions; None without them, or if those of a tenant are in one place."""
@@ -79,13 +82,15 @@ class Facts:
 
     `quota` has the limits under which the execution was admitted, with those that its tenant has now; it is None
     without, and in an offline replay. The outermost pattern calls tools for the `caller`. `prompts` are those in force,
-    in a replay the shipped ones. `client_tools` are the definitions of the tools that the client runs.
+    in a replay the shipped ones. `client_tools` are the definitions of the tools that the client runs. `code` is the
+    interpreter of code that calls tools; an offline replay needs none.
     """
 
     quota: Quota | None
     caller: ToolCaller
     prompts: PromptRegistry
     client_tools: tuple[ToolDefinition, ...] = ()
+    code: CodeInterpreter | None = None
 
 
 def facts_of(header: ExecutionHeader, environment: Environment | None) -> Facts:
@@ -95,4 +100,4 @@ def facts_of(header: ExecutionHeader, environment: Environment | None) -> Facts:
     if environment is None:
         return Facts(None, caller, default_registry(), client_tools)
     quota = environment.quotas.of(header.tenant, header.key_id, header.key_limits)
-    return Facts(quota, caller, environment.prompts, client_tools)
+    return Facts(quota, caller, environment.prompts, client_tools, environment.code)

@@ -23,7 +23,7 @@ from portico.domain.journal.outcomes import Candidate, CauseCandidates, Inferenc
 from portico.domain.journal.step_key import PREPARE_KEY
 from portico.domain.model_call import AttemptFailureReason, EngineCall
 from portico.domain.tools import OfferedTool, ToolDefinition
-from portico.orchestration.execution.branch_settings import BranchSettings
+from portico.orchestration.execution.branch_settings import BranchSettings, permitted_tools
 from portico.orchestration.execution.execution import Execution
 from portico.orchestration.execution.progress import Conversation, FirstSetup
 from portico.ports.model import Engine
@@ -93,10 +93,8 @@ def offer_tools(
     """
     environment = execution.environment
     registry = environment.tool_registry
-    if names and not registry.policy.is_empty:
-        names = [name for name in names if registry.policy.offers(name, settings.caller)]
-    if settings.replica is not None:
-        names = [name for name in names if registry.may_replicate(name)]
+    if names and (settings.replica is not None or not registry.policy.is_empty):
+        names = permitted_tools(environment, settings, names)
     tools, definitions = registry.offer(names) if names else ((), [])
     if settings.client_tools:
         tools, definitions = (*tools, *client_offers(settings.client_tools)), [*definitions, *settings.client_tools]

@@ -35,6 +35,7 @@ from portico.domain.journal.outcomes import (
     AttemptFailed,
     AttemptSucceeded,
     Candidate,
+    CodeStarted,
     InferenceSetup,
     Outcome,
     RecordedStep,
@@ -570,7 +571,7 @@ def _begun_calls(history: ExecutionHistory) -> set[StepKey]:
     ended = {
         key: not isinstance(step.outcome, ToolEnded) or step.outcome.ran
         for key, step in history.steps.items()
-        if isinstance(step.outcome, ToolEnded | ToolCallSuspended | AgentCallStarted)
+        if isinstance(step.outcome, ToolEnded | ToolCallSuspended | AgentCallStarted | CodeStarted)
     }
     started = {StepKey(each.anchor): True for each in history.events if isinstance(each.event, ToolStart)}
     return {call_key(attempt) for attempt, has_run in (started | ended).items() if has_run}

@@ -24,6 +24,7 @@ from pydantic import JsonValue
 
 from portico.capabilities.models.catalogue import EngineCatalogue, requested_models
 from portico.capabilities.prompting.supervisor import max_inferences
+from portico.capabilities.tools.code_tool import MAX_ROUND_CALLS, MAX_ROUNDS, CodeTool
 from portico.capabilities.tools.planner_function import PlannerFunction
 from portico.capabilities.tools.registry import ToolRegistry
 from portico.domain import fallback, lifecycle
@@ -156,9 +157,11 @@ class BoundInputs:
         return UpperBound(tool_calls=calls * attempts)
 
     def tool_attempts(self, tools: Collection[str]) -> int:
-        """Return how often one call of any of these tools can run."""
+        """Return how often one call of any of these tools can run, with the calls that its code makes."""
         found = [tool for name in tools if (tool := self.registry.get(name))]
-        return max((TOOL_ATTEMPTS if tool.info().idempotent else 1 for tool in found), default=0)
+        attempts = max((TOOL_ATTEMPTS if tool.info().idempotent else 1 for tool in found), default=0)
+        has_code = any(isinstance(tool, CodeTool) for tool in found)
+        return 1 + attempts * MAX_ROUNDS * MAX_ROUND_CALLS if has_code else attempts
 
     def transitions(self, attempts: int = 1, *, validates: bool = True) -> UpperBound:
         """Return the bound of the lifecycle's transitions; VALIDATE is left out unless the pattern `validates`."""

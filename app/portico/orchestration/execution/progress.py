@@ -22,7 +22,6 @@ from portico.domain.model_call import Reply
 from portico.domain.pattern_result import PatternResult
 from portico.domain.tools import OfferedTool, ToolDefinition
 from portico.orchestration.execution.ledger import ToolCallState
-from portico.orchestration.execution.tool_calls.agent_call import AgentCall
 from portico.ports.model import Engine
 
 NO_SETUP = InferenceSetup((), ())
@@ -205,6 +204,14 @@ class UnfinishedRound(Protocol):
         ...
 
 
+class UnfinishedCall(Protocol):
+    """A call whose agent or code has started and not ended."""
+
+    def cut_off(self, code: Code, at: float) -> tuple[str, CorrelationContext, Event]:
+        """Return the end of the call, which did not come to its own end, with its place in the record."""
+        ...
+
+
 class RunProgress:
     """Progress of one run. The pattern and the driver write it, and the response is built from it.
 
@@ -221,8 +228,8 @@ class RunProgress:
         self.phase_e_input: Callable[[], PhaseEInput] | None = None
         self.steps: list[StepProgress] = []
         """Plan steps that have started and not ended."""
-        self.agent_calls: list[AgentCall] = []
-        """Calls whose agents have started and not ended."""
+        self.nested_calls: list[UnfinishedCall] = []
+        """Calls whose agents or code have started and not ended."""
         self.rounds: list[UnfinishedRound] = []
         """Tool rounds that have started and not ended."""
         self.left_out: set[str] = set()

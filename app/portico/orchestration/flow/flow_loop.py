@@ -37,7 +37,7 @@ from portico.domain.raised_exception import CodeKind
 from portico.domain.value import value
 from portico.orchestration.execution.branch_span import in_span
 from portico.orchestration.execution.branches import Waiting
-from portico.orchestration.execution.context import Branch, RunContext, perform, report_exception, set_findings, settle
+from portico.orchestration.execution.context import RunContext, perform, report_exception, set_findings
 from portico.orchestration.execution.effect import BranchStopped, BranchSuspended
 from portico.orchestration.execution.pattern import (
     BoundInputs,
@@ -48,6 +48,7 @@ from portico.orchestration.execution.pattern import (
     in_sequence,
 )
 from portico.orchestration.execution.progress import Conversation
+from portico.orchestration.execution.settled_branches import Branch, settle
 from portico.orchestration.flow.agent_config import AgentConfig
 from portico.orchestration.flow.errors import DeserializeError, FlowError, SerializeError
 from portico.orchestration.flow.graph import FlowGraph

@@ -191,7 +191,7 @@ def finish(
     stages: Sequence[StageEnd] = ()
     reason = _reason(termination)
     if state is not State.SUSPENDED:
-        if progress.steps or progress.agent_calls or progress.rounds:
+        if progress.steps or progress.nested_calls or progress.rounds:
             _end_steps(execution, progress, termination)
         stages = _summed_stages(execution, progress, termination)
     after = lifecycle.transition_to(state)
@@ -248,9 +248,9 @@ async def _release(execution: Execution, progress: RunProgress, turn: SessionTur
 
 
 def _end_steps(execution: Execution, progress: RunProgress, termination: Termination) -> None:
-    """Record the end of the agents, tool rounds and plan's steps that have started and not ended."""
+    """Record the end of the nested calls, tool rounds and plan's steps that have started and not ended."""
     code = termination.limit if termination.failure is None else termination.failure.code
-    for call in reversed(progress.agent_calls):
+    for call in reversed(progress.nested_calls):
         execution.recorder.record(*call.cut_off(code or Code.CANCELLED_SIGNAL, execution.ledger.last_at))
     for tool_round in progress.rounds:
         for key, correlation, events in tool_round.kept_from_running():

@@ -1,6 +1,7 @@
 """Offline replay of stored executions: over HTTP, before a resume, and from the command line."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
@@ -8,20 +9,24 @@ from pydantic import BaseModel, Field, JsonValue
 from pydantic_core import to_jsonable_python
 
 from portico.capabilities.context.redaction import Redactor
+from portico.capabilities.tools.code_tool import RUN_CODE
 from portico.domain import json_path
 from portico.domain.access.principal import AccessScope
 from portico.domain.failures import Code, RequestFailure
 from portico.domain.ids import RequestId, TenantId
 from portico.domain.journal.events import EVENT_FIELDS, WIRE_NAMES
+from portico.domain.journal.outcomes import CodeStarted
 from portico.domain.lifecycle import Mode, State
 from portico.domain.value import value
 from portico.orchestration.execution.effect import Effect
 from portico.orchestration.execution.execution import Execution
 from portico.orchestration.execution.pattern import Pattern
+from portico.orchestration.execution.progress import RunProgress
 from portico.orchestration.execution.recorder import ReplayDiverged
-from portico.orchestration.runtime.driver import pattern_for, replay, require_current_version
+from portico.orchestration.runtime.driver import pattern_for, replay, require_current_version, run_pattern
 from portico.orchestration.runtime.resume import as_suspended
 from portico.orchestration.runtime.step_list import OUTCOMES
+from portico.ports.code import CodeInterpreter
 from portico.ports.journal import ExecutionHistory
 from portico.ports.storage import ExecutionFilter, ExecutionStore, StoredExecution
 
@@ -46,7 +51,10 @@ class ReplayReport(BaseModel):
 
 @value
 class SuspendedFlow:
-    """A suspended execution of a flow. `obstacle` is the reason for which it would not resume; None if it would."""
+    """A suspended execution of a flow, or of code that calls tools, whose name is that of the tool.
+
+    `obstacle` is the reason for which it would not resume; None if it would.
+    """
 
     request_id: RequestId
     flow: str
@@ -75,12 +83,35 @@ class OfflineReplayer:
         return ReplayReport(identical=True, steps=steps)
 
 
+async def follows_record(
+    history: ExecutionHistory, patterns: Mapping[Mode, Pattern], interpreter: CodeInterpreter
+) -> bool:
+    """Return True if the code of calls that have not ended, run by this interpreter, goes the recorded way.
+
+    Nothing is called: recorded results take the place of all calls.
+    """
+    execution = Execution(history.header, environment=None, journal=None, history=as_suspended(history))
+    execution.facts = replace(execution.facts, code=interpreter)
+    termination = await run_pattern(execution, RunProgress(), pattern_for(history.header, patterns), None)
+    return termination.state is State.SUSPENDED
+
+
+def open_code(history: ExecutionHistory) -> Sequence[CodeStarted]:
+    """Return the starts of code whose calls have not ended."""
+    return [
+        step.outcome
+        for key, step in history.steps.items()
+        if isinstance(step.outcome, CodeStarted) and key.parent.child(1) not in history.steps
+    ]
+
+
 class HistoryReader:
     """Reads stored executions of all users beside a running service. Raises: StorageFailure, in every method."""
 
-    def __init__(self, store: ExecutionStore, patterns: Mapping[Mode, Pattern]) -> None:
+    def __init__(self, store: ExecutionStore, patterns: Mapping[Mode, Pattern], interpreter: str | None) -> None:
         self._store = store
         self._patterns = patterns
+        self._interpreter = interpreter
         self._replayer = OfflineReplayer(patterns)
 
     async def newest(self, tenant: TenantId, count: int) -> list[RequestId]:
@@ -112,20 +143,31 @@ class HistoryReader:
         return self._replayer.replay(history)
 
     async def suspended_flows(self, tenant: TenantId) -> list[SuspendedFlow]:
-        """Return all suspended executions of flows, newest first, and if they would resume with today's graphs."""
-        selected = ExecutionFilter((State.SUSPENDED,), mode=Mode.FLOW)
+        """Return all suspended executions of flows, newest first, and if they would resume with today's graphs.
+
+        So are those whose code another interpreter ran than the one that is installed.
+        """
+        selected = ExecutionFilter((State.SUSPENDED,))
         found: list[SuspendedFlow] = []
         after: str | None = None
         while True:
             page = await self._store.executions(AccessScope(tenant), selected, after=after, limit=_PAGE_SIZE)
             for stored in page.items:
                 history = await self._store.load(tenant, stored.execution_id)
-                if history is not None and history.header.request.flow is not None:
-                    name = history.header.request.flow.name
-                    found.append(SuspendedFlow(stored.request_id, name, self._obstacle(history)))
+                if history is not None:
+                    found += self._suspended(stored.request_id, history)
             if page.next is None:
                 return found
             after = page.next
+
+    def _suspended(self, request_id: RequestId, history: ExecutionHistory) -> Iterator[SuspendedFlow]:
+        flow, interpreter = history.header.request.flow, self._interpreter or "none"
+        others = sorted({each.interpreter for each in open_code(history)} - {interpreter})
+        other = f"its code ran in {', '.join(others)}, and {interpreter} is installed here" if others else None
+        if flow is not None:
+            yield SuspendedFlow(request_id, flow.name, self._obstacle(history) or other)
+        elif other is not None:
+            yield SuspendedFlow(request_id, RUN_CODE, other)
 
     def _obstacle(self, history: ExecutionHistory) -> str | None:
         header, pattern = history.header, self._patterns[Mode.FLOW]

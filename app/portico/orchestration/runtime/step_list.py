@@ -34,6 +34,8 @@ from portico.domain.journal.outcomes import (
     AttemptSucceeded,
     CallDecided,
     Candidate,
+    CodeRound,
+    CodeStarted,
     CompactionStarted,
     InferenceSetup,
     NodeEnded,
@@ -72,7 +74,8 @@ class StepSummary(BaseModel):
     kind: str = Field(
         description="`retrieval` (a search of the memory), `prepare`, `compaction` (of a session), "
         "`planning`, `plan`, `inference` (tools and "
-        "candidates), `attempt` (at an inference), `tool_call`, `node` and `agent` (of a flow: its function; its "
+        "candidates), `attempt` (at an inference), `tool_call`, `code_round` (calls that code waits for), "
+        "`node` and `agent` (of a flow: its function; its "
         "system prompt and model), `validation` (of an answer, by a worker), `wait`, `answer` (to a suspension), "
         "`decision`, `refusal`, or `stop`."
     )
@@ -393,6 +396,10 @@ def _agent(outcome: AgentCallStarted) -> Json:
     return {"preamble": outcome.system_prompt, **found}
 
 
+def _code(outcome: CodeStarted) -> Json:
+    return {"interpreter": outcome.interpreter, "tools": [tool.name for tool in outcome.tools]}
+
+
 def _refusal(outcome: Refused) -> Json:
     return {"error": {"code": outcome.code, "message": outcome.message, "details": outcome.details}}
 
@@ -425,6 +432,8 @@ OUTCOMES: Mapping[type[Outcome], tuple[str, Callable[[Any], Json]]] = MappingPro
         NodeEnded: ("node", lambda outcome: {"output": orjson.loads(outcome.output)}),
         AgentStarted: ("agent", lambda outcome: {"preamble": outcome.preamble, "model": outcome.model}),
         AgentCallStarted: ("tool_call", _agent),
+        CodeStarted: ("tool_call", _code),
+        CodeRound: ("code_round", lambda outcome: {"calls": [call.model_dump(mode="json") for call in outcome.calls]}),
         ToolCallSuspended: ("tool_call", lambda outcome: {"question": outcome.value}),
         CallDecided: ("decision", lambda outcome: {"verdict": outcome.verdict, "asked_because": outcome.reason}),
         TimerFired: ("wait", lambda _: {}),

@@ -203,6 +203,17 @@ class PythonSettings(RunSettings):
         return self
 
 
+class CodeSettings(Table):
+    """Code of models that calls tools, run by an interpreter without system calls of its own."""
+
+    replace_tools: bool = Field(
+        False, description="Offer `run_code` instead of the tools that it calls, with their signatures"
+    )
+    workers: Annotated[int, Field(ge=1, le=64)] = Field(
+        4, description="Calls whose interpreters may be there at the same time; others wait"
+    )
+
+
 class FileSettings(Table):
     """Files that tools keep for their callers."""
 
@@ -307,6 +318,9 @@ class ToolSettings(Table):
         None, description="Requests to URLs that models choose; without it there are none"
     )
     python: PythonSettings | None = Field(None, description="The tool `run_python`; without it there is none")
+    code: CodeSettings | None = Field(
+        None, description="The tool `run_code`, which needs the optional package `portico[code]`"
+    )
     cli: Mapping[ToolName, ProgramSettings] = Field(default_factory=dict, description="Programs, by tool name")
     http: Mapping[ToolName, HttpToolSettings] = Field(default_factory=dict, description="HTTP APIs, by tool name")
     mcp: Mapping[ServerName, McpServerSettings] = Field(default_factory=dict, description="MCP servers, by name")

@@ -56,8 +56,8 @@ _UNAVAILABLE = "the tool cannot run right now"
 _BUDGET_SPENT = "not run: the budget of the execution is spent"
 
 
-RunAgent: TypeAlias = Callable[[StepKey, ToolCallState, OfferedTool], Awaitable[float]]
-"""Runs the agent of the call of that key to its end, and returns when that was."""
+RunNested: TypeAlias = Callable[[StepKey, ToolCallState, OfferedTool], Awaitable[float]]
+"""Runs the agent or the code of the call of that key to its end, and returns when that was."""
 
 
 class ToolRound:
@@ -76,12 +76,12 @@ class ToolRound:
         *,
         offered: Sequence[OfferedTool],
         permissions: CallPermissions,
-        run_agent: RunAgent,
+        run_nested: RunNested,
         asked_by: SpanId | None = None,
     ) -> None:
         self.ended_at = 0.0
         """When its last call ended, in Unix seconds."""
-        self._run_agent = run_agent
+        self._run_nested = run_nested
         self._asked_by = asked_by
         self._settings = permissions.settings
         self._execution = permissions.execution
@@ -161,8 +161,8 @@ class ToolRound:
             self._show(state, key.child(0, 0), arguments=state.call.arguments)
             self._show(state, key.child(0, 0), result=state.result)
             return
-        if offered is not None and offered.agent:
-            self.ended_at = max(self.ended_at, await self._run_agent(key, state, offered))
+        if offered is not None and (offered.agent or offered.code):
+            self.ended_at = max(self.ended_at, await self._run_nested(key, state, offered))
             return
         number, continuation = 0, None
         while True:
@@ -419,5 +419,5 @@ def _correlation(
     """Return the correlation of the attempt of that key at a call."""
     span = span_id(execution.header.execution_id, key)
     if asked_by is None:
-        return settings.correlation.child(span, caused_by=state.call.id)
+        return settings.correlation.child(span, caused_by=settings.code_call or state.call.id)
     return settings.correlation.caused(span, asked_by)
