@@ -1,6 +1,6 @@
 """Interpreter of code: Monty, in a new process for each run, in the strongest box that starts here.
 
-Monty has no system calls: whatever it cannot answer itself it asks of the service, which answers calls of the program's
+Monty has no system calls: what it cannot answer itself it asks of the service, which answers calls of the program's
 functions and nothing else. The box is the second wall, for a fault of the interpreter.
 """
 
