@@ -93,6 +93,8 @@ class EngineCapabilities:
     """Reports the token usage of a stream on request."""
     system_role: bool = True
     images: bool = True
+    reasoning: bool = False
+    """Takes a level of reasoning."""
     embeddings: bool = False
 
 

@@ -8,6 +8,7 @@ on the call and the engine's profile, so a failover to the next engine starts fr
     several calls of one answer              → one answer and result each, if only one is read at a time
     calls and results, without tools         → as text
     images, tools, a forced call             → left out
+    a level of reasoning                     → left out
     signed or encrypted thoughts of others   → left out
 """
 
@@ -46,6 +47,8 @@ def downgrade(call: EngineCall, profile: EngineProfile) -> EngineCall:
     hints = call.hints
     if hints.tool_choice is not None and hints.demands_call and not _supports_forced_calls(profile):
         hints = hints.model_copy(update={"tool_choice": None})
+    if hints.reasoning is not None and not supported.reasoning:
+        hints = hints.model_copy(update={"reasoning": None})
     tools = call.tools if supported.tools else ()
     if messages is call.messages and tools is call.tools and hints is call.hints:
         return call
@@ -61,6 +64,7 @@ def unsupported_parts(call: EngineCall, profile: EngineProfile) -> tuple[str, ..
     authors = dict.fromkeys([message.provider for message in call.messages if isinstance(message, ModelMessage)])
     demands_call = call.hints.tool_choice is not None and call.hints.demands_call
     return (
+        *(["hints.reasoning"] if call.hints.reasoning is not None and not supported.reasoning else ()),
         *(["hints.tool_choice"] if demands_call and not _supports_forced_calls(profile) else ()),
         *(["messages.images"] if not supported.images and any(message.images for message in call.messages) else ()),
         *[f"messages.kept.{provider}" for provider in authors if provider != profile.name],

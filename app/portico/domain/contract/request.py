@@ -55,6 +55,9 @@ class ClientTool(_Inbound):
     )
 
 
+ReasoningLevel = Literal["none", "low", "medium", "high", "max"]
+
+
 class ExecutionHints(_Inbound):
     """Tuning of inferences. A missing hint leaves the engine's default; `temperature: 0` is greedy."""
 
@@ -71,6 +74,11 @@ class ExecutionHints(_Inbound):
     tool_choice: Literal["auto", "none", "required"] | NamedTool | None = Field(
         None,
         description="`auto`: tools may be called; `none`: they must not; `required`: one must be; or a tool by name.",
+    )
+    reasoning: ReasoningLevel | None = Field(
+        None,
+        description="How much the model reasons. It is sent the nearest level that it has, never a higher one, except "
+        "that `none` may become its lowest; `metadata.left_out` says if that is another level.",
     )
     options: dict[str, JsonValue] = Field(
         default_factory=dict, description="Engine options; only keys on the engine's allow-list are passed on."

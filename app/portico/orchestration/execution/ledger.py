@@ -487,7 +487,7 @@ class Budget:
             raise tightest.refusal()
         cost = read * prices.dearest_input_token + written * prices.output_token
         self._running[key] = BudgetShare(read + written, cost)
-        return replace(call, hints=call.hints.model_copy(update={"max_tokens": written}))
+        return replace(call, hints=call.hints.model_copy(update={"max_tokens": written}), is_limited=True)
 
     def use_reserve(self) -> None:
         """Let the next attempts take what was withheld."""
