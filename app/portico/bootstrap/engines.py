@@ -21,7 +21,7 @@ from portico.adapters.engines.ollama.dialect import OllamaDialect
 from portico.adapters.engines.openai import models
 from portico.adapters.engines.openai.chat_completions import ChatCompletionsDialect
 from portico.adapters.engines.openai.responses import ResponsesDialect
-from portico.adapters.engines.openai.vendors import VENDORS
+from portico.adapters.engines.openai.vendors import GENERIC, OPENAI, VENDORS
 from portico.adapters.engines.rehearsal import engine as rehearsal
 from portico.adapters.engines.timeouts import Timeouts
 from portico.adapters.telemetry.genai import ModelName
@@ -34,7 +34,7 @@ from portico.domain.value import value
 from portico.ports.engine_schemes import SCHEMES
 from portico.ports.model import Engine, EngineProfile
 from portico.ports.runtime import Clock
-from portico.settings import EngineSettings, Price, Settings, missing_capabilities
+from portico.settings import EngineSettings, Price, Settings, known_features, missing_capabilities
 
 
 @value
@@ -101,7 +101,8 @@ def _tls(spec: EngineBuild) -> SSLContext:
 
 def _openai(spec: EngineBuild) -> Engine:
     """Build an engine for one of the two APIs of OpenAI; compatible providers have the older one."""
-    return _http(spec, ResponsesDialect() if _api(spec) == "responses" else ChatCompletionsDialect())
+    vendor = VENDORS[spec.engine.vendor or OPENAI]
+    return _http(spec, ResponsesDialect() if _api(spec) == "responses" else ChatCompletionsDialect(vendor))
 
 
 def _api(spec: EngineBuild) -> str:
@@ -204,7 +205,10 @@ def engine_profile(name: str, settings: Settings) -> EngineProfile:
         response_reserve=engine.response_reserve,
         options=frozenset(engine.options),
         price=_prices(engine.price, known_prices),
-        capabilities=replace(scheme.capabilities, **dict.fromkeys(missing, False), **engine.capabilities),
+        capabilities=replace(
+            scheme.capabilities,
+            **{**_features(engine), **dict.fromkeys(missing, False), **engine.capabilities},
+        ),
         known=tuple(fact for fact, is_known in known.items() if is_known),
         max_connections=engine.max_connections,
         caches_prompts=engine.prompt_cache == "auto" and _takes_cache_marks(engine),
@@ -219,6 +223,16 @@ def _missing_capabilities(engine: EngineSettings) -> Iterable[str]:
     return dict.fromkeys(
         [*missing_capabilities(known.scheme, known.model), *missing_capabilities(own.scheme, own.model)]
     )
+
+
+def _features(engine: EngineSettings) -> Mapping[str, bool]:
+    """Return the capabilities that the model is known to have, as far as the API of the engine takes them."""
+    taken = set(SCHEMES[engine.model.scheme].features)
+    if engine.vendor is not None:
+        vendor = VENDORS[engine.vendor]
+        has = {"reasoning": engine.vendor != GENERIC, "documents": vendor.documents, "audio": vendor.audio}
+        taken = {name for name, is_taken in has.items() if is_taken}
+    return dict.fromkeys(taken & known_features(engine.identity.model), True)
 
 
 def _takes_cache_marks(engine: EngineSettings) -> bool:

@@ -22,6 +22,7 @@ class EngineScheme:
     `api_key_env` is the variable whose presence selects `default_model` if no engine is configured. `context_window`
     is in tokens. A scheme that `marks_prompt_caches` has a request say what to cache. One that `has_vendors` is spoken
     by servers of many vendors. `known_models` names the table of its known models.
+    `features` are the capabilities that its API has for those models that are known to have them.
     """
 
     capabilities: EngineCapabilities
@@ -35,6 +36,7 @@ class EngineScheme:
     has_vendors: bool = False
     marks_prompt_caches: bool = False
     known_models: str | None = None
+    features: tuple[str, ...] = ()
     context_window: int = DEFAULT_CONTEXT_WINDOW
     api_key_env: str | None = None
     default_model: str = ""
@@ -59,6 +61,7 @@ SCHEMES: Mapping[str, EngineScheme] = MappingProxyType(
             "https://api.anthropic.com",
             marks_prompt_caches=True,
             known_models="anthropic",
+            features=("reasoning", "documents"),
             api_key_env="ANTHROPIC_API_KEY",
             default_model="claude-haiku-4-5",
         ),
@@ -66,6 +69,7 @@ SCHEMES: Mapping[str, EngineScheme] = MappingProxyType(
             EngineCapabilities(schema=True, embeddings=True),
             "https://generativelanguage.googleapis.com",
             known_models="gemini",
+            features=("reasoning", "documents", "audio"),
             api_key_env="GEMINI_API_KEY",
             default_model="gemini-2.5-flash",
         ),
@@ -76,6 +80,7 @@ SCHEMES: Mapping[str, EngineScheme] = MappingProxyType(
             has_apis=True,
             marks_prompt_caches=True,
             known_models="azure",
+            features=("reasoning", "documents", "audio"),
         ),
         "vertex": EngineScheme(
             EngineCapabilities(schema=True),
@@ -83,11 +88,13 @@ SCHEMES: Mapping[str, EngineScheme] = MappingProxyType(
             places=("PROJECT", "LOCATION"),
             marks_prompt_caches=True,
             known_models="gemini",
+            features=("reasoning", "documents", "audio"),
         ),
         "ollama": EngineScheme(
             EngineCapabilities(schema=True, forced_calls=False, embeddings=True),
             "http://127.0.0.1:11434",
             names_server=True,
+            features=("reasoning",),
             context_window=_LOCAL_CONTEXT_WINDOW,
         ),
         "llamacpp": EngineScheme(

@@ -95,6 +95,9 @@ class EngineCapabilities:
     images: bool = True
     reasoning: bool = False
     """Takes a level of reasoning."""
+    documents: bool = False
+    """Reads PDF files and text files."""
+    audio: bool = False
     embeddings: bool = False
 
 

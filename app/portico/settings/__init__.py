@@ -1,6 +1,6 @@
 """Settings: environment and TOML file, read into one frozen `Settings`. Nothing else reads `os.environ`."""
 
-from portico.settings.known_models import missing_capabilities
+from portico.settings.known_models import known_features, missing_capabilities
 from portico.settings.loader import load_settings
 from portico.settings.provider_keys import schemes_with_keys
 from portico.settings.schema import Settings
@@ -34,6 +34,7 @@ __all__ = [
     "TelemetrySettings",
     "client_key",
     "is_loopback",
+    "known_features",
     "load_settings",
     "missing_capabilities",
     "schemes_with_keys",

@@ -38,6 +38,22 @@ _MISSING_CAPABILITIES: Mapping[str, Sequence[tuple[str, Sequence[str]]]] = Mappi
 reasoning with tools, on Vertex what the APIs of other publishers' models lack, as at Anthropic.
 """
 
+_FEATURES: Mapping[str, re.Pattern[str]] = MappingProxyType(
+    {
+        "reasoning": re.compile(
+            r"o1(?!-(mini|preview))|o[3-9]|codex-mini|gpt-5(?!([.-]\d)?-chat)|gpt-[6-9]|gpt-\d\d|gpt-oss"
+            r"|claude-(?!instant|[12]\b|3-(?!7))|gemini-(2\.5|[3-9]|.*latest)|grok-(3-mini|4\.)|glm-(4\.[5-9]|[5-9])"
+            r"|qwen3(?!.*(coder|instruct))|deepseek-(chat|reasoner|r1|v3\.[1-9]|v[4-9])|mistral-(small|medium)-latest"
+        ),
+        "documents": re.compile(
+            r"gpt-4o(?!.*-(audio|realtime|transcribe|tts))|gpt-4\.1|gpt-[5-9]|gpt-\d\d|o1(?!-(mini|preview))|o3(?!-mini)|o4"
+            r"|claude-(?!instant|[12]\b)|gemini-"
+        ),
+        "audio": re.compile(r"gpt-audio|gpt-4o.*-audio|gemini-"),
+    }
+)
+"""Capabilities that few engines have, and the models that have them, by the beginning of their names."""
+
 
 @value
 class KnownModel:
@@ -81,6 +97,15 @@ def missing_capabilities(scheme: str, name: str) -> list[str]:
     """Return the capabilities of its scheme that a model is known to lack."""
     family, patterns = name.removeprefix("ft:"), _MISSING_CAPABILITIES.get(scheme, ())
     return [capability for pattern, lost in patterns if re.match(pattern, family) for capability in lost]
+
+
+def known_features(name: str) -> frozenset[str]:
+    """Return the capabilities of `_FEATURES` that a model is known to have.
+
+    What stands before its name is ignored: the name of a vendor or a region, and that the model was tuned.
+    """
+    family = _BEDROCK_PREFIX.sub("", name.rpartition("/")[2].removeprefix("ft:").removeprefix(GLOBAL_ENDPOINT), count=1)
+    return frozenset(feature for feature, models in _FEATURES.items() if models.match(family))
 
 
 @cache

@@ -47,6 +47,12 @@ TAKES_NO_SAMPLING = (
 TAKES_ONE_SAMPLING = ("claude-opus-4-1", "claude-sonnet-4-5", "claude-haiku-4-5", "claude-sonnet-4-6")
 TAKES_SYSTEM_TURNS = ("claude-opus-4-8", "claude-opus-5", "claude-fable-5", "claude-haiku-5-5")
 BINDS_THOUGHTS = ("claude-opus-5-5", "claude-fable-5-1", "claude-haiku-5-5")
+WRITES_AT_MOST = {
+    "claude-opus-4-1": 32_000,
+    "claude-3-7": 64_000,
+    "claude-sonnet-4-5": 64_000,
+    "claude-haiku-4-5": 64_000,
+}
 SAMPLING = {"temperature", "top_p", "top_k"}
 VERSIONS = ("2023-06-01", "2026-10-21")
 """The second knows no sampling any more."""
@@ -121,6 +127,8 @@ def _check(asked: dict[str, Any], fields: set[str]) -> None:
     _check_thoughts(asked)
     _check_tools(asked)
     _check_thinking(asked)
+    effort = asked.get("output_config", {}).get("effort", "low")
+    _require(effort in {"low", "medium", "high", "xhigh", "max"}, "output_config.effort: Input should be 'low', …")
     if "format" in asked.get("output_config", {}):
         _require(asked["output_config"]["format"].keys() == {"type", "schema"}, "output_config.format: wrong fields")
         _check_schema(asked["output_config"]["format"]["schema"])
@@ -129,6 +137,8 @@ def _check(asked: dict[str, Any], fields: set[str]) -> None:
 def _check_limits(asked: Mapping[str, Any]) -> None:
     model, most = asked["model"], asked.get("max_tokens")
     _require(isinstance(most, int) and most >= 1, "max_tokens: Field required")
+    for family, limit in WRITES_AT_MOST.items():
+        _require(not model.startswith(family) or most <= limit, f"max_tokens: {most} > {limit}")
     sampling = SAMPLING & asked.keys()
     for name in sampling if model.startswith(TAKES_NO_SAMPLING) else ():
         raise AnthropicRefusedError(f"`{name}` is deprecated for this model.")

@@ -102,9 +102,23 @@ def _usage(answer: EmulatedAnswer) -> dict[str, int]:
     return {key: count for key, count in counts.items() if count}
 
 
+def _check_thinking(model: str, thinking: Mapping[str, Any]) -> None:
+    """Check the level or the budget, of which a model takes one, within its range."""
+    least, most = (128, 32_768) if "-pro" in model else (512, 24_576)
+    budget, level = thinking.get("thinkingBudget"), thinking.get("thinkingLevel")
+    if "2.5" in model:
+        is_taken = budget in {None, -1} or least <= budget <= most or (budget == 0 and "-pro" not in model)
+    else:
+        known = {"LOW", "HIGH"} if "3-pro" in model else {"MINIMAL", "LOW", "MEDIUM", "HIGH"}
+        is_taken = budget is None and (level is None or level.upper() in known)
+    if not is_taken or ("2.5" in model and level is not None):
+        raise GeminiRefusedError(f"The thinking budget {budget} or level {level} is invalid.")
+
+
 def _check(model: str, request: Taken) -> None:
     """Check the rules between several members."""
     _check_tools(model, request)
+    _check_thinking(model, request.get("generationConfig", {}).get("thinkingConfig", {}))
     if not request.get("contents"):
         raise GeminiRefusedError("GenerateContentRequest.contents: contents is not specified")
     before: list[Taken] = []

@@ -12,6 +12,17 @@ NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 REASONING_MODEL = re.compile(r"(o[1-9]|gpt-5|gpt-6|codex)")
 EFFORTLESS = frozenset({"gpt-5.1", "gpt-5.2", "gpt-5.4", "gpt-5.4-mini", "gpt-5.4-nano"})
 """Models whose effort is `none` unless asked for."""
+EFFORTS = (
+    (r"gpt-5-pro", "high"),
+    (r"gpt-5\.\d-pro", "medium high xhigh"),
+    (r"o\d|gpt-5-codex|gpt-5.1-codex(?!-max)", "low medium high"),
+    (r"gpt-5\.\d-codex", "low medium high xhigh"),
+    (r"gpt-5\.1", "none low medium high"),
+    (r"gpt-5\.[2-5]", "none low medium high xhigh"),
+    (r"gpt-5\.", "none low medium high xhigh max"),
+    (r"gpt-5", "minimal low medium high"),
+)
+"""The efforts of the models that begin so, the first that fits."""
 STRICT_KEYWORDS = {
     *("type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf"),
     *("$ref", "$defs", "title", "description"),
@@ -69,6 +80,8 @@ def only(value: Any, where: str, required: set[str], optional: set[str] = frozen
 
 def check_sampling(request: Mapping[str, Any], refused: tuple[str, ...], effort: object) -> None:
     """Bounds of the numbers, and what a model that reasons does not take."""
+    efforts = next((words for family, words in EFFORTS if re.match(family, request["model"])), "")
+    require(effort is None or not efforts or effort in efforts.split(), f"Unsupported value: '{effort}'")
     default = "none" if request["model"] in EFFORTLESS else "medium"
     if REASONING_MODEL.match(request["model"]) and (effort or default) != "none":
         for member in refused:

@@ -64,8 +64,15 @@ def test_parameters_without_effect_are_reported_and_nulls_are_not() -> None:
     tools = [{"type": "web_search"}, function()]
     found = decoded(service_tier="auto", verbosity="low", unheard=None, top_k=3, tools=tools, reasoning_effort="low")
     assert sorted(found.ignored) == ["service_tier", "tools.web_search", "top_k", "verbosity"]
-    assert found.request.hints.options == {"reasoning_effort": "low"}
-    assert decoded(model="fast", reasoning_effort="low").ignored == ["reasoning_effort"]
+    assert (found.request.hints.reasoning, found.request.hints.options) == ("low", {})
+
+
+@pytest.mark.parametrize(
+    ("effort", "level"), [("none", "none"), ("minimal", "low"), ("high", "high"), ("xhigh", "max")]
+)
+def test_an_effort_is_a_level_of_reasoning(effort: str, level: str) -> None:
+    assert decoded(reasoning_effort=effort).request.hints.reasoning == level
+    assert refused(reasoning_effort="utmost")[0] == "reasoning_effort"
 
 
 @pytest.mark.parametrize(

@@ -90,8 +90,7 @@ def test_a_recorded_request_is_accepted_or_refused_by_name(path: Path) -> None:
         if name in {"thinking", "cache_control", "context_management", "mcp_servers", "container", "top_k"}
     }
     tools = {f"tools.{tool['type']}" for tool in body.get("tools", []) if "input_schema" not in tool}
-    effort = {"output_config.effort"} if "effort" in body.get("output_config", {}) else set()
-    assert set(request.ignored) == sent | tools | effort
+    assert set(request.ignored) == sent | tools
     texts = [part.text for message in request.request.messages for part in _parts(message.content) if part.text]
     assert "\n".join(texts) == "\n".join(_sent_texts(body))
 
@@ -161,7 +160,6 @@ def test_results_move_behind_their_calls_and_thoughts_are_dropped() -> None:
 def test_parameters_become_hints_limits_tools_and_a_format() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     found = decoded(
-        "reasoning_effort",
         max_tokens=9,
         temperature=0,
         top_p=1,
@@ -180,8 +178,8 @@ def test_parameters_become_hints_limits_tools_and_a_format() -> None:
         service_tier="auto",
     )
     request = found.request
-    hints = {"max_tokens": 9, "temperature": 0, "top_p": 1, "stop": ["END"], "options": {"reasoning_effort": "high"}}
-    assert request.hints.model_dump(exclude_none=True, exclude={"tool_choice"}) == hints
+    hints = {"max_tokens": 9, "temperature": 0, "top_p": 1, "stop": ["END"], "reasoning": "high"}
+    assert request.hints.model_dump(exclude_defaults=True, exclude={"tool_choice"}) == hints
     assert request.hints.tool_choice == NamedTool(name="look")
     assert [(tool.name, tool.description, tool.parameters) for tool in request.client_tools] == [
         ("look", "Looks.", schema),

@@ -187,9 +187,8 @@ def test_neutral_values_pass_and_the_rest_is_reported() -> None:
     neutral = {"truncation": "disabled", "max_tool_calls": None, "prompt": None, "top_logprobs": 0, "stream": None}
     assert decoded(**neutral).ignored == []
     answer = decoded(service_tier="auto", client_metadata={}, reasoning={"effort": "low"}, tools=[{"type": "custom"}])
-    assert sorted(answer.ignored) == ["client_metadata", "reasoning.effort", "service_tier", "tools.custom"]
-    kept = decoded("reasoning_effort", reasoning={"effort": "low"})
-    assert (kept.ignored, kept.request.hints.options) == ([], {"reasoning_effort": "low"})
+    assert sorted(answer.ignored) == ["client_metadata", "service_tier", "tools.custom"]
+    assert answer.request.hints.reasoning == "low"
 
 
 def test_an_unknown_previous_answer_is_not_found() -> None:

@@ -24,11 +24,17 @@ class AnthropicDialect:
         return {"anthropic-version": VERSION} | ({"x-api-key": key} if key else {})
 
     def encode(self, call: EngineCall, profile: EngineProfile, *, stream: bool) -> EncodedRequest:
-        body = build_request(call, profile) | {"stream": stream}
+        body, withheld = build_request(call, profile)
+        body["stream"] = stream
+        asked = body if call.hints.max_tokens is None else {**body, "max_tokens": call.hints.max_tokens}
         return EncodedRequest(
             "/v1/messages",
             body,
-            (*unsent_options(call, PARAMETER_NAMES, body), *unsent_message_parts(call.messages, ("system",))),
+            (
+                *unsent_options(call, PARAMETER_NAMES, asked),
+                *unsent_message_parts(call.messages, ("system",)),
+                *withheld,
+            ),
         )
 
     decode = staticmethod(replies.decode_reply)

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from portico.adapters.engines.anthropic.schemas import decoder_schema
 from portico.adapters.engines.anthropic.turns import Turn, answer_began_with_thinking, build_turns
+from portico.adapters.engines.claude_thinking import ClaudeThinking, claude_thinking
 from portico.adapters.engines.unsupported import translated_hints
 from portico.domain.contract.request import ExecutionHints, NamedTool
 from portico.domain.model_call import EngineCall
@@ -42,11 +43,11 @@ CACHED: Final[Mapping[str, str]] = {"type": "ephemeral"}
 """The mark of the end of a cached prefix; at the top level it is that of the last block that can have one."""
 
 
-def build_request(call: EngineCall, profile: EngineProfile) -> dict[str, Any]:
-    """Return the body of a request, without its `stream`."""
-    hints = call.hints
+def build_request(call: EngineCall, profile: EngineProfile) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the body of a request, without its `stream`, and `hints.reasoning` if it has not that level."""
+    hints, model = call.hints, profile.known_as or profile.model
     body: dict[str, Any] = {key: value for key, value in hints.options.items() if key in profile.options}
-    system, turns = build_turns(call.messages, profile.known_as or profile.model)
+    system, turns = build_turns(call.messages, model)
     body |= {"model": profile.model, "messages": turns}
     if system:
         body["system"] = system if call.cache_key is None else [_cached_text(system)]
@@ -55,14 +56,43 @@ def build_request(call: EngineCall, profile: EngineProfile) -> dict[str, Any]:
     if call.tools:
         body["tools"] = [_tool(tool) for tool in call.tools]
         body |= _choice(hints)
-    if call.schema is not None:
-        body["output_config"] = _output_config(body.get("output_config"), call.schema)
+    answer_tokens = hints.max_tokens or profile.response_reserve or MIN_RESERVE
+    level = _level(call, body, model, answer_tokens)
     if "thinking" in body and not _may_think(body["thinking"], body.get("tool_choice"), turns):
         del body["thinking"]
-    thinking = body.get("thinking")
-    body |= _sampling(hints, profile.known_as or profile.model, thinks=_thinks(thinking))
-    body["max_tokens"] = hints.max_tokens or (profile.response_reserve or MIN_RESERVE) + _budget(thinking)
-    return body
+        level = None
+    if level is not None and level.effort is not None:
+        body["output_config"] = {**_members(body.get("output_config")), "effort": level.effort}
+    if call.schema is not None:
+        body["output_config"] = _output_config(body.get("output_config"), call.schema)
+    thinking: Any = body.get("thinking")
+    if call.shows_reasoning and _thinks(thinking):
+        body["thinking"] = {"display": "summarized"} | thinking
+    body |= _sampling(hints, model, thinks=_thinks(thinking))
+    body["max_tokens"] = _max_tokens(call, thinking, level, answer_tokens)
+    is_exact = hints.reasoning is None or (level is not None and level.is_exact)
+    return body, () if is_exact else ("hints.reasoning",)
+
+
+def _level(call: EngineCall, body: dict[str, Any], model: str, answer_tokens: int) -> ClaudeThinking | None:
+    """Put the thinking of the level into the body, and return it; None if there is none or an option replaces it."""
+    if "thinking" in body or "effort" in _members(body.get("output_config")):
+        return None
+    level = claude_thinking(call, model, answer_tokens)
+    if level is not None:
+        body["thinking"] = level.thinking
+    return level
+
+
+def _max_tokens(call: EngineCall, thinking: Any, level: ClaudeThinking | None, answer_tokens: int) -> int:
+    """Return the tokens of answer and thoughts; a budget that an option gives is within those of the hint."""
+    if level is not None:
+        return answer_tokens if call.is_limited else answer_tokens + level.budget
+    return answer_tokens if call.hints.max_tokens else answer_tokens + _budget(thinking)
+
+
+def _members(option: Any) -> Mapping[str, Any]:
+    return option if isinstance(option, dict) else {}
 
 
 def _cached_text(text: str) -> dict[str, Any]:

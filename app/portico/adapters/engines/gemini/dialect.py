@@ -6,7 +6,7 @@ from urllib.parse import quote
 from portico.adapters.engines.dialect import EncodedRequest
 from portico.adapters.engines.gemini import replies
 from portico.adapters.engines.gemini.errors import error_of, reason_of, reported_fault, retry_delay
-from portico.adapters.engines.gemini.request import PARAMETER_NAMES, build_request
+from portico.adapters.engines.gemini.request import PARAMETER_NAMES, build_request, has_level
 from portico.adapters.engines.unsupported import unsent_message_parts, unsent_options
 from portico.adapters.engines.wire.embeddings import token_count, vector_of
 from portico.adapters.engines.wire.json_fields import as_objects, detail, parse_object
@@ -30,6 +30,7 @@ class GeminiDialect:
         withheld = (
             *unsent_options(call, PARAMETER_NAMES, body, body["generationConfig"]),
             *unsent_message_parts(call.messages, ("system",)),
+            *(() if has_level(call, profile, body["generationConfig"]) else ("hints.reasoning",)),
         )
         return EncodedRequest(f"{_path(profile.model)}:{method}", body, withheld)
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from portico.adapters.engines.dialect import opaque_blocks
 from portico.adapters.engines.gemini.schemas import sanitize_schema
+from portico.adapters.engines.reasoning import GEMINI_BUDGETS, GEMINI_LEVELS, SentLevel, find_level
 from portico.adapters.engines.unsupported import translated_hints
 from portico.domain.contract.messages import ImagePart, Message, Part, ToolCall
 from portico.domain.contract.request import ExecutionHints, NamedTool
@@ -55,9 +56,45 @@ def build_request(call: EngineCall, profile: EngineProfile) -> dict[str, Any]:
         body["tools"] = [{"functionDeclarations": [_tool(tool) for tool in call.tools]}]
         body |= _choice(call.hints)
     config = {key: value for key, value in options.items() if key not in TOP_LEVEL_OPTIONS} | _sampling(call.hints)
+    thinking = _thinking(call, profile, config.get("thinkingConfig"))
+    if thinking:
+        config["thinkingConfig"] = thinking
     if call.schema is not None:
         config |= {"responseMimeType": "application/json", "responseJsonSchema": sanitize_schema(call.schema)}
     return body | {"generationConfig": config}
+
+
+def sent_level(call: EngineCall, profile: EngineProfile) -> tuple[str, SentLevel | None]:
+    """Return the parameter of `thinkingConfig` for the level of reasoning of a call, and what it is for that level."""
+    wanted, model = call.hints.reasoning, profile.known_as or profile.model
+    if wanted is None:
+        return "", None
+    budget = find_level(wanted, GEMINI_BUDGETS, model)
+    if budget is not None:
+        return "thinkingBudget", budget
+    return "thinkingLevel", find_level(wanted, GEMINI_LEVELS, model)
+
+
+def has_level(call: EngineCall, profile: EngineProfile, config: Mapping[str, Any]) -> bool:
+    """Tell whether the configuration of a request has exactly the level of reasoning of its call."""
+    if call.hints.reasoning is None:
+        return True
+    name, level = sent_level(call, profile)
+    thinking = config.get("thinkingConfig")
+    return level is not None and level.is_exact and isinstance(thinking, dict) and thinking.get(name) == level.value
+
+
+def _thinking(call: EngineCall, profile: EngineProfile, option: Any) -> Any:
+    """Return the configuration of thinking. What an option says of it is kept, also if it is none."""
+    if not (option is None or isinstance(option, dict)):
+        return option
+    thinking: dict[str, Any] = dict(option or {})
+    name, level = sent_level(call, profile)
+    if level is not None and thinking.keys().isdisjoint({"thinkingBudget", "thinkingLevel"}):
+        thinking[name] = level.value
+    if call.shows_reasoning and profile.capabilities.reasoning:
+        thinking.setdefault("includeThoughts", True)
+    return thinking
 
 
 def _sampling(hints: ExecutionHints) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from portico.adapters.engines.dialect import EncodedRequest, opaque_blocks
 from portico.adapters.engines.ollama import replies
 from portico.adapters.engines.ollama.errors import error_of, reason_of, reported_fault
 from portico.adapters.engines.ollama.schemas import response_format, supported_schema
+from portico.adapters.engines.reasoning import OLLAMA_LEVELS, SentLevel, find_level
 from portico.adapters.engines.unsupported import translated_hints, unsent_message_parts, unsent_options
 from portico.adapters.engines.wire.embeddings import token_count, vector_of
 from portico.adapters.engines.wire.json_fields import as_list, as_text, parse_object
@@ -55,6 +56,10 @@ class OllamaDialect:
             "truncate": False,
             "stream": stream,
         } | top_level
+        level = _level(hints, profile)
+        if level is not None:
+            body.setdefault("think", level.value)
+        is_exact = hints.reasoning is None or (level is not None and level.is_exact and body["think"] == level.value)
         if call.tools and hints.tool_choice != "none":
             body["tools"] = [_tool(tool) for tool in call.tools]
         if call.schema is not None:
@@ -62,7 +67,11 @@ class OllamaDialect:
         return EncodedRequest(
             "/api/chat",
             body,
-            (*unsent_options(call, PARAMETER_NAMES, body, body["options"]), *unsent_message_parts(call.messages)),
+            (
+                *unsent_options(call, PARAMETER_NAMES, body, body["options"]),
+                *unsent_message_parts(call.messages),
+                *(() if is_exact else ("hints.reasoning",)),
+            ),
         )
 
     def encode_embeddings(self, texts: Sequence[str], profile: EngineProfile, dimension: int | None) -> EncodedRequest:
@@ -82,6 +91,12 @@ class OllamaDialect:
 
     def failure_reason(self, status: int, body: bytes) -> AttemptFailureReason:
         return reason_of(status, error_of(body))
+
+
+def _level(hints: ExecutionHints, profile: EngineProfile) -> SentLevel | None:
+    if hints.reasoning is None:
+        return None
+    return find_level(hints.reasoning, OLLAMA_LEVELS, profile.known_as or profile.model)
 
 
 def _sampling(hints: ExecutionHints) -> dict[str, Any]:

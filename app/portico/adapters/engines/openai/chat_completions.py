@@ -21,6 +21,8 @@ from portico.adapters.engines.openai import chat_replies, schemas
 from portico.adapters.engines.openai.embeddings import decode_embeddings, encode_embeddings
 from portico.adapters.engines.openai.errors import error_of, reason_of, reported_fault
 from portico.adapters.engines.openai.models import is_openai_model, without_unsupported_sampling
+from portico.adapters.engines.openai.reasoning_level import put_level
+from portico.adapters.engines.openai.vendors import GENERIC, VENDORS, Vendor
 from portico.adapters.engines.unsupported import DEFAULT_NAMES, translated_hints, unsent_message_parts, unsent_options
 from portico.domain.contract.messages import ImagePart, Message, ModelMessage, Part, ToolCall
 from portico.domain.contract.request import NamedTool
@@ -50,6 +52,9 @@ class ChatCompletionsDialect:
     probe_path = "/models"
     finish_reasons = FINISH_REASONS
 
+    def __init__(self, vendor: Vendor = VENDORS[GENERIC]) -> None:
+        self._vendor = vendor
+
     def headers(self, key: str | None) -> dict[str, str]:
         return {"Authorization": f"Bearer {key}"} if key else {}
 
@@ -57,12 +62,11 @@ class ChatCompletionsDialect:
         hints = call.hints
         body: dict[str, Any] = {key: value for key, value in hints.options.items() if key in profile.options}
         body |= {"model": profile.model, "messages": list(_messages(call.messages))}
+        has_level = put_level(body, hints, profile, self._vendor.reasoning)
         names = OPENAI_NAMES if is_openai_model(profile.known_as or profile.model) else DEFAULT_NAMES
         parameters = translated_hints(hints, names)
         if parameters:
-            body |= without_unsupported_sampling(
-                parameters, profile.known_as or profile.model, body.get("reasoning_effort")
-            )
+            body |= without_unsupported_sampling(parameters, profile.known_as or profile.model, _effort(body))
         if call.tools:
             body["tools"] = [_tool(tool) for tool in call.tools]
             if hints.tool_choice:
@@ -77,7 +81,11 @@ class ChatCompletionsDialect:
         if stream and profile.capabilities.streaming_usage:
             body["stream_options"] = {"include_usage": True}
         unusable = [message for message in call.messages if message.name and not AUTHOR_NAME.fullmatch(message.name)]
-        withheld = (*unsent_options(call, names, body), *unsent_message_parts(unusable))
+        withheld = (
+            *unsent_options(call, names, body),
+            *unsent_message_parts(unusable),
+            *(() if has_level else ("hints.reasoning",)),
+        )
         return EncodedRequest("/chat/completions", body, withheld)
 
     encode_embeddings = staticmethod(encode_embeddings)
@@ -88,6 +96,11 @@ class ChatCompletionsDialect:
 
     def failure_reason(self, status: int, body: bytes) -> AttemptFailureReason:
         return reason_of(status, error_of(body))
+
+
+def _effort(body: Mapping[str, Any]) -> Any:
+    nested = body.get("reasoning")
+    return body.get("reasoning_effort") or (nested.get("effort") if isinstance(nested, dict) else None)
 
 
 def _choice(choice: str | NamedTool) -> str | dict[str, Any]:

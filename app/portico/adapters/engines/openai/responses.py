@@ -21,6 +21,8 @@ from portico.adapters.engines.openai import response_events, schemas
 from portico.adapters.engines.openai.embeddings import decode_embeddings, encode_embeddings
 from portico.adapters.engines.openai.errors import error_of, reason_of, reported_fault
 from portico.adapters.engines.openai.models import may_reason, without_unsupported_sampling
+from portico.adapters.engines.openai.reasoning_level import put_level
+from portico.adapters.engines.openai.vendors import ReasoningForm
 from portico.adapters.engines.unsupported import translated_hints, unsent_message_parts, unsent_options
 from portico.domain.contract.messages import ImagePart, Message, Part, ToolCall
 from portico.domain.contract.request import ExecutionHints, NamedTool
@@ -56,6 +58,9 @@ class ResponsesDialect:
         hints = call.hints
         body: dict[str, Any] = {key: value for key, value in hints.options.items() if key in profile.options}
         body |= {"model": profile.model, "input": [item for message in call.messages for item in _items(message)]}
+        has_level = put_level(body, hints, profile, ReasoningForm.NESTED_EFFORT)
+        if call.shows_reasoning and profile.capabilities.reasoning:
+            body["reasoning"] = {"summary": "auto", **_object(body.get("reasoning"))}
         body |= _sampling(hints, profile.known_as or profile.model, body.get("reasoning"))
         if call.tools:
             body["tools"] = [_tool(tool) for tool in call.tools]
@@ -72,7 +77,11 @@ class ResponsesDialect:
         return EncodedRequest(
             "/responses",
             body,
-            (*unsent_options(call, PARAMETER_NAMES, body), *unsent_message_parts(call.messages, ("assistant",))),
+            (
+                *unsent_options(call, PARAMETER_NAMES, body),
+                *unsent_message_parts(call.messages, ("assistant",)),
+                *(() if has_level else ("hints.reasoning",)),
+            ),
         )
 
     encode_embeddings = staticmethod(encode_embeddings)

@@ -30,7 +30,7 @@ from portico.entrypoints.http.client_apis.extension import (
 )
 from portico.entrypoints.http.client_apis.models import ModelNames, Target, TargetKind
 from portico.entrypoints.http.client_apis.turn import Delivery, delivery_of
-from portico.entrypoints.http.client_apis.wire_values import as_flag, as_object, as_text, invalid
+from portico.entrypoints.http.client_apis.wire_values import as_choice, as_flag, as_object, as_text, invalid
 
 S = TypeVar("S", bound=Shown)
 NEUTRAL_VALUES: Final[Mapping[str, Sequence[Any]]] = MappingProxyType(
@@ -59,6 +59,17 @@ _NO_SUPPORT: Final = "is not supported"
 _METADATA: Final = ("user", "safety_identifier", "prompt_cache_key")
 """Parameters that are kept as metadata."""
 MAX_SHOWN_ERRORS: Final = 20
+_LEVELS_BY_EFFORT: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "none": "none",
+        "minimal": "low",
+        "low": "low",
+        "medium": "medium",
+        "high": "high",
+        "xhigh": "max",
+        "max": "max",
+    }
+)
 ANY_OBJECT: Final[Mapping[str, Any]] = MappingProxyType({"type": "object"})
 """The JSON Schema of a format that is any object."""
 
@@ -116,6 +127,12 @@ class RequestFields:
             self.put(f"hints.options.{option}", value, path)
         else:
             self.ignore(".".join(path))
+
+    def put_effort(self, value: object, path: WirePath) -> None:
+        """Set the level of reasoning from an effort. Raises: RequestFailure for a word that is none."""
+        if value is not None:
+            effort = as_choice(value, path, tuple(_LEVELS_BY_EFFORT))
+            self.put("hints.reasoning", _LEVELS_BY_EFFORT[effort], path)
 
     def ignore(self, name: str) -> None:
         """Report a parameter, by its dotted name as it was sent, as one without effect."""

@@ -28,7 +28,7 @@ _HINTS: Final = (
     ("seed", "seed"),
 )
 """Fields of `hints` with their parameters; of two parameters for one field the later has precedence."""
-_OPTIONS: Final = ("reasoning_effort", "top_k")
+_OPTIONS: Final = ("top_k",)
 _PENALTIES: Final = ("presence_penalty", "frequency_penalty")
 _CHOICES: Final = ("auto", "none", "required")
 
@@ -127,6 +127,7 @@ def _put_hints(fields: RequestFields) -> None:
     stop = fields.take("stop")
     if stop is not None and stop != []:
         fields.put("hints.stop", stop, ("stop",))
+    fields.put_effort(fields.take("reasoning_effort"), ("reasoning_effort",))
     for option in _OPTIONS:
         fields.put_option(option, fields.take(option), (option,))
     for option in _PENALTIES:

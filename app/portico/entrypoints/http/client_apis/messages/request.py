@@ -95,7 +95,7 @@ def _put_output(fields: RequestFields, config: object) -> None:
         return
     path: WirePath = ("output_config",)
     given = as_object(config, path)
-    fields.put_option("reasoning_effort", given.get("effort"), (*path, "effort"))
+    fields.put_effort(given.get("effort"), (*path, "effort"))
     if given.get("format") is None:
         return
     here = (*path, "format")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from portico.domain.contract.request import NamedTool, SystemRequest
+from portico.domain.contract.request import ExecutionHints, NamedTool, SystemRequest
 from portico.domain.failures import RequestFailure
 from portico.domain.ids import RequestId
 from portico.domain.tools import reference_of
@@ -157,13 +157,17 @@ def shown_fields(request: SystemRequest, model: str, summary: str | None) -> Map
         "frequency_penalty": options.get("frequency_penalty", 0.0),
         "top_logprobs": 0,
         "max_output_tokens": hints.max_tokens,
-        "reasoning": {"effort": options.get("reasoning_effort"), "summary": summary},
+        "reasoning": {"effort": _shown_effort(hints), "summary": summary},
         "store": request.store,
         "background": request.background,
         "service_tier": "default",
         "metadata": {name: text for name, text in metadata.items() if name not in _OWN_METADATA},
         **{name: metadata.get(name) for name in _OWN_METADATA},
     }
+
+
+def _shown_effort(hints: ExecutionHints) -> str | None:
+    return "xhigh" if hints.reasoning == "max" else hints.reasoning
 
 
 _OWN_METADATA: Final = ("user", "safety_identifier", "prompt_cache_key")
@@ -448,7 +452,7 @@ def _put_sampling(fields: RequestFields) -> str | None:
     for option in _OPTIONS:
         fields.put_option(option, fields.take(option), (option,))
     reasoning = as_object(fields.take("reasoning") or {}, ("reasoning",))
-    fields.put_option("reasoning_effort", reasoning.get("effort"), ("reasoning", "effort"))
+    fields.put_effort(reasoning.get("effort"), ("reasoning", "effort"))
     summary = reasoning.get("summary")
     return None if summary is None else as_choice(summary, ("reasoning", "summary"), _SUMMARIES)
 
