@@ -28,6 +28,8 @@ from typer.main import get_command
 
 from bench.bounds import BOUNDS as BENCH_BOUNDS
 from portico.adapters.engines.openai.vendors import VENDORS
+from portico.adapters.engines.reasoning import LEVELS, LevelRow
+from portico.adapters.engines.reasoning import TABLES as REASONING_TABLES
 from portico.adapters.telemetry.metrics.catalogue import SERIES
 from portico.bootstrap.service import PATTERNS
 from portico.capabilities.prompting.definition import PromptDefinition
@@ -180,6 +182,15 @@ def clouds() -> str:
     return "| Model URL | Base URL |\n|---|---|\n" + "".join(rows)
 
 
+def reasoning() -> str:
+    """One row for each family of models: what it is sent for each level of reasoning."""
+    head = (
+        "| Parameter | Models | " + " | ".join(f"`{level}`" for level in LEVELS) + " |\n|---|---|---|---|---|---|---|\n"
+    )
+    rows = ((parameter, row) for parameter, table in REASONING_TABLES.items() for row in table)
+    return head + "".join(_reasoning_row(parameter, row) for parameter, row in rows)
+
+
 def counts() -> str:
     """One row for each counted way: its number when it was counted first, and its bound now."""
     head = "| Way | Counted first | Bound now |\n|---|---|---|\n"
@@ -240,6 +251,7 @@ PART_WRITERS: Mapping[str, Callable[[], str]] = {
     "providers": providers,
     "vendors": vendors,
     "clouds": clouds,
+    "reasoning": reasoning,
     "counts": counts,
     "client_parameters": client_parameters,
     "dropped_blocks": dropped_blocks,
@@ -504,6 +516,12 @@ def _vendor_row(name: str) -> str:
     takes = (vendor.documents, vendor.audio, vendor.prompt_cache_key, vendor.prices is not None)
     marks = " | ".join("yes" if each else "no" for each in takes)
     return f"| `{name}` | {_code(vendor.hosts)} | `{vendor.reasoning}` | {marks} |\n"
+
+
+def _reasoning_row(parameter: str, row: LevelRow) -> str:
+    models = f"`{_cell_text(row.models)}`" if row.models else "others"
+    cells = ("" if cell is None else f"`{str(cell).lower() if isinstance(cell, bool) else cell}`" for cell in row.cells)
+    return f"| `{parameter}` | {models} | {' | '.join(cells)} |\n"
 
 
 def _mermaid(diagram: str) -> str:

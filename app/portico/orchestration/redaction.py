@@ -94,6 +94,9 @@ def redacted_response(response: SystemResponse) -> SystemResponse:
         if final_answer is None
         else _final_answer(final_answer, is_text_repeated=is_text_repeated),
         "error": None if error is None else redacted_error(error),
+        "reasoning": None
+        if response.reasoning is None
+        else [_with_redacted(each, "text") for each in response.reasoning],
     }
     if is_text_repeated:
         update["content"] = Redactor().value(response.content)

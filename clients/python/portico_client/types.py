@@ -754,6 +754,8 @@ class ExecutionHints(TypedDict):
     """Maximum number of tokens of one answer."""
     options: NotRequired[dict[str, JsonValue]]
     """Engine options; only keys on the engine's allow-list are passed on."""
+    reasoning: NotRequired[Literal["none", "low", "medium", "high", "max"] | None]
+    """How much the model reasons. It is sent the nearest level that it has, never a higher one, except that `none` may become its lowest; `metadata.left_out` says if that is another level."""
     seed: NotRequired[int | None]
     """Seed for engines with reproducible sampling."""
     stop: NotRequired[str | list[str] | None]
@@ -1660,6 +1662,8 @@ class OutputContract(TypedDict):
 
     grammar: NotRequired[str | None]
     """GBNF if it contains `::=`, otherwise a registered name."""
+    reasoning: NotRequired[bool]
+    """True to read what the model thought in `reasoning`, as far as its provider shows it. Default: false."""
     repair_allowed: NotRequired[bool]
     """True if invalid JSON may be repaired. Default: true."""
     rules: NotRequired[list[str | NotEmpty | Length | Regex | Compare | OneOf | Custom]]
@@ -1865,6 +1869,17 @@ class Readiness(TypedDict):
     """True if new work is accepted."""
     reason: str | None
     """Reason why it is not."""
+
+
+class Reasoning(TypedDict):
+    """Reasoning before an answer of a model, as its provider shows it."""
+
+    provider: str
+    """Configured engine that answered."""
+    step_name: NotRequired[str | None]
+    """Plan step or node of a flow that asked."""
+    text: str
+    """Text, or a summary of it."""
 
 
 class RedundancyOptions(TypedDict):
@@ -2441,6 +2456,8 @@ class SystemResponse(TypedDict):
     """Pattern that ran."""
     plan: PlanReport | None
     """Plan, in plan mode."""
+    reasoning: list[Reasoning] | None
+    """What models thought before their answers, in order, cut to 1 MiB; with `output.reasoning` only."""
     request_id: str
     """Id of the request."""
     session_id: str | None

@@ -105,6 +105,9 @@ class OutputContract(_Inbound):
     semantic: bool | Intent = Field(
         False, description="True for validation by a judge model, or the intent to judge by."
     )
+    reasoning: bool = Field(
+        False, description="True to read what the model thought in `reasoning`, as far as its provider shows it."
+    )
 
 
 class InputContract(_Inbound):

@@ -247,6 +247,14 @@ class Source(_Outbound):
     score: UnitInterval = Field(description="How well it fits the query.")
 
 
+class Reasoning(_Outbound):
+    """Reasoning before an answer of a model, as its provider shows it."""
+
+    text: str = Field(description="Text, or a summary of it.")
+    provider: str = Field(description="Configured engine that answered.")
+    step_name: str | None = Field(None, description="Plan step or node of a flow that asked.")
+
+
 class ResponseMetadata(_Outbound):
     """Details of how the answer was produced."""
 
@@ -327,6 +335,11 @@ class SystemResponse(_Outbound):
     confidence: UnitInterval | None = Field(None, description="Confidence in the answer.")
     confidence_source: ConfidenceSource | None = Field(None, description="Source of the confidence.")
     validation_result: ValidationResult | None = Field(None, description="Result of the validation.")
+    reasoning: list[Reasoning] | None = Field(
+        None,
+        exclude_if=_IS_NONE,
+        description="What models thought before their answers, in order, cut to 1 MiB; with `output.reasoning` only.",
+    )
     token_usage: TokenUsage = Field(default_factory=TokenUsage, description="Tokens of all attempts.")
     cost: Cost | None = Field(None, description="Cost, if prices are configured.")
     plan: PlanReport | None = Field(None, description="Plan, in plan mode.")

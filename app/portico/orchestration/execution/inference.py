@@ -370,6 +370,7 @@ class Attempt(Effect):
             is_fallback=self._walk.attempt_number > 0,
             step_name=self.correlation.step_name,
             agent=self.inference.settings.caller.agent,
+            is_side_question=self.inference.settings.is_side_question,
         )
         if not self._execution.recorder.is_read_only:
             self._count_usage(step)
@@ -464,6 +465,8 @@ class Attempt(Effect):
             return self._grant
         execution, budget = self._execution, self._execution.ledger.budget
         call = prepare_call(self.inference.call, profile, self._candidate.way, execution.facts.prompts)
+        if execution.header.request.output.reasoning and not self.inference.settings.is_side_question:
+            call = replace(call, shows_reasoning=True)
         if profile.caches_prompts:
             key = prompt_cache_key(execution.header, self.inference.settings, self._walk.setup, call.messages)
             call = replace(call, cache_key=key)

@@ -96,8 +96,7 @@ class Ledger:
     @property
     def partial_text(self) -> str | None:
         """The text of the last attempt if it did not become a reply."""
-        shown = self._shown()
-        last = shown[-1] if shown else None
+        last = next(reversed(self.shown_attempts), None)
         if last is None or isinstance(last.outcome, AttemptSucceeded):
             return None
         return last.outcome.partial or None
@@ -131,7 +130,7 @@ class Ledger:
     def last_answers(self) -> tuple[tuple[str, str] | None, tuple[Reply, Candidate] | None]:
         """Provider and model of the last text, whole or partial; and the last whole reply with its candidate."""
         speaker, reply = None, None
-        for each in self._shown():
+        for each in self.shown_attempts:
             outcome, candidate = each.outcome, each.candidate
             if isinstance(outcome, AttemptSucceeded):
                 speaker, reply = (candidate.provider, outcome.reply.model), (outcome.reply, candidate)
@@ -152,6 +151,7 @@ class Ledger:
         is_fallback: bool,
         step_name: str | None,
         agent: str | None,
+        is_side_question: bool,
     ) -> None:
         """Add an attempt of an inference of that agent at these prices; `is_fallback` for all but its first."""
         outcome = step.outcome
@@ -175,7 +175,7 @@ class Ledger:
                 self.cache_saved = (self.cache_saved or 0.0) + (prices.saved_by_cache(usage) or 0.0)
         if self.budget is not None:
             self.budget.charge(step.key, usage, prices)
-        self._attempts.append(_Attempt(step.at, key, candidate, outcome))
+        self._attempts.append(_Attempt(step.at, key, candidate, outcome, step_name, is_side_question))
 
     def record_delay(self, step: RecordedStep, seconds: float) -> None:
         """Add a delay between two attempts."""
@@ -203,7 +203,8 @@ class Ledger:
         if self.budget is not None:
             self.budget.charge_share(step.key, BudgetShare(charge.tokens, charge.cost))
 
-    def _shown(self) -> "Sequence[_Attempt]":
+    @property
+    def shown_attempts(self) -> "Sequence[_Attempt]":
         """Return the attempts that are not in excluded branches, in the order in which they ended."""
         shown = self._attempts
         if self._excluded:
@@ -217,6 +218,8 @@ class _Attempt:
     key: StepKey
     candidate: Candidate
     outcome: AttemptSucceeded | AttemptFailed | AttemptCancelled
+    step_name: str | None
+    is_side_question: bool
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from typing import Final
 
 from portico.domain.contract.constrained_types import ConfidenceSource
 from portico.domain.contract.messages import Message
@@ -10,6 +11,7 @@ from portico.domain.contract.request import SystemRequest
 from portico.domain.contract.response import (
     Cost,
     PlanReport,
+    Reasoning,
     ResponseMetadata,
     StepStatus,
     Suspension,
@@ -25,7 +27,7 @@ from portico.domain.journal.events import (
     TerminalEvent,
 )
 from portico.domain.journal.header import ExecutionHeader
-from portico.domain.journal.outcomes import Candidate
+from portico.domain.journal.outcomes import AttemptSucceeded, Candidate
 from portico.domain.lifecycle import State
 from portico.domain.model_call import Reply
 from portico.domain.pattern_result import PatternResult
@@ -33,6 +35,8 @@ from portico.domain.value import value
 from portico.orchestration.execution.execution import Execution
 from portico.orchestration.execution.progress import RunProgress
 from portico.orchestration.execution.retrieval.sources import RetrievedTexts, coverage, retrieved_texts, sources_of
+
+MAX_REASONING_BYTES: Final = 2**20
 
 
 @value(slots=False)
@@ -83,19 +87,23 @@ def build_response(
         # How well what was asked is covered by what was retrieved.
         confidence = coverage(retrieved)
         confidence_source = None if confidence is None else ConfidenceSource.RETRIEVAL
+    content = None if is_withheld else ledger.partial_text if result is None else result.content
     return SystemResponse(
         request_id=header.request_id,
         session_id=header.request.session_id,
         trace_id=header.trace_id,
         mode=header.mode,
         state=state,
-        content=None if is_withheld else ledger.partial_text if result is None else result.content,
+        content=content,
         structured_output=None if result is None else result.structured_output,
         tool_calls_made=[] if is_withheld else tool_calls,
         client_calls=[] if result is None else list(result.client_calls),
         confidence=confidence,
         confidence_source=confidence_source,
         validation_result=None if result is None else result.validation,
+        reasoning=_reasoning(execution, is_shown=content is not None or result is not None or state is State.SUSPENDED)
+        if header.request.output.reasoning
+        else None,
         token_usage=ledger.usage,
         cost=Cost(amount=ledger.cost, currency=header.currency, cache_saved=ledger.cache_saved)
         if ledger.costs
@@ -109,6 +117,19 @@ def build_response(
         error=None if termination.failure is None else SystemError.of(termination.failure),
         repeated=() if result is None else result.repeated,
     )
+
+
+def _reasoning(execution: Execution, *, is_shown: bool) -> list[Reasoning]:
+    """Return the reasoning before the answers; none where no answer is shown, since a guard may have refused it."""
+    is_withheld = execution.branches.input_gate is not None and execution.branches.is_withheld
+    left, found = MAX_REASONING_BYTES, list[Reasoning]()
+    for each in execution.ledger.shown_attempts if is_shown and not is_withheld else ():
+        if isinstance(each.outcome, AttemptSucceeded) and not each.is_side_question:
+            text = each.outcome.reply.reasoning.encode(errors="replace")[:left].decode(errors="ignore")
+            left -= len(text.encode())
+            if text:
+                found.append(Reasoning(text=text, provider=each.candidate.provider, step_name=each.step_name))
+    return found
 
 
 def minimal_failure(header: ExecutionHeader, failure: Failure) -> ExecutionFailed:

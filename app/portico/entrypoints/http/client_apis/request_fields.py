@@ -128,12 +128,6 @@ class RequestFields:
         else:
             self.ignore(".".join(path))
 
-    def put_effort(self, value: object, path: WirePath) -> None:
-        """Set the level of reasoning from an effort. Raises: RequestFailure for a word that is none."""
-        if value is not None:
-            effort = as_choice(value, path, tuple(_LEVELS_BY_EFFORT))
-            self.put("hints.reasoning", _LEVELS_BY_EFFORT[effort], path)
-
     def ignore(self, name: str) -> None:
         """Report a parameter, by its dotted name as it was sent, as one without effect."""
         self._ignored.append(name)
@@ -274,6 +268,13 @@ class RequestFields:
             if source is not None:
                 return (*source, *path[length:])
         return tuple(path)
+
+
+def put_effort(fields: RequestFields, value: object, path: WirePath) -> None:
+    """Set the level of reasoning from an effort, unless it is null. Raises: RequestFailure for a word that is none."""
+    if value is not None:
+        effort = as_choice(value, path, tuple(_LEVELS_BY_EFFORT))
+        fields.put("hints.reasoning", _LEVELS_BY_EFFORT[effort], path)
 
 
 def put_parallel_calls(fields: RequestFields) -> None:

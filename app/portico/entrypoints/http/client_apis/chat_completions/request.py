@@ -7,7 +7,12 @@ from portico.domain.value import value
 from portico.entrypoints.http.client_apis.api import DecodedRequest, JsonObject, Shown
 from portico.entrypoints.http.client_apis.conversation import WireConversation, WirePath, call_arguments
 from portico.entrypoints.http.client_apis.models import ModelNames
-from portico.entrypoints.http.client_apis.request_fields import ANY_OBJECT, RequestFields, put_parallel_calls
+from portico.entrypoints.http.client_apis.request_fields import (
+    ANY_OBJECT,
+    RequestFields,
+    put_effort,
+    put_parallel_calls,
+)
 from portico.entrypoints.http.client_apis.wire_values import (
     as_choice,
     as_flag,
@@ -127,7 +132,7 @@ def _put_hints(fields: RequestFields) -> None:
     stop = fields.take("stop")
     if stop is not None and stop != []:
         fields.put("hints.stop", stop, ("stop",))
-    fields.put_effort(fields.take("reasoning_effort"), ("reasoning_effort",))
+    put_effort(fields, fields.take("reasoning_effort"), ("reasoning_effort",))
     for option in _OPTIONS:
         fields.put_option(option, fields.take(option), (option,))
     for option in _PENALTIES:

@@ -8,7 +8,7 @@ from portico.entrypoints.http.client_apis.api import DecodedRequest, JsonObject,
 from portico.entrypoints.http.client_apis.conversation import WireConversation, WirePath
 from portico.entrypoints.http.client_apis.messages.transcript import add_system, add_turns
 from portico.entrypoints.http.client_apis.models import ModelNames
-from portico.entrypoints.http.client_apis.request_fields import RequestFields
+from portico.entrypoints.http.client_apis.request_fields import RequestFields, put_effort
 from portico.entrypoints.http.client_apis.wire_values import (
     as_choice,
     as_flag,
@@ -95,7 +95,7 @@ def _put_output(fields: RequestFields, config: object) -> None:
         return
     path: WirePath = ("output_config",)
     given = as_object(config, path)
-    fields.put_effort(given.get("effort"), (*path, "effort"))
+    put_effort(fields, given.get("effort"), (*path, "effort"))
     if given.get("format") is None:
         return
     here = (*path, "format")

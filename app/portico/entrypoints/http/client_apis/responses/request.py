@@ -18,7 +18,12 @@ from portico.entrypoints.http.client_apis.conversation import WireConversation, 
 from portico.entrypoints.http.client_apis.errors import PREVIOUS_RESPONSE_NOT_FOUND, not_found
 from portico.entrypoints.http.client_apis.ids import NamedExecution, called_execution, named_execution
 from portico.entrypoints.http.client_apis.models import ModelNames
-from portico.entrypoints.http.client_apis.request_fields import ANY_OBJECT, RequestFields, put_parallel_calls
+from portico.entrypoints.http.client_apis.request_fields import (
+    ANY_OBJECT,
+    RequestFields,
+    put_effort,
+    put_parallel_calls,
+)
 from portico.entrypoints.http.client_apis.responses.answer import SERVER_LABEL, ResponsesShown, response_id
 from portico.entrypoints.http.client_apis.wire_values import (
     as_choice,
@@ -452,7 +457,7 @@ def _put_sampling(fields: RequestFields) -> str | None:
     for option in _OPTIONS:
         fields.put_option(option, fields.take(option), (option,))
     reasoning = as_object(fields.take("reasoning") or {}, ("reasoning",))
-    fields.put_effort(reasoning.get("effort"), ("reasoning", "effort"))
+    put_effort(fields, reasoning.get("effort"), ("reasoning", "effort"))
     summary = reasoning.get("summary")
     return None if summary is None else as_choice(summary, ("reasoning", "summary"), _SUMMARIES)
 
