@@ -94,14 +94,6 @@ class Ledger:
         return fsum([each.outcome.duration_ms for each in self._attempts])
 
     @property
-    def partial_text(self) -> str | None:
-        """The text of the last attempt if it did not become a reply."""
-        last = next(reversed(self.shown_attempts), None)
-        if last is None or isinstance(last.outcome, AttemptSucceeded):
-            return None
-        return last.outcome.partial or None
-
-    @property
     def has_untrusted_text(self) -> bool:
         """True if a tool, an answer, or a search that is a step of a plan has returned text that is not trusted.
 

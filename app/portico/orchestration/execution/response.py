@@ -33,6 +33,7 @@ from portico.domain.model_call import Reply
 from portico.domain.pattern_result import PatternResult
 from portico.domain.value import value
 from portico.orchestration.execution.execution import Execution
+from portico.orchestration.execution.ledger import Ledger
 from portico.orchestration.execution.progress import RunProgress
 from portico.orchestration.execution.retrieval.sources import RetrievedTexts, coverage, retrieved_texts, sources_of
 
@@ -87,7 +88,7 @@ def build_response(
         # How well what was asked is covered by what was retrieved.
         confidence = coverage(retrieved)
         confidence_source = None if confidence is None else ConfidenceSource.RETRIEVAL
-    content = None if is_withheld else ledger.partial_text if result is None else result.content
+    content = None if is_withheld else partial_text(ledger) if result is None else result.content
     return SystemResponse(
         request_id=header.request_id,
         session_id=header.request.session_id,
@@ -130,6 +131,12 @@ def _reasoning(execution: Execution, *, is_shown: bool) -> list[Reasoning]:
             if text:
                 found.append(Reasoning(text=text, provider=each.candidate.provider, step_name=each.step_name))
     return found
+
+
+def partial_text(ledger: Ledger) -> str | None:
+    """Return the text of the last attempt if it did not become a reply."""
+    last = next(reversed(ledger.shown_attempts), None)
+    return None if last is None or isinstance(last.outcome, AttemptSucceeded) else last.outcome.partial or None
 
 
 def minimal_failure(header: ExecutionHeader, failure: Failure) -> ExecutionFailed:

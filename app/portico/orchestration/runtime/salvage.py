@@ -31,6 +31,7 @@ from portico.orchestration.execution.effect import BranchStopped
 from portico.orchestration.execution.execution import Execution
 from portico.orchestration.execution.progress import RunProgress
 from portico.orchestration.execution.reserve import LIMIT_CODES, use_reserve
+from portico.orchestration.execution.response import partial_text
 from portico.orchestration.planning.synthesis import SynthesizedAnswer, answer_in_passes, salvage_answer
 from portico.orchestration.planning.synthesis_call import synthesis_ask
 
@@ -145,4 +146,4 @@ def _draft(execution: Execution, progress: RunProgress) -> str:
     """Return the last text, whole or partial, of a pattern that has a conversation of its own; empty without one."""
     if not progress.conversation.messages:
         return ""
-    return execution.ledger.partial_text or progress.conversation.last_text
+    return partial_text(execution.ledger) or progress.conversation.last_text
