@@ -156,6 +156,7 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
             "timeout": 600,
             "suspension_seconds": 604_800,
             "memory_bytes": 1_073_741_824,
+            "schedules": 100,
         },
         "tenants": {},
         "planner": {"kind": "model", "name": None, "steps": []},

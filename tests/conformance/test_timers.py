@@ -7,7 +7,7 @@ from sqlalchemy import bindparam
 
 from portico.adapters.stores.database import Statement, execute_each
 from portico.adapters.stores.replicas import DatabaseReplicas
-from portico.adapters.stores.schema import delayed_starts
+from portico.adapters.stores.schema import schedules
 from portico.adapters.stores.timers import DatabaseTimerQueue, DatabaseTimers
 from portico.ports.runtime import Clock
 from portico.ports.timers import DueTimer, TimerKind, TimerState
@@ -15,14 +15,21 @@ from tests.support.stores import StoreReplica
 
 NOTHING = TimerState({}, has_claims=False)
 _ADD = Statement(
-    lambda insert: insert(delayed_starts).values(
-        timer_id=bindparam("timer_id"), tenant="acme", due_at=bindparam("due_at")
+    lambda insert: insert(schedules).values(
+        timer_id=bindparam("timer_id"),
+        tenant="acme",
+        due_at=bindparam("due_at"),
+        name=bindparam("timer_id"),
+        user_id="ada",
+        created_at=0.0,
+        updated_at=0.0,
+        content=b"",
     )
 )
 
 
 def queue_of(here: StoreReplica, owner: str = "one") -> DatabaseTimerQueue:
-    return DatabaseTimerQueue(here.database, TimerKind.START, owner)
+    return DatabaseTimerQueue(here.database, TimerKind.SCHEDULE, owner)
 
 
 def timers_of(here: StoreReplica, owner: str = "one") -> DatabaseTimers:
@@ -59,9 +66,9 @@ async def test_the_state_says_when_the_next_is_due_and_whether_one_is_claimed(he
     assert await timers.state() == NOTHING
     assert (await timers.state()).is_empty
     await add(here, a=10.0, b=20.0, never=None)
-    assert await timers.state() == TimerState({TimerKind.START: 10.0}, has_claims=False)
+    assert await timers.state() == TimerState({TimerKind.SCHEDULE: 10.0}, has_claims=False)
     await queue_of(here).claim(15.0, 1)
-    assert await timers.state() == TimerState({TimerKind.START: 20.0}, has_claims=True)
+    assert await timers.state() == TimerState({TimerKind.SCHEDULE: 20.0}, has_claims=True)
     await queue_of(here).claim(25.0, 1)
     assert await timers.state() == TimerState({}, has_claims=True)
 

@@ -4,8 +4,6 @@ Only this package names both a port and its adapter. `engines.py` has the table 
 depend on the database: one replica on SQLite, several on PostgreSQL.
 """
 
-import gc
-import sys
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -37,7 +35,7 @@ from portico.adapters.stores.journal.stored_journal import JournalConfig, open_j
 from portico.adapters.stores.journal.writer import WriterCallbacks
 from portico.adapters.stores.sessions import DatabaseSessions
 from portico.adapters.stores.sqlite import SqliteDatabase
-from portico.adapters.system import SystemClock, SystemEntropy, map_large_blocks
+from portico.adapters.system import SystemClock, SystemEntropy
 from portico.adapters.telemetry.logs import LogSink, open_logger, route_standard_logging
 from portico.adapters.telemetry.loop_lag import watch_loop_lag
 from portico.adapters.telemetry.metrics.sink import MetricsSink
@@ -61,11 +59,13 @@ from portico.bootstrap.flows import (
     with_agents,
 )
 from portico.bootstrap.guards import configured_guards
+from portico.bootstrap.interpreter import tuned_interpreter
 from portico.bootstrap.limits import LimitAccounts, LimitReports, open_limits
 from portico.bootstrap.memory import MemoryResources, check_embedder, start_memory
 from portico.bootstrap.modules import PlanModules, load_plan_modules, load_rules
 from portico.bootstrap.replicas import ClusteredReplica, MaintenanceJobs, SingleReplica, queue_limits, replica_for
 from portico.bootstrap.retention import purge_job
+from portico.bootstrap.schedules import start_schedules
 from portico.bootstrap.skills import SkillReload, open_skills
 from portico.bootstrap.timers import timer_reports
 from portico.bootstrap.tools import ToolParts, check_tool_names, open_registry, open_tools, tool_executor
@@ -102,6 +102,7 @@ from portico.orchestration.runtime.handle import LocalExecutions
 from portico.orchestration.runtime.launcher import Launcher
 from portico.orchestration.runtime.recovery import Recovery
 from portico.orchestration.runtime.replay import HistoryReader
+from portico.orchestration.schedules import Schedules
 from portico.ports.access import Authenticator
 from portico.ports.events import EventFeed, EventSink
 from portico.ports.journal import Journal
@@ -122,16 +123,6 @@ SUBSCRIPTION_CAPACITY = 4_096
 REMEMBERED_IDS = 10_000
 """Number of ended executions whose request_id is still refused."""
 LAG_WARNING_S = 0.5
-_GC_THRESHOLDS = (10_000, 3, 100)
-"""Measured: after the start-up objects are frozen, 1.37 times the requests and a quarter of the p99.
-
-All but the rarest collections look at 40,000 objects at most, since everything waits for the end of one.
-"""
-_SWITCH_INTERVAL_S = 0.001
-"""Seconds after which the worker thread hands the interpreter over to the event loop; 5 ms by default [measured: half
-the latency of other clients beside a long computation].
-"""
-
 PATTERNS: Mapping[Mode, Pattern] = MappingProxyType(
     {
         Mode.CHAT: agent_loop.PATTERN,
@@ -164,6 +155,7 @@ class Service:
     authenticator: Authenticator
     direct_calls: DirectCalls
     changes: Changes
+    schedules: Schedules
     tracing: "Tracing | None" = None
     """What makes spans; None without a collector."""
     server_spans: "ServerSpans | None" = None
@@ -231,7 +223,7 @@ async def open_service(
         open_database(storage.url, clock, base.entropy, statement_timeout=storage.statement_timeout) as database,
     ):
         replica = replica_for(database, clock, owner, storage, timer_reports(base.logs, metrics))
-        event_bus, spans = base.event_bus(replica.sinks, tracing), open_server_spans(tracing, base.entropy)
+        event_bus, traces = base.event_bus(replica.sinks, tracing), (tracing, open_server_spans(tracing, base.entropy))
         async with (
             open_limits(database, clock, replica.owner, settings, base.limit_reports()) as accounts,
             open_journal(database, event_bus, clock, _journal_config(owner, tracing, accounts), callbacks) as journal,
@@ -254,11 +246,24 @@ async def open_service(
             plain = Facade(environment, stores, config, launcher=launcher, recovery=recovery, tailer=tailer, live=live)
             measure = base.observe_gauges(runner, environment.health, database).measure
             jobs = MaintenanceJobs(recovery, tailer, feed, purge, database.check, measure, base.on_storage_error)
-            async with runner.serving(recovery.run_ticket), replica.maintenance(group, jobs), _tuned_interpreter():
-                parts = (base.logs, runner, local, database.health, callers, DirectCalls(environment), live, tracing)
-                yield Service(audit.facade(plain), settings, metrics, *parts, spans, audit.refusals, base.skills)
-                await runner.drain(local.shut_down)
+            schedules = start_schedules(plain, store, keys, replica, database, settings.limits, base.entropy)
+            parts = (base.logs, runner, local, database.health, callers, DirectCalls(environment), live, schedules)
+            async with _serving(runner, recovery, replica.maintenance(group, jobs), local):
+                yield Service(audit.facade(plain), settings, metrics, *parts, *traces, audit.refusals, base.skills)
             group.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _serving(
+    runner: LocalRunner | DbosRunner,
+    recovery: Recovery,
+    maintenance: AbstractAsyncContextManager[None],
+    local: LocalExecutions,
+) -> AsyncIterator[None]:
+    """Run queued executions and the periodic jobs, and at the end drain what runs."""
+    async with runner.serving(recovery.run_ticket), maintenance, tuned_interpreter():
+        yield
+        await runner.drain(local.shut_down)
 
 
 def open_offline(settings: Settings) -> AbstractAsyncContextManager[Service]:
@@ -524,17 +529,6 @@ def _log_sink(settings: Settings, clock: Clock) -> LogSink:
 
 def _is_in_state(breaker: CircuitBreaker, state: BreakerState) -> bool:
     return breaker.state is state
-
-
-@asynccontextmanager
-async def _tuned_interpreter() -> AsyncIterator[None]:
-    """Freeze the start-up objects, collect garbage less often, switch threads sooner, and give back large blocks."""
-    map_large_blocks()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*_GC_THRESHOLDS)
-    sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    yield
 
 
 def _with_planner(

@@ -73,6 +73,7 @@ class ConfiguredLimits(BaseModel):
     )
     suspension_seconds: float = Field(7 * 24 * 3600, gt=0, description="Time after which a suspension expires")
     memory_bytes: int = Field(1024 * _MIB, ge=1, description="Size of all documents of a tenant")
+    schedules: int = Field(100, ge=0, description="Schedules of a tenant")
 
 
 _PARTS: Final = ("messages", "tools", "client_tools", "hints", "limits", "plan", "plan.policy")

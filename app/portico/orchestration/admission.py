@@ -14,6 +14,7 @@ from portico.domain.journal.header import EffectiveLimits
 from portico.domain.lifecycle import Mode
 from portico.domain.limits import ConfiguredLimits
 from portico.domain.model_call import EngineCall
+from portico.domain.schedules import RUN_PREFIX
 from portico.domain.tools import ToolDefinition
 from portico.orchestration.admission_checks import CHECKS, PLAIN_CHECKS, CheckInputs, is_plain
 from portico.orchestration.execution.environment import Environment
@@ -49,6 +50,8 @@ class Admission:
         pattern = self._patterns.get(request.mode)
         if pattern is None:
             raise invalid_request(("mode", f"{request.mode} is not in this version"))
+        if request.request_id is not None and request.request_id.startswith(RUN_PREFIX):
+            raise invalid_request(("request_id", f"must not begin with {RUN_PREFIX}, as those of schedules do"))
         plain = is_plain(request)
         limits = self._configured_limits if plain else self._configured_limits.lowered_by(request)
         tools = request.tools if agent is None else agent.allowed(request.tools)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from portico.domain.contract.messages import Message
-from portico.domain.ids import IdempotencyKey, SpanId, TraceId
+from portico.domain.ids import IdempotencyKey, RequestId, SpanId, TraceId
 from portico.domain.journal.header import ClientView, SpanLink
 from portico.domain.value import value
 from portico.orchestration.executions import ExecutionView
@@ -19,7 +19,8 @@ class CallOptions:
     first one. `background` asks for a background execution although the body does not. `authentication_ms` is
     how long it took to find the principal. With a `transcript` the conversation begins with it, in place of that of the
     execution that the request comes after. `received` are the messages that the client has sent, where the entry point
-    has put `after` in the place of some of them. `client` is for answers of a client API that are read later.
+    has put `after` in the place of some of them. `client` is for answers of a client API that are read later. `run_id`
+    is the request id of a schedule's run.
     """
 
     trace_id: TraceId | None = None
@@ -32,6 +33,7 @@ class CallOptions:
     received: Sequence[Message] | None = None
     client: ClientView | None = None
     transcript: Transcript | None = None
+    run_id: RequestId | None = None
 
     def links(self, transcript: Transcript, *, own_trace: bool) -> tuple[SpanLink, ...]:
         """Return the links to the execution before, and to the caller's span if the request has a trace of its own."""

@@ -537,7 +537,7 @@ class Facade:
         sampler, sampled = self._config.sampler, None if own_trace else options.sampled
         return ExecutionHeader(
             execution_id=execution_id,
-            request_id=request.request_id or RequestId(execution_id),
+            request_id=options.run_id or request.request_id or RequestId(execution_id),
             tenant=principal.tenant,
             trace_id=trace_id,
             parent_span_id=None if own_trace else options.parent_span_id,

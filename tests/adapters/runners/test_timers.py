@@ -12,7 +12,7 @@ from portico.domain.failures import Code, StorageFailure
 from portico.ports.timers import DueTimer, TimerJob, TimerKind, TimerState
 from tests.support.virtual_time import EPOCH, VirtualClock
 
-KIND = TimerKind.START
+KIND = TimerKind.SCHEDULE
 AWAY = StorageFailure(Code.STORAGE_UNAVAILABLE, "the database does not answer")
 
 

@@ -14,7 +14,8 @@ it goes on from: from a step, or without `origin_step` from the end.
 replica. `usage` has the counts of one source each, an execution or a process, by hour.
 
 A table of timers begins with the columns of `timer_columns`: a row is due at `due_at`, and belongs to the replica that
-it is `claimed_by`. `delayed_starts` has executions that wait for their time, whose ids are those of the timers.
+it is `claimed_by`. `schedules` is one: a schedule is due at its next time, which is `planned_at`, or later if a run is
+tried again. `schedule_runs` has what became of each of its times, under the request id of the run.
 
 A document of the memory is in the scope of its user, or if it is shared in that of its tenant. `memory_scopes` has what
 BM25 needs to know of each, and a version that changes with it; `memory_tenants` has what counts towards a limit.
@@ -260,7 +261,40 @@ idempotency_keys: Final = Table(
     Index("idempotency_keys_execution", "execution_id"),
 )
 
-delayed_starts: Final = Table("delayed_starts", metadata, *timer_columns(), *timer_indexes("delayed_starts"))
+schedules: Final = Table(
+    "schedules",
+    metadata,
+    *timer_columns(),
+    Column("name", TEXT, nullable=False),
+    Column("user_id", TEXT, nullable=False),
+    Column("planned_at", Double),
+    Column("created_at", Double, nullable=False),
+    Column("updated_at", Double, nullable=False),
+    Column("content", LargeBinary, nullable=False),
+    Column("started_id", TEXT),
+    Column("last_run", TEXT),
+    Column("last_at", Double),
+    Column("last_started_at", Double),
+    Column("last_outcome", TEXT),
+    Column("last_code", TEXT),
+    Index("schedules_name", "tenant", "name", unique=True),
+    *timer_indexes("schedules"),
+)
+
+schedule_runs: Final = Table(
+    "schedule_runs",
+    metadata,
+    Column("tenant", TEXT, nullable=False),
+    Column("run_id", TEXT, nullable=False),
+    Column("name", TEXT, nullable=False),
+    Column("at", Double, nullable=False),
+    Column("started_at", Double, nullable=False),
+    Column("outcome", TEXT, nullable=False),
+    Column("code", TEXT),
+    PrimaryKeyConstraint("tenant", "run_id"),
+    Index("schedule_runs_latest", "tenant", "name", "at", "run_id"),
+    Index("schedule_runs_age", "started_at"),
+)
 
 limit_rates: Final = Table(
     "limit_rates",

@@ -37,6 +37,7 @@ from portico.entrypoints.http.routes import (
     probes,
     quote,
     responses,
+    schedules,
     sessions,
     usage,
 )
@@ -146,6 +147,7 @@ def _routes(settings: Settings) -> list[BaseRoute]:
         sessions,
         files,
         memory,
+        schedules,
         access,
         usage,
         introspection,

@@ -29,6 +29,7 @@ from portico.domain.contract.constrained_types import (
     DocumentIdText,
     KeyIdText,
     RequestIdText,
+    ScheduleNameText,
     SessionIdText,
 )
 from portico.domain.contract.response import SuspensionKind
@@ -53,6 +54,7 @@ NOT_FOUND_MESSAGES = MappingProxyType(
         "session_id": "no session has this id",
         "document_id": "no document has this id",
         "public_id": "no key has this id",
+        "schedule_name": "no schedule has this name",
     }
 )
 _REQUEST_ID = TypeAdapter[RequestId](RequestIdText)
@@ -116,6 +118,7 @@ DecimalInt = Annotated[int, BeforeValidator(_parse_decimal)]
 RequestIdInPath = Annotated[RequestIdText, Path(description="Id of the request.")]
 SessionIdInPath = Annotated[SessionIdText, Path(description="Id of the session.")]
 DocumentIdInPath = Annotated[DocumentIdText, Path(description="Id of the document.")]
+ScheduleNameInPath = Annotated[ScheduleNameText, Path(description="Name of the schedule.")]
 KeyIdInPath = Annotated[KeyIdText, Path(description="Public id of the key: the 8 characters behind `ptk_`.")]
 LastEventId = Annotated[
     DecimalInt | None, Header(alias="Last-Event-ID", description="Number of the last event that the client has read.")
@@ -225,6 +228,20 @@ class DocumentListQuery(QueryParameters):
     """Page of a list of documents."""
 
     limit: DecimalInt = Field(DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE, description="Maximum number of documents.")
+    after: Cursor | None = Field(None, description="The `next` of the previous page.")
+
+
+class ScheduleListQuery(QueryParameters):
+    """Page of a list of schedules."""
+
+    limit: DecimalInt = Field(DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE, description="Maximum number of schedules.")
+    after: Cursor | None = Field(None, description="The `next` of the previous page.")
+
+
+class ScheduleRunsQuery(QueryParameters):
+    """Page of a list of runs."""
+
+    limit: DecimalInt = Field(DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE, description="Maximum number of runs.")
     after: Cursor | None = Field(None, description="The `next` of the previous page.")
 
 
@@ -388,6 +405,12 @@ async def own_document(context: Context, document_id: DocumentIdInPath) -> Docum
     return document_id
 
 
+async def own_schedule(context: Context, schedule_name: ScheduleNameInPath) -> str:
+    """Return the name in the path if the user has such a schedule of its own."""
+    await context.service.schedules.require_own(context.principal, schedule_name)
+    return schedule_name
+
+
 async def readable_query(request: Request) -> None:
     """Check what FastAPI's reading of a query string overlooks.
 
@@ -412,6 +435,7 @@ AnswerableExecution = Annotated[RequestId, Depends(answerable_execution)]
 ReadableExecution = Annotated[RequestId, Depends(readable_execution)]
 OwnSession = Annotated[SessionId, Depends(own_session)]
 ReadableSession = Annotated[SessionId, Depends(readable_session)]
+OwnSchedule = Annotated[str, Depends(own_schedule)]
 OwnDocument = Annotated[DocumentId, Depends(own_document)]
 ReadableQuery = Annotated[None, Depends(readable_query)]
 

@@ -4,6 +4,7 @@ from portico.adapters.stores.database import Database, Transaction, execute
 from portico.adapters.stores.erasure import delete_histories, erase_rows, erase_session_rows
 from portico.adapters.stores.executions import queries
 from portico.adapters.stores.journal.insert_execution import BY_REQUEST_ID, IDEMPOTENCY_KEY_TTL_S
+from portico.adapters.stores.schedules import DELETE_OLD_RUNS
 from portico.domain.ids import RequestId, TenantId
 from portico.domain.value import value
 
@@ -49,4 +50,5 @@ def _purge(limits: RetentionLimits, limit: int, keys_before: float) -> Transacti
     for tenant, session_id in idle:
         yield from erase_session_rows(tenant, session_id)
     yield from execute(queries.DELETE_OLD_IDEMPOTENCY_KEYS, {"before": keys_before})
+    yield from execute(DELETE_OLD_RUNS, {"before": limits.answers_before})
     return max(len(ended), len(expired), len(idle))

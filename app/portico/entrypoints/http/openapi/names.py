@@ -11,6 +11,7 @@ TAGS: Final[Mapping[str, str]] = MappingProxyType(
         "sessions": "Conversations that outlast their executions, with their files.",
         "suspensions": "Open questions, approvals and unknown outcomes, and the answers to them.",
         "memory": "Documents that executions can search.",
+        "schedules": "Requests that start by themselves.",
         "catalogue": "What is configured: agents, tools, skills, flows, engines, prompts, errors and state machines.",
         "usage": "Tokens, cost and executions by day, key, user, agent or model.",
         "access": "The caller, and the keys of its tenant.",

@@ -24,7 +24,7 @@ def upgrade() -> None:
     _suspensions()
     _sessions()
     _replicas()
-    _timers("delayed_starts")
+    _schedules()
     _limits()
     _api_keys()
     _documents()
@@ -175,6 +175,30 @@ def _timers(name: str, *columns: Column[Any]) -> None:
     )
     _partial_index(f"{name}_due", name, ["due_at"], "due_at IS NOT NULL AND claimed_by IS NULL")
     _partial_index(f"{name}_claimed", name, ["claimed_by"], "claimed_by IS NOT NULL")
+
+
+def _schedules() -> None:
+    _timers(
+        "schedules",
+        *map(_text, ("name", "user_id")),
+        _number("planned_at", nullable=True),
+        *map(_number, ("created_at", "updated_at")),
+        _data("content"),
+        *(_text(name, nullable=True) for name in ("started_id", "last_run")),
+        *(_number(name, nullable=True) for name in ("last_at", "last_started_at")),
+        *(_text(name, nullable=True) for name in ("last_outcome", "last_code")),
+    )
+    op.create_index("schedules_name", "schedules", ["tenant", "name"], unique=True)
+    op.create_table(
+        "schedule_runs",
+        *map(_text, ("tenant", "run_id", "name")),
+        *map(_number, ("at", "started_at")),
+        _text("outcome"),
+        _text("code", nullable=True),
+        PrimaryKeyConstraint("tenant", "run_id"),
+    )
+    op.create_index("schedule_runs_latest", "schedule_runs", ["tenant", "name", "at", "run_id"])
+    op.create_index("schedule_runs_age", "schedule_runs", ["started_at"])
 
 
 def _limits() -> None:

@@ -1,0 +1,1 @@
+"""Times at which something starts by itself: no I/O, no clock."""
