@@ -162,6 +162,8 @@ PromptId: TypeAlias = Literal[
     "EARLIER_TURNS_USER",
 ]
 
+RunOutcome: TypeAlias = Literal["started", "skipped", "missed", "refused"]
+
 SideEffects: TypeAlias = Literal["none", "read", "write", "external"]
 
 StepStatus: TypeAlias = Literal["pending", "completed", "failed", "skipped", "cancelled"]
@@ -1393,6 +1395,19 @@ class KeyView(TypedDict):
     """User that the key acts for."""
 
 
+class LastRunView(TypedDict):
+    """The last time of a schedule."""
+
+    at: str
+    """The planned time."""
+    outcome: RunOutcome
+    """What became of it."""
+    request_id: str | None
+    """Id of the execution; null if none was started."""
+    state: str | None
+    """State of the execution; null without one."""
+
+
 class Length(TypedDict):
     """Rule: a text has that many characters, a list that many elements, an object that many members."""
 
@@ -2020,6 +2035,95 @@ class RetrievalStart(TypedDict):
     type: Literal["retrieval.start"]
 
 
+class SchedulePage(TypedDict):
+    data: list[ScheduleView]
+    """Items of this page."""
+    has_more: bool
+    """True if there are more pages."""
+    next: str | None
+    """Value of `after` for the next page; null on the last one."""
+
+
+class ScheduleRequest(TypedDict):
+    """A schedule to store."""
+
+    catch_up_seconds: NotRequired[int]
+    """Of the times that were missed, the last one runs if it is no longer ago; 0: none does. Default: 3600."""
+    cron: str
+    """Five fields: minute, hour, day of the month, month, day of the week."""
+    description: NotRequired[str | None]
+    """Text for people."""
+    overlap: NotRequired[Literal["skip", "cancel", "allow"]]
+    """Effect of a run before that has not ended: `skip` this one, `cancel` that one, or `allow` both. Default: `skip`."""
+    paused: NotRequired[bool]
+    """True if it does not start by itself. Default: false."""
+    request: SystemRequest
+    """The request of each run, without `request_id`. It runs in the background."""
+    timezone: NotRequired[str]
+    """Time zone of the IANA database, in which the fields are read. Default: `UTC`."""
+
+
+class ScheduleRunPage(TypedDict):
+    data: list[ScheduleRunView]
+    """Items of this page."""
+    has_more: bool
+    """True if there are more pages."""
+    next: str | None
+    """Value of `after` for the next page; null on the last one."""
+
+
+class ScheduleRunView(TypedDict):
+    """A time of a schedule and what became of it."""
+
+    at: str
+    """The planned time; of a run by hand, when it was asked for."""
+    code: Code | None
+    """Code of the refusal."""
+    outcome: RunOutcome
+    """`started`; `skipped`, as the run before had not ended; `missed`, as the service was away; or `refused` with a code."""
+    request_id: str | None
+    """Id of the execution; null if none was started."""
+    started_at: str
+    """The time at which it was started, or given up."""
+    state: str | None
+    """State of the execution; null without one, and once it is deleted."""
+
+
+class ScheduleView(TypedDict):
+    """A schedule, its next time, and the last one."""
+
+    catch_up_seconds: int
+    """Age up to which the last of the missed times runs."""
+    created_at: str
+    """Time at which it was stored first."""
+    cron: str
+    """Minute, hour, day of the month, month, day of the week."""
+    description: str | None
+    """Text for people."""
+    last: LastRunView | None
+    """Its last time; null before the first."""
+    name: str
+    """Its name, unique in the tenant."""
+    next_at: str | None
+    """Its next time; null while it is paused."""
+    overlap: Literal["skip", "cancel", "allow"]
+    """Effect of a run before that has not ended."""
+    paused: bool
+    """True if it does not start by itself."""
+    paused_because: str | None
+    """Reason why the service has paused it."""
+    quote: Quote | None
+    """The most that one run can take, as of the time at which it was stored."""
+    request: SystemRequest
+    """The request of each run."""
+    timezone: str
+    """Time zone in which the fields are read."""
+    updated_at: str
+    """Time at which it was stored last."""
+    user: str
+    """User that it acts for."""
+
+
 class SessionChanges(TypedDict):
     """Changes to a session; null removes a value."""
 
@@ -2115,6 +2219,13 @@ class StageEnd(TypedDict):
     timestamp: str
     trace_id: str
     type: Literal["stage.end"]
+
+
+class StartedRun(TypedDict):
+    """A run that was started by hand."""
+
+    request_id: str
+    """Id of the execution."""
 
 
 class StatisticsView(TypedDict):

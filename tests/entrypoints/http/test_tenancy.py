@@ -69,6 +69,7 @@ LISTS: Mapping[str, Sequence[str]] = {
     "GET /v1/me": ("",),
     "GET /v1/memory": ("",),
     "GET /v1/keys": ("",),
+    "GET /v1/schedules": ("",),
 }
 """Queries of the lists, by route."""
 LIVE = frozenset({"GET /v1/events"})
@@ -76,10 +77,12 @@ LIVE = frozenset({"GET /v1/events"})
 RUN = "POST /v1/ag-ui/{agent}"
 """A run, which names an execution by an interrupt only."""
 PUT_DOCUMENT = "PUT /v1/memory/{document_id}"
+PUT_SCHEDULE = "PUT /v1/schedules/{schedule_name}"
 SEARCH_MEMORY = "POST /v1/memory/search"
 MAKE_KEY = "POST /v1/keys"
 REVOKE_KEY = "DELETE /v1/keys/{public_id}"
 DOCUMENT = orjson.dumps({"text": "My name is Ada."})
+SCHEDULE = orjson.dumps({"cron": "0 3 * * *", "request": {"messages": [{"role": "user", "content": "I am Ada."}]}})
 
 
 def described_routes() -> list[str]:
@@ -88,12 +91,23 @@ def described_routes() -> list[str]:
 
 
 def with_id_in_path() -> list[str]:
-    ids = ("{request_id}", "{session_id}", "{document_id}", "{response_id}")
-    return [route for route in described_routes() if route != PUT_DOCUMENT and any(each in route for each in ids)]
+    ids = ("{request_id}", "{session_id}", "{document_id}", "{response_id}", "{schedule_name}")
+    own = {PUT_DOCUMENT, PUT_SCHEDULE}
+    return [route for route in described_routes() if route not in own and any(each in route for each in ids)]
 
 
 def test_every_route_has_a_case() -> None:
-    cases = {*with_id_in_path(), *NAMED_IN_BODY, *LISTS, PUT_DOCUMENT, SEARCH_MEMORY, MAKE_KEY, REVOKE_KEY, RUN}
+    cases = {
+        *with_id_in_path(),
+        *NAMED_IN_BODY,
+        *LISTS,
+        PUT_DOCUMENT,
+        PUT_SCHEDULE,
+        SEARCH_MEMORY,
+        MAKE_KEY,
+        REVOKE_KEY,
+        RUN,
+    }
     assert cases | OF_NO_USER | LIVE >= set(described_routes())
 
 
@@ -104,6 +118,7 @@ async def begin(ada: Caller) -> None:
     assert (await ada.execute(chat("Hello", request_id="turn", session_id="talk"))).status == 200
     assert (await ada.execute(chat(ASK_PERSON, request_id="open"))).status == 202
     assert (await ada.send("PUT", "/v1/memory/note", DOCUMENT)).status == 201
+    assert (await ada.send("PUT", "/v1/schedules/nightly", SCHEDULE)).status == 201
 
 
 def addressed(route: str) -> list[tuple[str, str]]:
@@ -115,6 +130,7 @@ def addressed(route: str) -> list[tuple[str, str]]:
             path.replace("{request_id}", request_id)
             .replace("{session_id}", "talk")
             .replace("{document_id}", "note")
+            .replace("{schedule_name}", "nightly")
             .replace("{response_id}", f"resp_{ANSWERED.replace('-', '')}"),
         )
         for request_id in (("done", "turn", "open") if "{request_id}" in path else ("",))
@@ -124,7 +140,13 @@ def addressed(route: str) -> list[tuple[str, str]]:
 async def state_of(ada: Caller) -> list[bytes]:
     """Return everything of ada's that others could change."""
     paths = ("/v1/executions/done", "/v1/executions/turn", "/v1/executions/open", "/v1/sessions/talk")
-    more = ("/v1/sessions/talk/messages", "/v1/executions", "/v1/suspensions", "/v1/memory/note")
+    more = (
+        "/v1/sessions/talk/messages",
+        "/v1/executions",
+        "/v1/suspensions",
+        "/v1/memory/note",
+        "/v1/schedules/nightly",
+    )
     return [(await ada.get(path)).body for path in (*paths, *more)]
 
 
@@ -145,6 +167,7 @@ async def test_an_id_of_another_user_in_the_path_is_unknown(tmp_path: Path) -> N
                         .replace("open", "nothing")
                         .replace("talk", "nothing")
                         .replace("note", "nothing")
+                        .replace("nightly", "nothing")
                         .replace("019ab3c0", "00000000"),
                         b"{}" if method in {"POST", "PATCH"} else None,
                     )
@@ -190,7 +213,8 @@ async def test_lists_have_nothing_of_other_users(tmp_path: Path) -> None:
                     answer = await by_name[name].get(route.partition(" ")[2] + query)
                     assert answer.status == 200, (route, query, answer.body)
                     assert not any(
-                        each in answer.body.decode() for each in ("done", "turn", "talk", "open", "Ada", "note")
+                        each in answer.body.decode()
+                        for each in ("done", "turn", "talk", "open", "Ada", "note", "nightly")
                     )
 
 

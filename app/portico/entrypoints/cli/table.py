@@ -15,6 +15,7 @@ _COMMANDS: Final = f"{_HERE}.commands"
 _KEYS: Final = f"{_HERE}.key_commands"
 _TOOLS: Final = f"{_HERE}.tool_commands"
 _APPROVALS: Final = f"{_HERE}.clients.approval_commands"
+_SCHEDULES: Final = f"{_HERE}.clients.schedule_commands"
 _RUNS: Final = f"{_HERE}.clients.run_commands"
 _MCP: Final = f"{_HERE}.mcp_commands"
 _PROJECT: Final = f"{_HERE}.project_commands"
@@ -105,6 +106,14 @@ COMMANDS: Final[CommandTable] = MappingProxyType(
             approve=Command(_APPROVALS, "approve", "Let calls run."),
             deny=Command(_APPROVALS, "deny", "Refuse calls; the executions go on without them."),
             settle=Command(_APPROVALS, "settle", "Say what has become of calls whose outcome is not known."),
+        ),
+        "schedules": _group(
+            "List, store, run and delete the schedules of a server.",
+            list=Command(_SCHEDULES, "list_schedules", "List schedules, with their next time."),
+            put=Command(_SCHEDULES, "put", "Store a schedule, and print its next time."),
+            delete=Command(_SCHEDULES, "delete", "Delete a schedule; its executions stay."),
+            run=Command(_SCHEDULES, "run", "Run a schedule now, and print the id of the execution."),
+            runs=Command(_SCHEDULES, "list_times", "List what became of the times of a schedule."),
         ),
         "backup": Command(
             _COMMANDS, "backup", "Copy the SQLite database into a new file, also beside a running server."

@@ -30,6 +30,7 @@ _GAMES: Mapping[str, str] = MappingProxyType({"session_id": "games"})
 _FILE: Mapping[str, str] = MappingProxyType({"session_id": "games", "path": "orders.csv"})
 _NONE: Mapping[str, str] = MappingProxyType({"response_id": "resp_019ab3c0d4e87000a1b2c3d4e5f60718"})
 _GUIDE: Mapping[str, str] = MappingProxyType({"document_id": "guide"})
+_REPORT: Mapping[str, str] = MappingProxyType({"schedule_name": "report"})
 _STRUCTURED: Mapping[str, Any] = MappingProxyType(
     {
         "messages": _user("How large is Ulm?"),
@@ -179,6 +180,22 @@ EXAMPLES: Mapping[str, tuple[OperationExample, ...]] = MappingProxyType(
         "listDocuments": (OperationExample("List the first ten documents", {"limit": "10"}),),
         "getDocument": (OperationExample("Show a document", _GUIDE),),
         "searchMemory": (OperationExample("Search the documents", body={"query": "Which church is the tallest?"}),),
+        "putSchedule": (
+            OperationExample(
+                "Ask each morning of a working day",
+                _REPORT,
+                {
+                    "cron": "0 8 * * 1-5",
+                    "timezone": "Europe/Berlin",
+                    "request": {"messages": _user("What happened yesterday?")},
+                },
+                status=201,
+            ),
+        ),
+        "listSchedules": (OperationExample("List the first ten schedules", {"limit": "10"}),),
+        "getSchedule": (OperationExample("Show a schedule", _REPORT),),
+        "runSchedule": (OperationExample("Run a schedule now", _REPORT, status=202),),
+        "listScheduleRuns": (OperationExample("List the last ten runs", {**_REPORT, "limit": "10"}),),
         "putFile": (OperationExample("Write a file; without `[tools.files]` sessions have none", _FILE, status=404),),
         "listFiles": (OperationExample("List the files of a session", _GAMES, status=404),),
         "getFile": (OperationExample("Fetch a file", _FILE, status=404),),
@@ -206,6 +223,7 @@ EXAMPLES: Mapping[str, tuple[OperationExample, ...]] = MappingProxyType(
         ),
         "getUsage": (OperationExample("Add up what each model has taken", {"by": "model"}),),
         "getMetrics": (OperationExample("Read the metrics"),),
+        "deleteSchedule": (OperationExample("Delete a schedule", _REPORT, status=204),),
         "deleteDocument": (OperationExample("Delete a document", _GUIDE, status=204),),
         "deleteExecution": (OperationExample("Delete an execution", {"request_id": "question"}, status=204),),
         "deleteSession": (

@@ -33,6 +33,7 @@ from portico.orchestration.facade import (
     SessionChanges,
     SuspensionChange,
 )
+from portico.orchestration.schedules import ScheduleRequest
 
 _DESCRIPTION = """Portico runs LLM agents: one request in, one response out, every step recorded.
 
@@ -59,6 +60,7 @@ _REQUESTS: Final = (
     DocumentContent,
     MemoryQuery,
     KeyRequest,
+    ScheduleRequest,
     EmbeddingRequest,
     Extension,
 )
