@@ -13,6 +13,7 @@ Theory of operation
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
@@ -24,7 +25,7 @@ from portico.domain.access.principal import AccessScope, Permission, Principal
 from portico.domain.contract.quote import Quote
 from portico.domain.contract.request import SystemRequest
 from portico.domain.failures import AccessFailure, Code, Failure, RequestFailure, StorageFailure, invalid_request
-from portico.domain.ids import RequestId, UserId
+from portico.domain.ids import ChannelName, RequestId, UserId
 from portico.domain.schedules import RUN_PREFIX, Overlap, RunOutcome, Schedule, ScheduleOwner, ScheduleRun
 from portico.domain.value import value
 from portico.orchestration.call import CallOptions
@@ -38,6 +39,8 @@ from portico.ports.schedules import ScheduleStore
 from portico.ports.storage import ExecutionStore
 from portico.ports.timers import DueTimer, TimerKind, TimerNotices, TimerQueue
 
+CHANNEL: Final = ChannelName("schedule")
+"""The channel of every run."""
 TOKEN_DAYS: Final = 30
 ON_TIME_S: Final = 60.0
 """Seconds after its time in which a run is on time, as after the failure of a replica."""
@@ -317,7 +320,7 @@ class Schedules:
         if self._parts.mode != "none" and owner.key_id is None and owner.expires_at is None:
             raise AccessFailure(Code.ACCESS_UNAUTHENTICATED, "it was stored without authentication")
         principal = Principal(owner.tenant, owner.user, owner.key_id, owner.permissions, owner.expires_at)
-        return await self._parts.callers.confirm(principal)
+        return replace(await self._parts.callers.confirm(principal), channel=CHANNEL)
 
     async def _quote(self, principal: Principal, request: SystemRequest) -> Quote:
         """Return the quote of one run. Raises: Failure for a request that `execute` would refuse."""

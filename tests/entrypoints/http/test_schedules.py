@@ -118,6 +118,7 @@ async def test_after_a_pause_of_the_service_the_last_time_runs_and_the_others_ar
         assert [each["request_id"] is None for each in late] == [False, True, True]
         run = (await ada.get(f"/v1/executions/{late[0]['request_id']}")).json
         assert (run["user"], run["request_id"].split(".")[:2]) == ("ada", ["sched", "late"])
+        assert run["channel"] == "schedule"
         assert late[0]["at"].replace("-", "").replace(":", "") == run["request_id"].split(".")[2]
         last = (await ada.get("/v1/schedules/late")).json["last"]
         assert (last["at"], last["request_id"], last["outcome"]) == (late[0]["at"], run["request_id"], "started")
