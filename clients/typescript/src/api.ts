@@ -2047,6 +2047,8 @@ export interface components {
             options?: {
                 [key: string]: components["schemas"]["JsonValue"];
             };
+            /** @description How much the model reasons. It is sent the nearest level that it has, never a higher one, except that `none` may become its lowest; `metadata.left_out` says if that is another level. */
+            reasoning?: ("none" | "low" | "medium" | "high" | "max") | null;
             /** @description Seed for engines with reproducible sampling. */
             seed?: number | null;
             /** @description Text or texts that end the answer. */
@@ -3208,6 +3210,8 @@ export interface components {
         OutputContract: {
             /** @description GBNF if it contains `::=`, otherwise a registered name. */
             grammar?: string | null;
+            /** @description True to read what the model thought in `reasoning`, as far as its provider shows it. Default: false. */
+            reasoning?: boolean;
             /** @description True if invalid JSON may be repaired. Default: true. */
             repair_allowed?: boolean;
             /** @description Rules, by name or inline. */
@@ -3472,6 +3476,18 @@ export interface components {
             ready: boolean;
             /** @description Reason why it is not. */
             reason: string | null;
+        };
+        /**
+         * Reasoning
+         * @description Reasoning before an answer of a model, as its provider shows it.
+         */
+        Reasoning: {
+            /** @description Configured engine that answered. */
+            provider: string;
+            /** @description Plan step or node of a flow that asked. */
+            step_name?: string | null;
+            /** @description Text, or a summary of it. */
+            text: string;
         };
         /**
          * RedundancyOptions
@@ -4306,6 +4322,8 @@ export interface components {
             mode: components["schemas"]["Mode"];
             /** @description Plan, in plan mode. */
             plan: components["schemas"]["PlanReport"] | null;
+            /** @description What models thought before their answers, in order, cut to 1 MiB; with `output.reasoning` only. */
+            reasoning: components["schemas"]["Reasoning"][] | null;
             /** @description Id of the request. */
             request_id: string;
             /** @description Id of the session. */
