@@ -34,6 +34,7 @@ from tests.support.emulators import openai_chat
 from tests.support.emulators.answers import EmulatedAnswer
 from tests.support.emulators.server import KEY, EmulatedServer
 from tests.support.http_server import running_server
+from tests.support.webhook_receiver import SECRET
 
 TEXTS = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
 ALL = "\n".join(TEXTS.values())
@@ -139,8 +140,11 @@ def test_every_command_that_is_named_exists() -> None:
 
 
 @pytest.mark.parametrize("table", re.findall(r"```toml\n(?!# config\.toml)(.*?)```", ALL, re.DOTALL))
-def test_every_configuration_can_be_used(table: str, tmp_path: Path) -> None:
+def test_every_configuration_can_be_used(table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "portico.toml"
+    monkeypatch.chdir(tmp_path)
+    for secret in re.findall(r'secret_file = "(.+?)"', table):
+        (tmp_path / secret).write_text(SECRET)
     file.write_text(table, encoding="utf-8")
     keys = dict.fromkeys(re.findall(r'api_key_env = "(\w+)"', table), "sk-1")
     settings = load_settings(keys, file, local_model=lambda: None)

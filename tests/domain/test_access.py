@@ -65,7 +65,10 @@ def test_the_order_in_which_permissions_are_named_does_not_matter() -> None:
 
 def test_a_key_without_named_permissions_has_no_right_on_others_data_on_metrics_and_on_keys() -> None:
     refused = {each for each in Permission if not KEY_DEFAULT.allows(each)}
-    assert refused == {Permission.VIEW_TENANT, Permission.READ_METRICS, Permission.MANAGE_KEYS}
+    assert refused == {
+        *(Permission.VIEW_TENANT, Permission.READ_METRICS, Permission.MANAGE_KEYS, Permission.ACT_FOR),
+        *(Permission.MANAGE_CREDENTIALS, Permission.MANAGE_WEBHOOKS),
+    }
     assert KEY_DEFAULT.allows_tool("any")
     assert KEY_DEFAULT.allows_model("any")
     assert KEY_DEFAULT.allows_agent("any")

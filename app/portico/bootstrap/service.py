@@ -36,7 +36,7 @@ from portico.adapters.stores.journal.writer import WriterCallbacks
 from portico.adapters.stores.sessions import DatabaseSessions
 from portico.adapters.stores.sqlite import SqliteDatabase
 from portico.adapters.system import SystemClock, SystemEntropy
-from portico.adapters.telemetry.logs import LogSink, log_refused_key, open_logger, route_standard_logging
+from portico.adapters.telemetry.logs import LogSink
 from portico.adapters.telemetry.loop_lag import watch_loop_lag
 from portico.adapters.telemetry.metrics.sink import MetricsSink
 from portico.adapters.thread_pool import WorkerThread
@@ -47,14 +47,7 @@ from portico.adapters.validation.worker_pool import WorkerLimits, open_worker_po
 from portico.bootstrap.access import AccessReports, key_parts, open_access
 from portico.bootstrap.agents import agent_source, check_agents, configured_agents
 from portico.bootstrap.changes import start_changes
-from portico.bootstrap.engines import (
-    EngineResources,
-    build_engine,
-    engine_catalogue,
-    failover_policy,
-    model_names,
-    observe_engines,
-)
+from portico.bootstrap.engines import EngineResources, build_engine, engine_catalogue, failover_policy, model_names
 from portico.bootstrap.files import session_files
 from portico.bootstrap.flows import (
     LoadedFlow,
@@ -68,19 +61,21 @@ from portico.bootstrap.flows import (
 from portico.bootstrap.guards import configured_guards
 from portico.bootstrap.interpreter import tuned_interpreter
 from portico.bootstrap.limits import LimitAccounts, LimitReports, open_limits
+from portico.bootstrap.logs import log_sink
 from portico.bootstrap.memory import MemoryResources, check_embedder, start_memory
 from portico.bootstrap.modules import PlanModules, load_plan_modules, load_rules
 from portico.bootstrap.replicas import ClusteredReplica, MaintenanceJobs, SingleReplica, queue_limits, replica_for
 from portico.bootstrap.retention import purge_job
 from portico.bootstrap.schedules import start_schedules
+from portico.bootstrap.secrets import seal_for
 from portico.bootstrap.skills import SkillReload, open_skills
 from portico.bootstrap.timers import timer_reports
 from portico.bootstrap.tools import ToolParts, check_tool_names, open_registry, open_tools, tool_executor
 from portico.bootstrap.tracing import observed, open_server_spans, open_traces
+from portico.bootstrap.webhooks import WebhookResources, announcements_of, start_webhooks
 from portico.capabilities.guards.catalogue import NO_GUARDS, GuardCatalogue
 from portico.capabilities.memory.embedder import EmbeddingAccounts
-from portico.capabilities.models.deployments import DeployedEngine
-from portico.capabilities.models.health import ProviderHealth
+from portico.capabilities.models.breaker import BreakerState, CircuitBreaker, ProviderHealth
 from portico.capabilities.output.rules.custom import BUILT_IN_RULES
 from portico.capabilities.output.rules.rule_set import RuleRegistry
 from portico.capabilities.prompting.registry import PromptRegistry, default_registry
@@ -116,7 +111,7 @@ from portico.ports.events import EventFeed, EventSink
 from portico.ports.journal import Journal
 from portico.ports.memory import MemorySearch
 from portico.ports.model import Engine
-from portico.ports.runtime import Clock
+from portico.ports.outbox import OutboxSource
 from portico.ports.storage import SessionStore
 from portico.ports.validation import AnswerValidator
 from portico.settings import Settings
@@ -131,6 +126,7 @@ SUBSCRIPTION_CAPACITY = 4_096
 REMEMBERED_IDS = 10_000
 """Number of ended executions whose request_id is still refused."""
 LAG_WARNING_S = 0.5
+
 PATTERNS: Mapping[Mode, Pattern] = MappingProxyType(
     {
         Mode.CHAT: agent_loop.PATTERN,
@@ -222,7 +218,11 @@ async def open_service(
     base = Foundation.of(settings, reaches_servers=reaches_servers)
     clock, metrics, storage, owner = base.clock, base.metrics, settings.storage, ReplicaId(base.entropy.uuid7())
     patterns = _with_planner(patterns, settings, base)
-    callbacks = base.writer_callbacks(lambda *lost: launcher.local.fail_unsaved(*lost))  # noqa: PLW0108 - made below
+    announcements = announcements_of(settings)
+    callbacks = base.writer_callbacks(
+        lambda *lost: launcher.local.fail_unsaved(*lost),  # noqa: PLW0108 - made below
+        lambda: webhooks.notify(clock.now()),
+    )
     async with (
         open_traces(settings, owner, metrics, base.logs) as tracing,
         AsyncExitStack() as stack,
@@ -234,7 +234,9 @@ async def open_service(
         event_bus, traces = base.event_bus(replica.sinks, tracing), (tracing, open_server_spans(tracing, base.entropy))
         async with (
             open_limits(database, clock, replica.owner, settings, base.limit_reports()) as accounts,
-            open_journal(database, event_bus, clock, _journal_config(owner, tracing, accounts), callbacks) as journal,
+            open_journal(
+                database, event_bus, clock, _journal_config(owner, tracing, accounts, announcements), callbacks
+            ) as journal,
             anyio.create_task_group() as group,
             open_worker_pool(WorkerLimits(rule_modules=settings.rules.modules)) as validator,
             base.open_task_pool() as task_pool,
@@ -245,7 +247,10 @@ async def open_service(
             runner = replica.runner(task_pool, queue_limits(settings), base.on_storage_error)
             engines, keys = base.engines(http, stack), key_parts(settings, database, callers, clock, base.entropy)
             memory = start_memory(database, settings, engines, base.memory_resources(accounts), group)
-            sessions, stores = DatabaseSessions(database), FacadeStores(store, DatabaseRecords(database), memory, keys)
+            shared = _webhook_resources(base, replica.owner, group, stack)
+            webhooks = await start_webhooks(database, settings, replica.timers, announcements, shared)
+            sessions = DatabaseSessions(database)
+            stores = FacadeStores(store, DatabaseRecords(database), memory, keys, webhooks)
             environment = base.environment(journal, event_bus, sessions, engines, validator, accounts, memory.search)
             launcher = Launcher(observed(environment, tracing), runner, _with_flows(patterns, flows))
             recovery, tailer, local = Recovery(store, launcher), LogTailer(store, event_bus), launcher.local
@@ -329,7 +334,7 @@ class Foundation:
         rules = BUILT_IN_RULES if is_offline else load_rules(settings.rules.modules, settings.directory)
         plan = PlanModules() if is_offline else load_plan_modules(settings.plan.modules, settings.directory)
         clock, threads = SystemClock(), DaemonThreads(settings.tools.threads)
-        logs = _log_sink(settings, clock)
+        logs = log_sink(settings, clock)
         parts = ToolParts() if is_offline else open_tools(settings, logs, flows, reaches_servers=reaches_servers)
         check_embedder(settings)
         agents = configured_agents(settings, grammars)
@@ -363,7 +368,7 @@ class Foundation:
             metrics=metrics,
         )
 
-    def engines(self, http: HttpSession, stack: AsyncExitStack) -> dict[str, Engine | DeployedEngine]:
+    def engines(self, http: HttpSession, stack: AsyncExitStack) -> dict[str, Engine]:
         """Return the configured engines by name. Raises: ConfigurationFailure."""
         resources = EngineResources(self.clock, http, stack, self.metrics.count_unknown_frames)
         return {name: build_engine(name, self.settings, resources) for name in self.settings.engines}
@@ -379,10 +384,12 @@ class Foundation:
             on_drop=partial(self.metrics.count_dropped, "reader"),
         )
 
-    def writer_callbacks(self, fail_unsaved: Callable[[ExecutionId, Failure], None]) -> WriterCallbacks:
+    def writer_callbacks(
+        self, fail_unsaved: Callable[[ExecutionId, Failure], None], on_announced: Callable[[], None]
+    ) -> WriterCallbacks:
         """Return the callbacks of the journal's writer."""
         dropped, on_bug = partial(self.metrics.count_dropped, "record"), partial(self._on_error, "writer")
-        return WriterCallbacks(fail_unsaved, dropped, on_bug, self._on_unstored)
+        return WriterCallbacks(fail_unsaved, dropped, on_bug, self._on_unstored, on_announced)
 
     def open_task_pool(self) -> AbstractAsyncContextManager[TaskPool]:
         """Return the pool of the tasks that run executions."""
@@ -407,7 +414,9 @@ class Foundation:
         if (sandbox := self.tool_parts.sandbox) is not None:
             for level in IsolationLevel:
                 observe("portico_sandbox_runs_total", partial(sandbox.run_count, level), level)
-        observe_engines(observe, providers)
+        for provider, breaker in providers.breakers.items():
+            for state in BreakerState:
+                observe("portico_breaker_state", partial(_is_in_state, breaker, state), provider, state)
         return statistics
 
     async def start_background_tasks(self, group: TaskGroup) -> None:
@@ -423,7 +432,7 @@ class Foundation:
         journal: Journal,
         event_feed: EventFeed,
         sessions: SessionStore,
-        engines: Mapping[str, Engine | DeployedEngine],
+        engines: Mapping[str, Engine],
         answer_validator: AnswerValidator,
         accounts: LimitAccounts,
         memory: MemorySearch,
@@ -433,7 +442,6 @@ class Foundation:
         Raises: ConfigurationFailure (CONFIG_FLOW_INVALID) if an agent of a flow has an unknown model or tool.
         """
         settings, clock, entropy = self.settings, self.clock, self.entropy
-        on_refused = partial(log_refused_key, self.logs.logger)
         catalogue = engine_catalogue(settings, engines)
         check_flows(self.flows, catalogue, self.tools)
         check_aliases(settings.ingress, self.flows)
@@ -445,7 +453,7 @@ class Foundation:
             catalogue=catalogue,
             tool_registry=self.tools,
             tool_executor=tool_executor(settings, self.tools, clock, entropy),
-            health=ProviderHealth(failover_policy(settings), clock, engines, accounts.quotas.caps, on_refused),
+            health=ProviderHealth(failover_policy(settings), clock, list(engines)),
             token_estimator=accounts.estimator,
             thread_pool=WorkerThread(),
             answer_validator=answer_validator,
@@ -512,34 +520,28 @@ class Foundation:
 def _metrics_sink(settings: Settings, tools: ToolRegistry, step_types: Collection[str]) -> MetricsSink:
     """Return the metrics, which know the names of this configuration."""
     models, currency = model_names(settings), settings.telemetry.currency
-    deployments = {name: tuple(engine.deployments) for name, engine in settings.engines.items()}
-    return MetricsSink(
-        models=models,
-        tools=tools,
-        step_types=step_types,
-        currency=currency,
-        guards=settings.guardrails,
-        deployments=deployments,
-    )
+    return MetricsSink(models=models, tools=tools, step_types=step_types, currency=currency, guards=settings.guardrails)
 
 
-def _journal_config(owner: ReplicaId, tracing: "Tracing | None", accounts: LimitAccounts) -> JournalConfig:
+def _journal_config(
+    owner: ReplicaId, tracing: "Tracing | None", accounts: LimitAccounts, outbox: OutboxSource
+) -> JournalConfig:
     observer = None if tracing is None else tracing.sink
-    return JournalConfig(owner, REMEMBERED_IDS, observer=observer, usage=accounts.usage)
+    return JournalConfig(owner, REMEMBERED_IDS, observer=observer, usage=accounts.usage, outbox=outbox)
 
 
-def _log_sink(settings: Settings, clock: Clock) -> LogSink:
-    """Return the sink of the service's logger, which from then on writes the logs of libraries, too.
+def _webhook_resources(base: Foundation, owner: ReplicaId, group: TaskGroup, stack: AsyncExitStack) -> WebhookResources:
+    """Return what webhooks share with the rest of the service."""
 
-    It begins with the warnings of the settings.
-    """
-    telemetry = settings.telemetry
-    logger = open_logger(telemetry.log_level, clock, log_format=telemetry.log_format)
-    route_standard_logging(logger, telemetry.log_level)
-    logs = LogSink(logger)
-    for warning in settings.warnings:
-        logs.log_warning(warning)
-    return logs
+    def on_unopened(secret: str) -> None:
+        base.logs.log_warning(f"no key of secrets.key_file opens the secret {secret}")
+
+    seal = seal_for(base.settings, on_unopened)
+    return WebhookResources(base.clock, base.entropy, owner, base.metrics, seal, base.on_storage_error, group, stack)
+
+
+def _is_in_state(breaker: CircuitBreaker, state: BreakerState) -> bool:
+    return breaker.state is state
 
 
 def _with_planner(

@@ -32,7 +32,7 @@ class KeyGrant:
 
 
 class KeyAdministration:
-    """Keys of a database. Every coroutine raises StorageFailure."""
+    """Keys of a database, and the webhooks that they made. Every coroutine raises StorageFailure."""
 
     def __init__(self, store: KeyStore, clock: Clock, entropy: Entropy) -> None:
         self._store = store
@@ -72,13 +72,23 @@ class KeyAdministration:
         found = await self._store.find((key_id,))
         return found[0] if found else None
 
+    async def webhooks_of(self, key_id: KeyId) -> Sequence[str]:
+        """Return the names of the webhooks that the key made and that hear of events."""
+        return await self._store.webhooks_of(key_id)
+
     async def revoke(self, key_id: KeyId, *, cancel: bool) -> tuple[StoredKey, int] | None:
-        """Revoke a key, and with `cancel` have its executions cancelled; return it and how many. None if unknown."""
+        """Revoke a key; return it and how many executions are being cancelled. None if it is unknown.
+
+        With `cancel` its executions are cancelled, and the webhooks that it made are disabled.
+        """
         now = self._clock.now()
         stored = await self._store.revoke(key_id, now)
         if stored is None:
             return None
-        return stored, await self._store.cancel_executions(key_id, now) if cancel else 0
+        if not cancel:
+            return stored, 0
+        await self._store.disable_webhooks(key_id, now)
+        return stored, await self._store.cancel_executions(key_id, now)
 
 
 def generate_key(entropy: Entropy) -> ApiKey:

@@ -32,19 +32,21 @@ class ConfiguredAgent:
     output: OutputContract = field(default_factory=OutputContract)
     hints: ExecutionHints = field(default_factory=ExecutionHints)
     skills: tuple[str, ...] = ()
+    webhooks: tuple[str, ...] = ()
 
 
 @value(slots=False)
 class RequestedAgent:
     """The agent of a request as it was at admission.
 
-    `tools` are those that the principal may use; the others are `left_out`.
+    `tools` are those that the principal may use; the others are `left_out`. The endpoints of `webhooks` hear of it.
     """
 
     system_prompt: str | None
     tools: tuple[str, ...]
     left_out: tuple[str, ...] = ()
     skills: tuple[str, ...] = ()
+    webhooks: tuple[str, ...] = ()
 
     @property
     def messages(self) -> tuple[Message, ...]:

@@ -50,7 +50,7 @@ def with_agent(
 def _requested(agent: ConfiguredAgent, permissions: Permissions) -> RequestedAgent:
     tools = tuple(tool for tool in agent.tools if permissions.allows_tool(tool))
     left_out = tuple(f"tools.{reference_of(tool)}" for tool in agent.tools if tool not in tools)
-    return RequestedAgent(agent.system_prompt, tools, left_out, agent.skills)
+    return RequestedAgent(agent.system_prompt, tools, left_out, agent.skills, agent.webhooks)
 
 
 def _replaced(request: SystemRequest, agent: ConfiguredAgent) -> Iterator[FieldError]:

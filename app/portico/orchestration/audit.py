@@ -9,6 +9,7 @@
 | files | `write`, `delete` | `page`, `read` |
 | memory | `delete` | |
 | keys | `create`, `revoke` | |
+| webhooks | `put`, `delete`, `rotate` | |
 | facade | `fork` | |
 
 The line of a change is written before it, so that none happens without a line, and a second one if it then fails. A
@@ -48,6 +49,7 @@ from portico.orchestration.runtime.replay import ReplayReport
 from portico.orchestration.runtime.resume import GivenAnswer, ResumeRequest
 from portico.orchestration.runtime.step_list import ALL_STEPS, StepPage, StepSelection
 from portico.orchestration.sessions import MessagePage, Sessions, SessionView
+from portico.orchestration.webhooks import EndpointRequest, EndpointView, NewEndpointView, Webhooks
 from portico.ports.audit import Action, AuditEntry, AuditLog
 from portico.ports.events import Subscription
 from portico.ports.storage import ExecutionFilter, SuspensionFilter
@@ -329,6 +331,26 @@ class AuditedKeys(Keys):
             await super().revoke(principal, key_id, cancel=cancel)
 
 
+class AuditedWebhooks(Webhooks):
+    """Endpoints of webhooks whose changes are recorded."""
+
+    def __init__(self, audit: Audit, plain: Webhooks) -> None:
+        vars(self).update(vars(plain))
+        self._audit = audit
+
+    async def put(self, principal: Principal, name: str, asked: EndpointRequest) -> tuple[EndpointView, bool]:
+        async with self._audit.change(Action.WEBHOOK_PUT, principal, name):
+            return await super().put(principal, name, asked)
+
+    async def delete(self, principal: Principal, name: str) -> None:
+        async with self._audit.change(Action.WEBHOOK_DELETE, principal, name):
+            await super().delete(principal, name)
+
+    async def rotate(self, principal: Principal, name: str) -> NewEndpointView:
+        async with self._audit.change(Action.WEBHOOK_ROTATE, principal, name):
+            return await super().rotate(principal, name)
+
+
 class AuditedFacade(Facade):
     """Facade whose parts are audited."""
 
@@ -342,6 +364,7 @@ class AuditedFacade(Facade):
         self.sessions = AuditedSessions(audit, plain.sessions)
         self.memory = AuditedMemory(audit, plain.memory)
         self.keys = AuditedKeys(audit, plain.keys)
+        self.webhooks = AuditedWebhooks(audit, plain.webhooks)
 
     async def fork(
         self, request_id: RequestId, fork: ForkRequest, principal: Principal, options: CallOptions = DEFAULT_OPTIONS

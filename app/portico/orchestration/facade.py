@@ -32,7 +32,6 @@ from portico.orchestration.agents import with_agent
 from portico.orchestration.call import DEFAULT_OPTIONS, Accepted, CallOptions
 from portico.orchestration.caller import CallerView, ReplicaInfo, caller_view
 from portico.orchestration.changes import ChangeReader, Changes, ListReady, RemovedExecution, SuspensionChange
-from portico.orchestration.engine_views import EnginePing, EngineView
 from portico.orchestration.erasure import Erasure
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.pattern import Pattern
@@ -51,6 +50,8 @@ from portico.orchestration.flow.snapshot import FlowSnapshot
 from portico.orchestration.guards import NOTHING_GUARDED, GuardResult, check_request, input_contract, of_input
 from portico.orchestration.introspection import (
     AgentView,
+    EnginePing,
+    EngineView,
     FlowView,
     Introspection,
     PromptView,
@@ -98,6 +99,7 @@ from portico.orchestration.runtime.transcript import NO_TRANSCRIPT, Transcript
 from portico.orchestration.sessions import SessionChanges, Sessions, SessionView, with_session
 from portico.orchestration.statistics import StatisticsSelection, StatisticsView
 from portico.orchestration.usage import Usage, UsageView
+from portico.orchestration.webhooks import WebhookParts, Webhooks
 from portico.ports.events import EventTailer
 from portico.ports.journal import ExecutionHistory, IdempotencyClaim, IdempotencyHit
 from portico.ports.runtime import QueueTicket
@@ -198,6 +200,7 @@ class FacadeStores:
     records: RecordStore
     memory: MemoryParts
     keys: KeyParts
+    webhooks: WebhookParts
 
 
 class Facade:
@@ -231,6 +234,7 @@ class Facade:
         )
         self.usage = Usage(environment, config.currency)
         self.keys = Keys(stores.keys)
+        self.webhooks = Webhooks(stores.webhooks)
         self._environment = environment
         self._launcher = launcher
         self._config = config
@@ -246,6 +250,8 @@ class Facade:
         execution.
         """
         options = self._authorised(principal, options)
+        if request.webhooks:
+            await self.webhooks.require_known(request, principal.tenant)
         claim = None
         if options.idempotency_key is not None:
             claim = IdempotencyClaim(options.idempotency_key, digest(request))
@@ -253,7 +259,7 @@ class Facade:
             request = request.model_copy(update={"background": True})
         admitted = await self._admit(request, principal, options.transcript)
         if claim is not None and not admitted.request.store:
-            raise _store_refusal("an Idempotency-Key, whose answer is given again")
+            raise invalid_request(("store", "must be true with an Idempotency-Key, whose answer is given again"))
         header = self._header(admitted, principal, options)
         if request.background and not options.subscribe:
             return await self._queue(header, claim, principal)
@@ -288,6 +294,8 @@ class Facade:
     async def quote(self, request: SystemRequest, principal: Principal) -> Quote:
         """Return the most that the request can take. Raises: Failure for a request that `execute` would refuse."""
         require(principal.permissions, Permission.SEND_MESSAGES, "send messages")
+        if request.webhooks:
+            await self.webhooks.require_known(request, principal.tenant)
         return await self._quote(await self._admit(request, principal), principal)
 
     async def quote_fork(self, request_id: RequestId, fork: ForkRequest, principal: Principal) -> Quote:
@@ -355,7 +363,7 @@ class Facade:
         """Return the origin of a fork at a step, and the whole request of the fork."""
         origin = await self.executions.load_at_rest(principal.own, request_id)
         if fork.session_id is not None and not origin.header.request.store:
-            raise _store_refusal("a session_id, since a session stores its messages")
+            raise invalid_request(("store", "must be true with a session_id, since a session stores its messages"))
         request = merge_overrides(origin.header, from_step, fork.overrides)
         transcript = Transcript(origin.header.inherited_messages, root_span=origin.header.root_span)
         return origin, await self._admit(request, principal, transcript, [edit.content for edit in fork.edits])
@@ -582,10 +590,6 @@ class _Admitted(NamedTuple):
 
 def _received(request: SystemRequest, options: CallOptions) -> str:
     return received_digest(request.messages if options.received is None else options.received)
-
-
-def _store_refusal(reason: str) -> RequestFailure:
-    return invalid_request(("store", f"must be true with {reason}"))
 
 
 def _durability(request: SystemRequest, options: CallOptions) -> Durability:

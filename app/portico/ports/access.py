@@ -70,6 +70,14 @@ class KeyStore(Protocol):
         """Ask the owners of the running and queued executions of a key to cancel them; return how many there are."""
         ...
 
+    async def webhooks_of(self, key_id: KeyId) -> Sequence[str]:
+        """Return the names of the webhooks that the key made and that hear of events."""
+        ...
+
+    async def disable_webhooks(self, key_id: KeyId, at: float) -> None:
+        """Disable these webhooks. What waits for them is dead."""
+        ...
+
     async def mark_used(self, uses: Mapping[KeyId, float], *, interval: float) -> None:
         """Store when keys were used last, unless a use less than `interval` seconds before is stored already."""
         ...

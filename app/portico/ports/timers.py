@@ -17,6 +17,7 @@ class TimerKind(StrEnum):
     """Kinds of rows that become due."""
 
     SCHEDULE = "schedule"
+    DELIVERY = "delivery"
 
 
 @value

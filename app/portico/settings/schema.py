@@ -24,12 +24,14 @@ from portico.settings.tables.memory import MemorySettings, memory_errors
 from portico.settings.tables.modules import AnswerRuleSettings, FlowSettings, PlanModuleSettings
 from portico.settings.tables.planner import PlannerSettings, planner_errors
 from portico.settings.tables.policy import PolicySettings, RuleSettings
+from portico.settings.tables.secrets import SecretSettings
 from portico.settings.tables.server import ANY_ORIGIN, ConsoleSettings, ServerSettings
 from portico.settings.tables.sessions import SessionSettings
 from portico.settings.tables.skills import SkillSettings
 from portico.settings.tables.storage import StorageSettings
 from portico.settings.tables.telemetry import TelemetrySettings
 from portico.settings.tables.tool_sources import EnvironmentFile, ToolSettings
+from portico.settings.tables.webhooks import WebhookSettings, webhook_errors
 from portico.settings.values import ModelUrl, Name, Secret, Table, closest_name
 
 _LONG_STOP_SECONDS: Final = 600
@@ -74,6 +76,8 @@ class Settings(Table):
     routes: Mapping[Name, RouteSettings] = Field(default_factory=dict, validate_default=True)
     agents: Mapping[AgentName, AgentSettings] = Field(default_factory=dict)
     guardrails: Mapping[GuardName, GuardSettings] = Field(default_factory=dict)
+    secrets: SecretSettings = Field(default_factory=SecretSettings)
+    webhooks: WebhookSettings = Field(default_factory=WebhookSettings)
     _proxies: ProxyEnvironment = PrivateAttr(default_factory=ProxyEnvironment)
     _warnings: tuple[str, ...] = PrivateAttr(default=())
     _engine_source: str = PrivateAttr(default="")
@@ -85,15 +89,11 @@ class Settings(Table):
         """Return True if no engine is configured, so that the built-in one answers."""
         return "engines" not in self.model_fields_set
 
-    def model_of(self, address: str) -> str:
-        """Return the model that an engine or `ENGINE/DEPLOYMENT` asks, and where that is configured; empty for the
-        built-in engine.
-        """
+    def model_of(self, engine: str) -> str:
+        """Return the model that an engine asks, and where that is configured; empty for the built-in engine."""
         if self.is_rehearsal:
             return ""
-        name, _, deployment = address.partition("/")
-        engine = self.engines[name].endpoint(deployment) if deployment else self.engines[name]
-        return f"{engine.model.model} (from {self._engine_source})"
+        return f"{self.engines[engine].model.model} (from {self._engine_source})"
 
     @property
     def allowed_hosts(self) -> tuple[str, ...]:
@@ -124,8 +124,14 @@ class Settings(Table):
     def protected_files(self) -> Sequence[Path]:
         """Return the files that no program may be shown: the configuration, the database, and the secrets."""
         key_file = self.auth.bootstrap_key_file
-        own = (self._file, self.storage.file, None if key_file is None else Path(key_file))
+        own = (self._file, self.storage.file, None if key_file is None else Path(key_file), *self._seal_files())
         return [path.resolve() for path in (*own, *_secret_files(self)) if path is not None]
+
+    def _seal_files(self) -> tuple[Path, ...]:
+        """Return the files of the keys that seal secrets."""
+        database, key_file = self.storage.file, self.secrets.key_file
+        beside = () if database is None else (database.with_name("secrets.key"),)
+        return beside if key_file is None else (*beside, Path(key_file))
 
     @property
     def files_root(self) -> Path | None:
@@ -308,6 +314,10 @@ def _ingress_errors(settings: Settings) -> Iterator[tuple[str, str]]:
     yield from ingress_errors(settings.ingress, settings.agents, {*settings.engines, *settings.routes})
 
 
+def _webhook_errors(settings: Settings) -> Iterator[tuple[str, str]]:
+    yield from webhook_errors(settings.webhooks, settings.agents)
+
+
 _CONSISTENCY_CHECKS = (
     _listener_errors,
     _auth_errors,
@@ -317,4 +327,5 @@ _CONSISTENCY_CHECKS = (
     _access_errors,
     _guard_errors,
     _ingress_errors,
+    _webhook_errors,
 )

@@ -26,8 +26,6 @@ AttemptFailureReason: TypeAlias = Literal[
     "over_budget",
     "over_limit",
     "limit_unknown",
-    "limited",
-    "kept_refused",
 ]
 
 BreakerState: TypeAlias = Literal["closed", "open", "half_open"]
@@ -105,8 +103,6 @@ Code: TypeAlias = Literal[
 ]
 
 ConfidenceSource: TypeAlias = Literal["voting", "validation", "retrieval"]
-
-DeploymentState: TypeAlias = Literal["available", "resting", "ejected", "refused"]
 
 FallbackEvent: TypeAlias = Literal[
     "START", "PROVIDER_SUCCESS", "RETRYABLE_ERROR", "FATAL_ERROR", "USER_ABORT", "TIMEOUT"
@@ -336,6 +332,8 @@ class CallerRights(TypedDict):
     """Set and delete the credentials of the tenant."""
     manage_keys: bool
     """List, make and revoke keys. Without authentication there are none."""
+    manage_webhooks: bool
+    """Make and change webhooks, together with `view_tenant`."""
     read_metrics: bool
     """Read the metrics on a public listener, and the health of engines."""
     send_messages: bool
@@ -511,23 +509,45 @@ class Custom(TypedDict):
     """Type of the rule."""
 
 
-class DeploymentView(TypedDict):
-    """A deployment of an engine as GET /v1/engines shows it, without its key and host."""
+class DeliveryAccepted(TypedDict):
+    """A delivery that is sent soon."""
 
-    health: NotRequired[EngineHealth | None]
-    """The last hour; only with `view=health`."""
-    name: str
-    """The configured name."""
-    reason: AttemptFailureReason | None
-    """Reason of the state; null while available."""
-    running: int
-    """Attempts on it that run in this process."""
-    state: DeploymentState
-    """`resting` after a refusal for its rate or at a cap, `ejected` while its breaker is open, `refused` while the provider refuses its key or model."""
-    until: str | None
-    """Time until which it is so; null if that is not known."""
-    weight: int
-    """Its weight beside the others."""
+    delivery_id: str
+    """Id of the delivery: its `webhook-id`."""
+
+
+class DeliveryPage(TypedDict):
+    data: list[DeliveryView]
+    """Items of this page."""
+    has_more: bool
+    """True if there are more pages."""
+    next: str | None
+    """Value of `after` for the next page; null on the last one."""
+
+
+class DeliveryView(TypedDict):
+    """A delivery without its body."""
+
+    attempts: int
+    """Number of attempts, since the last retry if there was one."""
+    created_at: str
+    """Time of the event."""
+    delivery_id: str
+    """Id of the delivery: its `webhook-id`, the same at every attempt."""
+    endpoint: str
+    """Name of its endpoint."""
+    last_error: str | None
+    """Why the last attempt delivered nothing; null if it did."""
+    last_status: int | None
+    """HTTP status of the last attempt; null without an answer."""
+    next_at: str | None
+    """Time of the next attempt; null unless it waits."""
+    request_id: str | None
+    """Id of the execution; null if it is about none."""
+    state: Literal["waiting", "delivered", "dead"]
+    """`waiting` for its first or next attempt, `delivered`, or `dead`."""
+    type: str
+    """Type of the event."""
 
 
 class DocumentContent(TypedDict):
@@ -642,6 +662,40 @@ class EmbeddingVector(TypedDict):
     """Always `embedding`."""
 
 
+class EndpointList(TypedDict):
+    data: list[EndpointView]
+    """Items."""
+
+
+class EndpointView(TypedDict):
+    """An endpoint without its secret."""
+
+    always: bool
+    """False if it hears only of executions whose request or agent names it."""
+    content: bool
+    """True if the answer is sent, too."""
+    created_at: str | None
+    """Time at which it was made; null of the file."""
+    created_by: str | None
+    """Public id of the key that made or changed it last; null without a key, and of the file."""
+    disabled_at: str | None
+    """Time since which it hears of nothing; null while it does."""
+    disabled_because: str | None
+    """`gone` after a 410, `failing` after three days without a delivery, `revoked` with its key."""
+    events: list[str]
+    """Events that it hears of."""
+    failing_since: str | None
+    """Time since which every attempt has failed; null if none has."""
+    name: str
+    """Name of the endpoint."""
+    source: Literal["api", "file"]
+    """`file` for one of the configuration, which is read-only."""
+    updated_at: str | None
+    """Time of its last change; null of the file."""
+    url: str
+    """URL that deliveries are sent to."""
+
+
 class EngineHealth(TypedDict):
     """Attempts at an engine in the last 60 minutes, of all tenants, as one process has seen them. An attempt for which the engine was not asked, because of a breaker, a limit or a budget, does not count."""
 
@@ -694,8 +748,6 @@ class EngineView(TypedDict):
     """Native capabilities; the service emulates the others."""
     context_window: int
     """Tokens that fit its context window."""
-    deployments: NotRequired[list[DeploymentView] | None]
-    """Its deployments, for callers with `can_read_metrics`; absent without any."""
     health: NotRequired[EngineHealth | None]
     """The last hour; only with `view=health`."""
     known: list[str]
@@ -1007,7 +1059,6 @@ class FallbackTransition(TypedDict):
     """Change of the fallback machine of one inference; `segment` is the attempt concerned, if there is one."""
 
     caused_by: str | None
-    deployment: NotRequired[str | None]
     from_state: FallbackState
     fsm_event: FallbackEvent
     model: str | None
@@ -1323,7 +1374,6 @@ class InferenceStart(TypedDict):
     """Start of an attempt on a provider. `replica` is None outside redundant mode."""
 
     caused_by: str | None
-    deployment: NotRequired[str | None]
     grammar_present: bool
     message_count: int
     model: str
@@ -1569,8 +1619,6 @@ class MessagePage(TypedDict):
 class ModelMessage(TypedDict):
     """Answer of a model with content that only its provider can read, such as signed thoughts. `kept` holds blocks in the provider's own format, in their original order. They are omitted for any other provider."""
 
-    account: NotRequired[str | None]
-    """Account at the provider that alone can read the blocks, if one does."""
     content: str | list[TextPart | ImagePart]
     """Text, or a list of text and image parts."""
     kept: list[dict[str, Any]]
@@ -1594,6 +1642,37 @@ class NamedTool(TypedDict):
 
     name: str
     """Name of the tool."""
+
+
+class NewEndpointView(TypedDict):
+    """An endpoint with a new secret."""
+
+    always: bool
+    """False if it hears only of executions whose request or agent names it."""
+    content: bool
+    """True if the answer is sent, too."""
+    created_at: str | None
+    """Time at which it was made; null of the file."""
+    created_by: str | None
+    """Public id of the key that made or changed it last; null without a key, and of the file."""
+    disabled_at: str | None
+    """Time since which it hears of nothing; null while it does."""
+    disabled_because: str | None
+    """`gone` after a 410, `failing` after three days without a delivery, `revoked` with its key."""
+    events: list[str]
+    """Events that it hears of."""
+    failing_since: str | None
+    """Time since which every attempt has failed; null if none has."""
+    name: str
+    """Name of the endpoint."""
+    secret: str
+    """Secret that signs, which cannot be shown again."""
+    source: Literal["api", "file"]
+    """`file` for one of the configuration, which is read-only."""
+    updated_at: str | None
+    """Time of its last change; null of the file."""
+    url: str
+    """URL that deliveries are sent to."""
 
 
 class NewKeyView(TypedDict):
@@ -1989,8 +2068,6 @@ class ResponseMetadata(TypedDict):
     """Channel by which the request came. Default: `api`."""
     client: NotRequired[dict[str, str]]
     """Metadata of the request."""
-    deployment: str | None
-    """Deployment of the engine that answered; absent for one without any."""
     durability: Literal["memory", "journaled"]
     """Durability of the execution. Default: `memory`."""
     fallback_attempts: int
@@ -2571,6 +2648,8 @@ class SystemRequest(TypedDict):
     """Tools to offer; absent: all that are permitted, or those of the agent; []: none. `agent:NAME` is an agent as a tool, offered only if it is named."""
     trace_id: NotRequired[str | None]
     """32 hex digits; if absent, taken from `traceparent` or generated."""
+    webhooks: NotRequired[list[str]]
+    """Endpoints of GET /v1/webhooks that hear of this execution, beside those that hear of all."""
 
 
 class SystemResponse(TypedDict):

@@ -1381,7 +1381,7 @@ export interface components {
          * @description Reason why an attempt on a provider failed. Every provider error is translated into one of these.
          * @enum {string}
          */
-        AttemptFailureReason: "rate_limited" | "overloaded" | "server_error" | "broken" | "malformed" | "timed_out" | "unreachable" | "tls" | "credentials" | "quota" | "model_missing" | "breaker_open" | "context_exceeded" | "refused" | "content_filtered" | "over_budget" | "over_limit" | "limit_unknown" | "limited" | "kept_refused";
+        AttemptFailureReason: "rate_limited" | "overloaded" | "server_error" | "broken" | "malformed" | "timed_out" | "unreachable" | "tls" | "credentials" | "quota" | "model_missing" | "breaker_open" | "context_exceeded" | "refused" | "content_filtered" | "over_budget" | "over_limit" | "limit_unknown";
         /**
          * BranchTranscript
          * @description The conversation of one branch of an execution with a model.
@@ -1698,32 +1698,6 @@ export interface components {
             type: "custom";
         };
         /**
-         * DeploymentState
-         * @description State of a deployment, as clients see it.
-         * @enum {string}
-         */
-        DeploymentState: "available" | "resting" | "ejected" | "refused";
-        /**
-         * DeploymentView
-         * @description A deployment of an engine as GET /v1/engines shows it, without its key and host.
-         */
-        DeploymentView: {
-            /** @description The last hour; only with `view=health`. */
-            health?: components["schemas"]["EngineHealth"] | null;
-            /** @description The configured name. */
-            name: string;
-            /** @description Reason of the state; null while available. */
-            reason: components["schemas"]["AttemptFailureReason"] | null;
-            /** @description Attempts on it that run in this process. */
-            running: number;
-            /** @description `resting` after a refusal for its rate or at a cap, `ejected` while its breaker is open, `refused` while the provider refuses its key or model. */
-            state: components["schemas"]["DeploymentState"];
-            /** @description Time until which it is so; null if that is not known. */
-            until: string | null;
-            /** @description Its weight beside the others. */
-            weight: number;
-        };
-        /**
          * DocumentContent
          * @description A document to be stored.
          */
@@ -1933,8 +1907,6 @@ export interface components {
             };
             /** @description Tokens that fit its context window. */
             context_window: number;
-            /** @description Its deployments, for callers with `can_read_metrics`; absent without any. */
-            deployments?: components["schemas"]["DeploymentView"][] | null;
             /** @description The last hour; only with `view=health`. */
             health?: components["schemas"]["EngineHealth"] | null;
             /** @description Facts that the configuration leaves out and that the service knows of the model. */
@@ -2047,8 +2019,6 @@ export interface components {
             options?: {
                 [key: string]: components["schemas"]["JsonValue"];
             };
-            /** @description How much the model reasons. It is sent the nearest level that it has, never a higher one, except that `none` may become its lowest; `metadata.left_out` says if that is another level. */
-            reasoning?: ("none" | "low" | "medium" | "high" | "max") | null;
             /** @description Seed for engines with reproducible sampling. */
             seed?: number | null;
             /** @description Text or texts that end the answer. */
@@ -2315,7 +2285,6 @@ export interface components {
          */
         FallbackTransition: {
             caused_by: string | null;
-            deployment?: string | null;
             from_state: components["schemas"]["FallbackState"];
             fsm_event: components["schemas"]["FallbackEvent"];
             model: string | null;
@@ -2717,7 +2686,6 @@ export interface components {
          */
         InferenceStart: {
             caused_by: string | null;
-            deployment?: string | null;
             grammar_present: boolean;
             message_count: number;
             model: string;
@@ -3028,8 +2996,6 @@ export interface components {
          *     `kept` holds blocks in the provider's own format, in their original order. They are omitted for any other provider.
          */
         ModelMessage: {
-            /** @description Account at the provider that alone can read the blocks, if one does. */
-            account?: string | null;
             /** @description Text, or a list of text and image parts. */
             content: string | (components["schemas"]["TextPart"] | components["schemas"]["ImagePart"])[];
             /** @description Blocks that the provider needs back unchanged. */
@@ -3210,8 +3176,6 @@ export interface components {
         OutputContract: {
             /** @description GBNF if it contains `::=`, otherwise a registered name. */
             grammar?: string | null;
-            /** @description True to read what the model thought in `reasoning`, as far as its provider shows it. Default: false. */
-            reasoning?: boolean;
             /** @description True if invalid JSON may be repaired. Default: true. */
             repair_allowed?: boolean;
             /** @description Rules, by name or inline. */
@@ -3478,18 +3442,6 @@ export interface components {
             reason: string | null;
         };
         /**
-         * Reasoning
-         * @description Reasoning before an answer of a model, as its provider shows it.
-         */
-        Reasoning: {
-            /** @description Configured engine that answered. */
-            provider: string;
-            /** @description Plan step or node of a flow that asked. */
-            step_name?: string | null;
-            /** @description Text, or a summary of it. */
-            text: string;
-        };
-        /**
          * RedundancyOptions
          * @description Options of redundant mode.
          */
@@ -3571,8 +3523,6 @@ export interface components {
             client?: {
                 [key: string]: string;
             };
-            /** @description Deployment of the engine that answered; absent for one without any. */
-            deployment: string | null;
             /**
              * @description Durability of the execution. Default: `memory`.
              * @enum {string}
@@ -4322,8 +4272,6 @@ export interface components {
             mode: components["schemas"]["Mode"];
             /** @description Plan, in plan mode. */
             plan: components["schemas"]["PlanReport"] | null;
-            /** @description What models thought before their answers, in order, cut to 1 MiB; with `output.reasoning` only. */
-            reasoning: components["schemas"]["Reasoning"][] | null;
             /** @description Id of the request. */
             request_id: string;
             /** @description Id of the session. */

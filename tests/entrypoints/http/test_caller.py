@@ -20,7 +20,7 @@ ME = "/v1/me"
 RIGHTS = (
     *("send_messages", "view_full_history", "view_tenant", "approve"),
     *("read_metrics", "share_memory", "manage_keys"),
-    *("act_for", "manage_credentials"),
+    *("act_for", "manage_credentials", "manage_webhooks"),
 )
 HOUR = 3_600
 
@@ -79,7 +79,9 @@ async def test_the_bootstrap_key_may_manage_keys(clock: Clock, tmp_path: Path) -
     async with keyed(clock, tmp_path, auth=auth) as here:
         found = (await here.served.get(ME, bearer(key))).json
     assert (found["tenant"], found["user"], found["key"]) == ("acme", "default", key.key_id)
-    assert found["can"] == only("send_messages", "view_full_history", "approve", "share_memory", "manage_keys")
+    assert found["can"] == only(
+        *("send_messages", "view_full_history", "approve", "share_memory", "manage_keys", "manage_webhooks")
+    )
 
 
 async def test_a_token_has_its_scopes_and_no_key() -> None:

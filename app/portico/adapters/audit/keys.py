@@ -57,6 +57,12 @@ class AuditedKeyStore:
     async def cancel_executions(self, key_id: KeyId, at: float) -> int:
         return await self._plain.cancel_executions(key_id, at)
 
+    async def webhooks_of(self, key_id: KeyId) -> Sequence[str]:
+        return await self._plain.webhooks_of(key_id)
+
+    async def disable_webhooks(self, key_id: KeyId, at: float) -> None:
+        await self._plain.disable_webhooks(key_id, at)
+
     async def mark_used(self, uses: Mapping[KeyId, float], *, interval: float) -> None:
         await self._plain.mark_used(uses, interval=interval)
 

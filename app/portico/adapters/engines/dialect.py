@@ -32,15 +32,11 @@ class Dialect(Protocol):
     """The protocol of one family of providers. It has no state and does no I/O.
 
     `finish_reasons` maps the provider's final words to `stop`, `length` or the reason of a failure; other words mean
-    `stop`. `probe_path` answers without spending tokens. Of a dialect that `binds_kept` only the account that gave a
-    block can read it.
+    `stop`. `probe_path` answers without spending tokens.
     """
 
     @property
     def probe_path(self) -> str: ...
-
-    @property
-    def binds_kept(self) -> bool: ...
 
     @property
     def finish_reasons(self) -> Mapping[str, str | AttemptFailureReason]: ...

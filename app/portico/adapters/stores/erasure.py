@@ -32,6 +32,7 @@ from portico.adapters.stores.schema import (
     metadata_entries,
     sessions,
     suspensions,
+    webhook_deliveries,
 )
 from portico.adapters.stores.suspension_list import select_suspensions
 from portico.domain.access.principal import AccessScope
@@ -369,6 +370,9 @@ _ERASE = (
     Statement(lambda _: delete(ancestors).where(ancestors.c.execution_id == bindparam("the_execution_id"))),
     Statement(
         lambda _: delete(idempotency_keys).where(idempotency_keys.c.execution_id == bindparam("the_execution_id"))
+    ),
+    Statement(
+        lambda _: delete(webhook_deliveries).where(webhook_deliveries.c.execution_id == bindparam("the_execution_id"))
     ),
     Statement(lambda _: delete(executions).where(_IS_EXECUTION)),
 )

@@ -20,6 +20,10 @@ tried again. `schedule_runs` has what became of each of its times, under the req
 A document of the memory is in the scope of its user, or if it is shared in that of its tenant. `memory_scopes` has what
 BM25 needs to know of each, and a version that changes with it; `memory_tenants` has what counts towards a limit.
 `memory_index` is the index of words, which each database has its own way to make. It has hashes of words only.
+
+`webhook_endpoints` has the endpoints that were made over the API, `webhook_states` those of which an attempt has
+failed, the file's included. A row of `webhook_deliveries` is written in the commit of what it announces. Its `lane` is
+the tenant together with the endpoint.
 """
 
 from collections.abc import Mapping
@@ -47,6 +51,9 @@ HAS_NO_HISTORY: Final = "header IS NOT NULL"
 CONDITION: Final = "condition"
 """Key of the condition of a partial index. Both databases write it alike; as an option it would load both dialects."""
 metadata: Final = MetaData()
+
+
+IS_UNCLAIMED: Final = "due_at IS NOT NULL AND claimed_by IS NULL"
 
 
 def timer_columns() -> tuple[Column[Any], ...]:
@@ -436,6 +443,59 @@ token_ratios: Final = Table(
     Column("ratio", Double, nullable=False),
     Column("learned_at", Double, nullable=False),
     PrimaryKeyConstraint("tenant", "model"),
+)
+
+webhook_endpoints: Final = Table(
+    "webhook_endpoints",
+    metadata,
+    Column("tenant", TEXT, nullable=False),
+    Column("name", TEXT, nullable=False),
+    Column("url", LargeBinary, nullable=False),
+    Column("events", LargeBinary, nullable=False),
+    Column("always", BigInteger, nullable=False),
+    Column("content", BigInteger, nullable=False),
+    Column("secret", LargeBinary, nullable=False),
+    Column("earlier_secret", LargeBinary),
+    Column("earlier_until", Double, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("updated_at", Double, nullable=False),
+    Column("created_by", TEXT),
+    PrimaryKeyConstraint("tenant", "name"),
+    Index("webhook_endpoints_of_key", "created_by", info={CONDITION: "created_by IS NOT NULL"}),
+)
+
+webhook_states: Final = Table(
+    "webhook_states",
+    metadata,
+    Column("endpoint", TEXT, primary_key=True),
+    Column("tenant", TEXT, nullable=False),
+    Column("failing_since", Double),
+    Column("disabled_at", Double),
+    Column("disabled_because", TEXT),
+)
+
+webhook_deliveries: Final = Table(
+    "webhook_deliveries",
+    metadata,
+    *timer_columns(),
+    Column("lane", TEXT, nullable=False),
+    Column("endpoint_key", TEXT, nullable=False),
+    Column("endpoint", TEXT, nullable=False),
+    Column("type", TEXT, nullable=False),
+    Column("execution_id", TEXT),
+    Column("request_id", TEXT),
+    Column("state", TEXT, nullable=False),
+    Column("attempts", BigInteger, nullable=False),
+    Column("last_status", BigInteger),
+    Column("last_error", TEXT),
+    Column("created_at", Double, nullable=False),
+    Column("ended_at", Double),
+    Column("body", LargeBinary, nullable=False),
+    *timer_indexes("webhook_deliveries"),
+    Index("webhook_deliveries_waiting", "lane", "due_at", info={CONDITION: IS_UNCLAIMED}),
+    Index("webhook_deliveries_ended", "state", "ended_at", info={CONDITION: "ended_at IS NOT NULL"}),
+    Index("webhook_deliveries_newest", "tenant", "created_at", "timer_id"),
+    Index("webhook_deliveries_execution", "execution_id", info={CONDITION: "execution_id IS NOT NULL"}),
 )
 
 MEMORY_INDEX: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(

@@ -29,16 +29,12 @@ def downgrade(call: EngineCall, profile: EngineProfile) -> EngineCall:
     """Return the call as this engine can be sent it."""
     supported = profile.capabilities
     messages: Sequence[Message] = call.messages
-    name, binds, account = profile.name, profile.binds_kept, profile.account
-    if any(
-        isinstance(each, ModelMessage) and (each.provider != name or (binds and each.account != account))
-        for each in messages
-    ):
+    if any(isinstance(message, ModelMessage) and message.provider != profile.name for message in messages):
         messages = [
-            _without_provider_blocks(each)
-            if isinstance(each, ModelMessage) and (each.provider != name or (binds and each.account != account))
-            else each
-            for each in messages
+            _without_provider_blocks(message)
+            if isinstance(message, ModelMessage) and message.provider != profile.name
+            else message
+            for message in messages
         ]
     if not supported.images and any(message.images for message in messages):
         messages = [_without_images(message) for message in messages]
@@ -65,28 +61,15 @@ def unsupported_parts(call: EngineCall, profile: EngineProfile) -> tuple[str, ..
     The reply names what its dialect could not send besides.
     """
     supported = profile.capabilities
-    name, binds, account = profile.name, profile.binds_kept, profile.account
-    authors = dict.fromkeys(
-        [
-            each.provider
-            for each in call.messages
-            if isinstance(each, ModelMessage) and (each.provider != name or (binds and each.account != account))
-        ]
-    )
+    authors = dict.fromkeys([message.provider for message in call.messages if isinstance(message, ModelMessage)])
     demands_call = call.hints.tool_choice is not None and call.hints.demands_call
     return (
         *(["hints.reasoning"] if call.hints.reasoning is not None and not supported.reasoning else ()),
         *(["hints.tool_choice"] if demands_call and not _supports_forced_calls(profile) else ()),
         *(["messages.images"] if not supported.images and any(message.images for message in call.messages) else ()),
-        *[f"messages.kept.{provider}" for provider in authors],
+        *[f"messages.kept.{provider}" for provider in authors if provider != profile.name],
         *(["tools"] if call.tools and not supported.tools else ()),
     )
-
-
-def without_kept(call: EngineCall) -> EngineCall:
-    """Return the call without the blocks that only a provider can read."""
-    messages = [_without_provider_blocks(each) if isinstance(each, ModelMessage) else each for each in call.messages]
-    return replace(call, messages=messages)
 
 
 def _without_provider_blocks(message: Message) -> Message:

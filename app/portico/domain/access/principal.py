@@ -24,6 +24,7 @@ class Permission(StrEnum):
     MANAGE_KEYS = "can_manage_keys"
     ACT_FOR = "can_act_for"
     MANAGE_CREDENTIALS = "can_manage_credentials"
+    MANAGE_WEBHOOKS = "can_manage_webhooks"
 
 
 ObjectKind = Literal["tool", "model", "agent"]
@@ -118,7 +119,7 @@ KEY_DEFAULT: Final = Permissions.of(
     )
 )
 """Permissions of a key that names none: everything in its tenant, but neither other users' data, nor the metrics, nor
-what manages keys and credentials or acts for others.
+what manages keys, credentials and webhooks or acts for others.
 """
 
 

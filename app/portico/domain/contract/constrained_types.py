@@ -36,6 +36,10 @@ ToolReference = Annotated[
     str, StringConstraints(pattern=r"^(agent:[a-zA-Z0-9_-]{1,57}|[a-zA-Z0-9_-]{1,64})$"), AfterValidator(tool_of)
 ]
 """The name of a tool, or `agent:NAME`, which is read as the name of the tool that the agent is."""
+MAX_WEBHOOKS: Final = 4
+"""Endpoints that a request or an agent may name."""
+WebhookName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+"""The name of an endpoint of webhooks."""
 CallerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._@|:-]{1,128}$")]
 """The name of a tenant or a user."""
 StopText = Annotated[str, StringConstraints(min_length=1, max_length=256)]

@@ -13,6 +13,7 @@ from portico.domain.contract.constrained_types import (
     MAX_REPLICAS,
     MAX_SKILLS,
     MAX_STEPS,
+    MAX_WEBHOOKS,
     Intent,
     Name,
     NameList,
@@ -23,6 +24,7 @@ from portico.domain.contract.constrained_types import (
     ToolReference,
     TraceIdText,
     UnitInterval,
+    WebhookName,
 )
 from portico.domain.contract.messages import Message, conversation_errors
 from portico.domain.contract.rules import MAX_RULES, Rule, RuleName
@@ -260,6 +262,11 @@ class SystemRequest(_Inbound):
     redundancy: RedundancyOptions | None = Field(None, description="Options of redundant mode.")
     flow: FlowOptions | None = Field(None, description="Options of flow mode.")
     limits: Limits = Field(default_factory=lambda: _NO_LIMITS, description="Limits of this execution.")
+    webhooks: list[WebhookName] = Field(
+        default_factory=list,
+        max_length=MAX_WEBHOOKS,
+        description="Endpoints of GET /v1/webhooks that hear of this execution, beside those that hear of all.",
+    )
     store: bool = Field(
         True, description="False: nothing is stored beyond the end of the execution, which can then not be read again."
     )

@@ -88,7 +88,6 @@ class FallbackTransition:
     retry_count: int
     reason: str
     segment: str | None
-    deployment: str | None = None
 
 
 @value(slots=False)
@@ -140,7 +139,6 @@ class InferenceStart:
     provider: str
     model: str
     replica: int | None = None
-    deployment: str | None = None
 
 
 @value(slots=False)

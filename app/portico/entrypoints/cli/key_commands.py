@@ -130,7 +130,11 @@ def revoke(
     public_id: Annotated[str, typer.Argument(callback=_key_id, help="The 8 characters behind ptk_.")],
     *,
     cancel: Annotated[
-        bool, typer.Option("--cancel", help="Also stop the stored executions that run or wait under this key.")
+        bool,
+        typer.Option(
+            "--cancel",
+            help="Also stop the stored executions that run or wait under this key, and disable its webhooks.",
+        ),
     ] = False,
     config: ConfigOption = None,
 ) -> None:
@@ -149,9 +153,12 @@ def revoke(
     if revoked is None:
         console.print(f"There is no key {public_id}.")
         raise typer.Exit(EXIT_CODES[Category.ACCESS])
-    key, count = revoked
+    key, count, webhooks = revoked
     stopped = f" {count} executions are being stopped." if cancel else ""
     console.print(f"The key {key.key_id} of {key.tenant}/{key.user} is revoked.{stopped}", soft_wrap=True)
+    if webhooks:
+        effect = "They are disabled." if cancel else "They still hear of the tenant; --cancel disables them."
+        console.print(f"It made the webhooks {', '.join(webhooks)}. {effect}", soft_wrap=True)
 
 
 def generate() -> None:

@@ -40,10 +40,14 @@ def write_keys(found: Sequence[StoredKey], *, as_json: bool) -> None:
 
 async def revoke_key(
     open_keys: OpenKeys, settings: Settings, key_id: KeyId, *, cancel: bool
-) -> tuple[StoredKey, int] | None:
-    """Revoke a key; return it and how many executions are being stopped, None for an unknown key."""
+) -> tuple[StoredKey, int, Sequence[str]] | None:
+    """Revoke a key; return it, how many executions are being stopped, and the webhooks that it made and that heard of
+    events until now. None for an unknown key.
+    """
     async with open_keys(settings) as keys:
-        return await keys.revoke(key_id, cancel=cancel)
+        webhooks = await keys.webhooks_of(key_id)
+        revoked = await keys.revoke(key_id, cancel=cancel)
+        return None if revoked is None else (*revoked, webhooks)
 
 
 def _shown(key: StoredKey) -> dict[str, object]:

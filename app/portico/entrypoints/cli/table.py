@@ -17,6 +17,8 @@ _TOOLS: Final = f"{_HERE}.tool_commands"
 _APPROVALS: Final = f"{_HERE}.clients.approval_commands"
 _SCHEDULES: Final = f"{_HERE}.clients.schedule_commands"
 _RUNS: Final = f"{_HERE}.clients.run_commands"
+_WEBHOOKS: Final = f"{_HERE}.clients.webhook_commands"
+_SECRETS: Final = f"{_HERE}.secret_commands"
 _MCP: Final = f"{_HERE}.mcp_commands"
 _PROJECT: Final = f"{_HERE}.project_commands"
 _COMPLETION: Final = f"{_HERE}.completion_commands"
@@ -114,6 +116,26 @@ COMMANDS: Final[CommandTable] = MappingProxyType(
             delete=Command(_SCHEDULES, "delete", "Delete a schedule; its executions stay."),
             run=Command(_SCHEDULES, "run", "Run a schedule now, and print the id of the execution."),
             runs=Command(_SCHEDULES, "list_times", "List what became of the times of a schedule."),
+        ),
+        "webhooks": _group(
+            "List, make and test the webhooks of a server, and retry deliveries.",
+            list=Command(
+                _WEBHOOKS, "list_endpoints", "List the endpoints, those of the server's configuration included."
+            ),
+            put=Command(_WEBHOOKS, "put", "Make or change an endpoint; the secret of a new one is printed once."),
+            delete=Command(_WEBHOOKS, "delete", "Delete an endpoint with its deliveries."),
+            rotate=Command(
+                _WEBHOOKS, "rotate", "Print a new secret of an endpoint; for 24 hours the earlier one signs, too."
+            ),
+            test=Command(_WEBHOOKS, "send_test", "Send an endpoint a test, and print the id of the delivery."),
+            deliveries=Command(_WEBHOOKS, "deliveries", "List the newest deliveries, at most 1,000."),
+            retry=Command(_WEBHOOKS, "retry", "Send deliveries again, dead or not."),
+        ),
+        "secrets": _group(
+            "Make keys that seal stored secrets.",
+            generate=Command(
+                _SECRETS, "generate", "Print a new key for a file that secrets.key_file names, one a line."
+            ),
         ),
         "backup": Command(
             _COMMANDS, "backup", "Copy the SQLite database into a new file, also beside a running server."

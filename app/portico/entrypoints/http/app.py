@@ -40,6 +40,7 @@ from portico.entrypoints.http.routes import (
     schedules,
     sessions,
     usage,
+    webhooks,
 )
 from portico.entrypoints.http.trace_front import TraceFront
 from portico.entrypoints.person_waits import WaitingRequests
@@ -150,6 +151,7 @@ def _routes(settings: Settings) -> list[BaseRoute]:
         schedules,
         access,
         usage,
+        webhooks,
         introspection,
         probes,
         docs,

@@ -31,6 +31,7 @@ from portico.domain.contract.constrained_types import (
     RequestIdText,
     ScheduleNameText,
     SessionIdText,
+    WebhookName,
 )
 from portico.domain.contract.response import SuspensionKind
 from portico.domain.failures import Code, RequestFailure
@@ -38,9 +39,11 @@ from portico.domain.fingerprints import digest
 from portico.domain.ids import DocumentId, IdempotencyKey, RequestId, SessionId, UserId
 from portico.domain.journal.events import EVENT_TYPES
 from portico.domain.lifecycle import Mode, State
+from portico.domain.webhooks import DeliveryState
 from portico.entrypoints.http.context import Context
 from portico.orchestration.facade import EventSelection, StatisticsSelection, StepSelection
 from portico.ports.limits import UsageGroup
+from portico.ports.outbox import DeliveryFilter
 from portico.ports.storage import ExecutionFilter, SuspensionFilter
 
 MAX_PARAMETERS = 32
@@ -55,6 +58,7 @@ NOT_FOUND_MESSAGES = MappingProxyType(
         "document_id": "no document has this id",
         "public_id": "no key has this id",
         "schedule_name": "no schedule has this name",
+        "delivery_id": "no delivery has this id",
     }
 )
 _REQUEST_ID = TypeAdapter[RequestId](RequestIdText)
@@ -120,6 +124,9 @@ SessionIdInPath = Annotated[SessionIdText, Path(description="Id of the session."
 DocumentIdInPath = Annotated[DocumentIdText, Path(description="Id of the document.")]
 ScheduleNameInPath = Annotated[ScheduleNameText, Path(description="Name of the schedule.")]
 KeyIdInPath = Annotated[KeyIdText, Path(description="Public id of the key: the 8 characters behind `ptk_`.")]
+DeliveryIdInPath = Annotated[
+    str, StringConstraints(pattern=r"^msg_[0-9a-f]{32}$"), Path(description="Id of the delivery.")
+]
 LastEventId = Annotated[
     DecimalInt | None, Header(alias="Last-Event-ID", description="Number of the last event that the client has read.")
 ]
@@ -257,6 +264,21 @@ class KeyListQuery(QueryParameters):
 
     limit: DecimalInt = Field(DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE, description="Maximum number of keys.")
     after: Cursor | None = Field(None, description="The `next` of the previous page.")
+
+
+class DeliveryListQuery(QueryParameters):
+    """Filter and page of a list of deliveries."""
+
+    state: DeliveryState | None = Field(None, description="Only deliveries in this state.")
+    endpoint: WebhookName | None = Field(None, description="Only deliveries to this endpoint.")
+    request_id: RequestIdText | None = Field(None, description="Only deliveries about this execution.")
+    limit: DecimalInt = Field(DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE, description="Maximum number of deliveries.")
+    after: Cursor | None = Field(None, description="The `next` of the previous page.")
+
+    @property
+    def selection(self) -> DeliveryFilter:
+        """The filter for the store."""
+        return DeliveryFilter(self.state, self.endpoint, self.request_id)
 
 
 class EngineListQuery(QueryParameters):

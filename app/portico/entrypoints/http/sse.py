@@ -39,7 +39,6 @@ from portico.domain.journal.events import (
     ConstraintRepaired,
     CorrelationContext,
     Event,
-    FallbackTransition,
     InferenceStart,
     LiveDelta,
     LiveEvent,
@@ -287,12 +286,9 @@ def event_objects(items: Sequence[StoredEvent]) -> list[orjson.Fragment]:
 
 
 _NO_STEP_NAME = b',"step_name":null'
-_OPTIONAL: Final = frozenset({"replica", "client", "pass_number", "deployment"})
+_OPTIONAL: Final = frozenset({"replica", "client", "pass_number"})
 """Fields of events that are absent without a value."""
-_WITH_OPTIONAL: Final = (
-    *(FallbackTransition, InferenceStart, ToolStart, ConstraintRepaired),
-    *(ValidationEnd, StepStart, StepEnd, PassEnd),
-)
+_WITH_OPTIONAL: Final = (InferenceStart, ToolStart, ConstraintRepaired, ValidationEnd, StepStart, StepEnd, PassEnd)
 """Events that have such fields."""
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from portico.domain.agents import ConfiguredAgent, cycle_of
-from portico.domain.contract.constrained_types import MAX_SKILLS, ToolReference
+from portico.domain.contract.constrained_types import MAX_SKILLS, MAX_WEBHOOKS, ToolReference, WebhookName
 from portico.domain.contract.request import ExecutionHints, Limits, OutputContract
 from portico.domain.lifecycle import Mode
 from portico.domain.tools import agent_of
@@ -48,6 +48,9 @@ class AgentSettings(BaseModel):
     skills: Annotated[tuple[SkillName, ...], Field(max_length=MAX_SKILLS, strict=False)] = Field(
         (), description="Skills that it reads as far as they fit, and no others; `context.skills` may narrow them"
     )
+    webhooks: Annotated[tuple[WebhookName, ...], Field(max_length=MAX_WEBHOOKS, strict=False)] = Field(
+        (), description="Endpoints of `[webhooks]` that hear of its executions, beside those that hear of all"
+    )
     limits: Limits = Field(default_factory=Limits, description="Limits of its executions, as in a request")
     output: OutputContract = Field(default_factory=OutputContract, description="Output contract, as in a request")
     hints: ExecutionHints = Field(default_factory=ExecutionHints, description="Hints that a request does not give")
@@ -65,6 +68,7 @@ class AgentSettings(BaseModel):
             mode=Mode(self.mode),
             tools=self.tools,
             skills=self.skills,
+            webhooks=self.webhooks,
             limits=self.limits,
             output=self.output,
             hints=self.hints,

@@ -19,7 +19,6 @@ class GeminiDialect:
     """Implements `Dialect`."""
 
     probe_path = "/v1beta/models?pageSize=1"
-    binds_kept = False
     finish_reasons = replies.FINISH_REASONS
 
     def headers(self, key: str | None) -> dict[str, str]:

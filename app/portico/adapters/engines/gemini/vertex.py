@@ -12,7 +12,6 @@ from portico.ports.model import EngineProfile
 class VertexGeminiDialect:
     """Implements `Dialect`."""
 
-    binds_kept = False
     finish_reasons = replies.FINISH_REASONS
 
     def __init__(self, project: str, location: str) -> None:

@@ -40,22 +40,21 @@ def parse_retry_after(headers: Mapping[str, str], now: float) -> float | None:
     `retry-after-ms` is more exact and takes precedence. A date is compared with the server's own `Date`, so that clocks
     need not agree, and with `now` (Unix seconds) only where it sends none.
     """
-    milliseconds = parse_seconds(headers.get("retry-after-ms", ""))
+    milliseconds = _seconds(headers.get("retry-after-ms", ""))
     if milliseconds is not None:
         return milliseconds / 1000
     value = headers.get("retry-after", "")
-    seconds = parse_seconds(value)
+    seconds = _seconds(value)
     if seconds is not None:
         return seconds
-    until = parse_date(value)
+    until = _date(value)
     if until is None:
         return None
-    sent = parse_date(headers.get("date", ""))
+    sent = _date(headers.get("date", ""))
     return max(0.0, until - (now if sent is None else sent))
 
 
-def parse_seconds(text: str) -> float | None:
-    """Return a number of seconds; None for what is no finite number, or a negative one."""
+def _seconds(text: str) -> float | None:
     try:
         seconds = float(text)
     except ValueError:
@@ -63,8 +62,7 @@ def parse_seconds(text: str) -> float | None:
     return seconds if isfinite(seconds) and seconds >= 0 else None
 
 
-def parse_date(text: str) -> float | None:
-    """Return a date of HTTP in Unix seconds; None if it is none."""
+def _date(text: str) -> float | None:
     try:
         return parsedate_to_datetime(text).timestamp()
     except (ValueError, OverflowError):

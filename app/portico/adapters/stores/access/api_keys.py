@@ -28,6 +28,7 @@ from portico.adapters.stores.database import (
     execute,
     execute_each,
 )
+from portico.adapters.stores.outbox import disable_webhooks, webhooks_of
 from portico.adapters.stores.schema import IS_LIVE, TEXT, api_keys, cancels, executions
 from portico.domain.access.limits import MILLIONTHS, AccessLimits, format_rate, parse_rate
 from portico.domain.access.principal import AccessScope, Permissions
@@ -69,6 +70,12 @@ class DatabaseKeys:
 
     async def cancel_executions(self, key_id: KeyId, at: float) -> int:
         return await self._database.write(lambda: _cancel_executions(key_id, at), idempotent=True)
+
+    async def webhooks_of(self, key_id: KeyId) -> Sequence[str]:
+        return [name for _, name in await self._database.read(lambda: webhooks_of(key_id))]
+
+    async def disable_webhooks(self, key_id: KeyId, at: float) -> None:
+        await self._database.write(lambda: disable_webhooks(key_id, at), idempotent=True)
 
     async def mark_used(self, uses: Mapping[KeyId, float], *, interval: float) -> None:
         values = [{"the_key_id": key_id, "at": at, "before": at - interval} for key_id, at in uses.items()]

@@ -12,7 +12,8 @@ Theory of operation
    one only if some exist already.
 5. An execution that is erased at its end is erased by the commit that ends it, so its answer is never stored. What it
    has taken stays.
-6. A session's turn belongs to one execution from its insertion to its end, suspended or not, whichever replica owns it.
+6. Deliveries of webhooks are inserted with the commit that they announce.
+7. A session's turn belongs to one execution from its insertion to its end, suspended or not, whichever replica owns it.
    If it still has the turn at its end, its messages are appended and the turn is passed on in the same commit.
 """
 
@@ -44,6 +45,7 @@ from portico.adapters.stores.journal.insert_execution import (
     request_id_refusal,
 )
 from portico.adapters.stores.journal.lineage import without_origin
+from portico.adapters.stores.outbox import insert_deliveries
 from portico.adapters.stores.schema import (
     ancestors,
     commits,
@@ -74,8 +76,8 @@ class SessionTurnEnd:
 class ExecutionAdvance:
     """Advance of an execution by one put: rows of `commits`, changed columns of `executions`, and related rows.
 
-    `usage` is what it has taken so far, if it ends or is suspended here. An execution that `erases` itself is gone with
-    the commit of its end, and the session that it began, if that is an `unused_session`.
+    `usage` is what it has taken so far, and `deliveries` announce it, if it ends or is suspended here. An execution
+    that `erases` itself is gone with the commit of its end, and the session that it began, if an `unused_session`.
     """
 
     execution_id: ExecutionId
@@ -86,15 +88,20 @@ class ExecutionAdvance:
     usage: Sequence[Values] = ()
     erases: bool = False
     unused_session: Values | None = None
+    deliveries: Sequence[Values] = ()
 
 
 @dataclass(slots=True)
 class CommitBatch:
-    """Commits of one transaction, by execution and in order; `ended` are executions that ended in memory."""
+    """Commits of one transaction, by execution and in order; `ended` are executions that ended in memory.
+
+    It `announces` if an advance has deliveries.
+    """
 
     new_executions: dict[str, NewExecution] = field(default_factory=dict)
     advances: dict[str, list[ExecutionAdvance]] = field(default_factory=dict)
     ended: list[NewExecution] = field(default_factory=list)
+    announces: bool = False
 
 
 @value
@@ -126,8 +133,8 @@ def apply_batch(batch: CommitBatch) -> Transaction[BatchResult]:
     new += committed
     yield from execute_each(INSERT_COMMIT, [commit for each in new for commit in each.commits])
     suspended = [row for each in new for row in each.suspensions]
-    if suspended:
-        yield from execute_each(_INSERT_SUSPENSION, suspended)
+    if suspended or batch.announces:
+        yield from _insert_questions(suspended, committed)
     if opened:
         yield from _insert_descriptions([batch.new_executions[each] for each in stored if each in opened])
     for each in committed:
@@ -187,6 +194,14 @@ def _insert_ended(ended: Sequence[NewExecution]) -> Generator[StatementCall, Res
     yield from execute_each(_INSERT_COMMIT_IF_ABSENT, [commit for each in stored for commit in each.commits])
     yield from _insert_descriptions(stored)
     return refused
+
+
+def _insert_questions(
+    suspended: Sequence[Values], committed: Sequence[ExecutionAdvance]
+) -> Generator[StatementCall, ResultRows, None]:
+    """Insert what executions ask, and what webhooks announce of them."""
+    yield from execute_each(_INSERT_SUSPENSION, suspended)
+    yield from insert_deliveries([row for each in committed for row in each.deliveries])
 
 
 def _insert_descriptions(stored: Sequence[NewExecution]) -> Generator[StatementCall, ResultRows, None]:

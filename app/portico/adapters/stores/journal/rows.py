@@ -139,7 +139,10 @@ def event_columns(events: Sequence[StoredEvent]) -> Values:
 def encoded_size(work: NewExecution | ExecutionAdvance) -> int:
     """Return the approximate size in bytes."""
     messages = work.turn.messages if isinstance(work, ExecutionAdvance) and work.turn else ()
+    deliveries = work.deliveries if isinstance(work, ExecutionAdvance) else ()
     stored = [part for commit in work.commits for part in (commit["outcome"], commit["events"])]
+    if deliveries:
+        stored += [each["body"] for each in deliveries]
     return 1_024 * len(work.commits) + sum(map(len, filter(None, (*stored, work.row["response"], *messages))))
 
 

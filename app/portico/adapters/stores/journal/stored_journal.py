@@ -3,7 +3,8 @@
 An execution in memory costs no transaction while it runs. Before an unsafe call and at a suspension it has to survive
 the process: then everything so far is queued for the writer as one commit. Its events were published before, except
 the suspension itself, because it may be answered as soon as it is published. An execution that ends in memory is
-written later, if there is room.
+written later, if there is room. One whose end is announced by webhooks is stored with its announcement instead, and
+published then.
 
 Deltas are not stored, but pass through the writer: it publishes them after the events that were put before them, so
 every subscription sees deltas and stored events in one order.
@@ -45,6 +46,7 @@ from portico.adapters.stores.journal.writer import (
     WriterLimits,
     WriteStream,
 )
+from portico.adapters.stores.outbox import delivery_row
 from portico.domain.contract.messages import Message
 from portico.domain.failures import Code, Failure, StorageFailure
 from portico.domain.ids import ExecutionId, ReplicaId, RequestId, TenantId
@@ -68,8 +70,10 @@ from portico.domain.value import value
 from portico.ports.events import EventPublisher
 from portico.ports.journal import ExecutionHistory, IdempotencyClaim, IdempotencyHit, JournalObserver
 from portico.ports.limits import UsageCounts, UsageKey, UsageSource
+from portico.ports.outbox import Delivery, OutboxSource
 from portico.ports.runtime import Clock, Timeline
 
+NO_DELIVERIES: Final[Sequence[Delivery]] = ()
 NO_USAGE: Final[Mapping[UsageKey, UsageCounts]] = MappingProxyType({})
 _DELTA_BYTES = 256
 """Size of a delta in the writer's queue, apart from its text."""
@@ -81,7 +85,8 @@ class JournalConfig:
 
     `owner` is the name of this replica. The request ids of the last `remembered_request_ids` executions that ended in
     memory are refused. The `observer`, if there is one, sees what is recorded. `usage` has what an
-    execution has taken so far, which is stored with the commit of its end or suspension.
+    execution has taken so far, which is stored with the commit of its end or suspension, as is what the `outbox`
+    announces of it.
     """
 
     owner: ReplicaId
@@ -90,6 +95,7 @@ class JournalConfig:
     closing_seconds: float = 5.0
     observer: JournalObserver | None = None
     usage: UsageSource | None = None
+    outbox: OutboxSource | None = None
 
 
 @dataclass(slots=True)
@@ -128,14 +134,22 @@ class _OpenExecution:
         last_commit = self.commits + max(1, len(steps))
         return JournalPut(last_commit, self.events + len(numbered), steps, numbered, messages, at)
 
-    def encode(self, put: JournalPut, owner: ReplicaId, usage: Mapping[UsageKey, UsageCounts]) -> QueuedCommit:
+    def encode(
+        self,
+        put: JournalPut,
+        owner: ReplicaId,
+        usage: Mapping[UsageKey, UsageCounts],
+        deliveries: Sequence[Delivery],
+    ) -> QueuedCommit:
         """Encode the commits for the writer, with what it has taken so far, and update the status."""
         status = self.status.apply(put.steps, put.events)
         work = execution_advance(self.header, put, status, epoch=self.epoch, owner=owner, usage=usage)
+        if deliveries:
+            work = replace(work, deliveries=[delivery_row(each, due_at=each.created_at) for each in deliveries])
         if not self.stays:
             work = replace(work, unused_session=session_row(self.header), erases=True)
         self.status = status
-        return QueuedCommit(self.stream, work, encoded_size(work), put.events)
+        return QueuedCommit(self.stream, work, encoded_size(work), put.events, announces=bool(deliveries))
 
     def encode_inherited(self, steps: Sequence[RecordedStep], owner: ReplicaId | None) -> NewExecution:
         """Encode an execution that begins with the steps of another one."""
@@ -185,6 +199,7 @@ class StoredJournal:
         self.owner = config.owner
         self._observer = config.observer
         self._usage = config.usage
+        self._outbox = config.outbox
         self._open: dict[ExecutionId, _OpenExecution] = {}
         self._request_ids = RequestIds(config.remembered_request_ids)
 
@@ -250,7 +265,13 @@ class StoredJournal:
         execution = self._open.get(execution_id) or self._not_open(execution_id)
         if execution.in_memory is not None and events and isinstance(events[-1][2], ExecutionSuspended):
             self._promote(execution)
-        put = execution.number(steps, events, new_messages, execution.timeline.now())
+        at, deliveries, outbox = execution.timeline.now(), NO_DELIVERIES, self._outbox
+        if outbox is not None and events and type(events[-1][2]) in RESTING_EVENTS:
+            header = execution.header
+            names = header.request.webhooks or (header.agent is not None and header.agent.webhooks)
+            if outbox.hears_all or header.tenant in outbox.tenants or names:
+                deliveries = self._announce(outbox, execution, events, at)
+        put = execution.number(steps, events, new_messages, at)
         if self._observer is not None:
             for step in steps:
                 self._observer.recorded(execution_id, step)
@@ -258,7 +279,7 @@ class StoredJournal:
         if execution.in_memory is None:
             is_at_rest = bool(events) and type(events[-1][2]) in RESTING_EVENTS
             usage = self._usage.counts_of(execution_id) if is_at_rest and self._usage is not None else NO_USAGE
-            queued = execution.encode(put, self.owner, usage)
+            queued = execution.encode(put, self.owner, usage, deliveries)
         execution.commits, execution.events = put.last_commit, put.last_event
         execution.has_ended = bool(events) and type(events[-1][2]) in TERMINAL_EVENTS
         execution.keys.update([step.key for step in steps])
@@ -330,6 +351,17 @@ class StoredJournal:
 
     def forget(self, tenant: TenantId, request_id: RequestId) -> None:
         self._request_ids.forget(tenant, request_id)
+
+    def _announce(
+        self, outbox: OutboxSource, execution: _OpenExecution, events: Sequence[UnnumberedEvent], at: float
+    ) -> Sequence[Delivery]:
+        """Return what announces the last of the events; an execution in memory of which there is some is stored."""
+        if not (execution.stays and execution.header.request.store):
+            return NO_DELIVERIES
+        deliveries = outbox.deliveries_of(execution.header, execution.events + len(events), at, events[-1][2])
+        if deliveries and execution.in_memory is not None:
+            self._promote(execution)
+        return deliveries
 
     async def _require_unused(self, execution: _OpenExecution) -> None:
         """Raise RequestFailure (REQUEST_ID_CONFLICT) if a stored execution has the id; nothing is open then."""

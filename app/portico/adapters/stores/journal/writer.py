@@ -53,13 +53,14 @@ class WriterCallbacks:
 
     `on_lost` is called for a running execution, with the reason; `on_dropped` for one that ended in memory, and
     `on_refused` before it with its request id, if another one has that id or its origin is gone; `on_bug`
-    for an unexpected exception that broke a group.
+    for an unexpected exception that broke a group, and `on_announced` once deliveries are stored.
     """
 
     on_lost: Callable[[ExecutionId, Failure], None]
     on_dropped: Callable[[], None]
     on_bug: Callable[[Exception], None]
     on_refused: Callable[[RequestId, Failure], None] = lambda _, __: None
+    on_announced: Callable[[], None] = lambda: None
 
 
 @dataclass(slots=True, eq=False)
@@ -73,12 +74,16 @@ class WriteStream:
 
 @value
 class QueuedCommit:
-    """An execution, or an advance of it, in the queue; `events` are published after it is committed."""
+    """An execution, or an advance of it, in the queue; `events` are published after it is committed.
+
+    It `announces` if it has deliveries.
+    """
 
     stream: WriteStream
     work: NewExecution | ExecutionAdvance
     size: int
     events: Sequence[StoredEvent] = ()
+    announces: bool = False
 
 
 class EndedExecution(NamedTuple):
@@ -276,6 +281,8 @@ class GroupWriter:
         item.stream.queued -= 1
         if item.events:
             self._sink.publish(item.stream.execution_id, item.events)
+        if item.announces:
+            self._callbacks.on_announced()
 
     def _lose_group(self, group: Sequence[_Queued], ended: Sequence[EndedExecution], failure: StorageFailure) -> None:
         for item in group:
@@ -295,6 +302,7 @@ def _add(batch: CommitBatch, item: _Queued) -> None:
             batch.new_executions[item.stream.execution_id] = item.work
         else:
             batch.advances.setdefault(item.stream.execution_id, []).append(item.work)
+            batch.announces |= item.announces
 
 
 def _too_slow() -> StorageFailure:

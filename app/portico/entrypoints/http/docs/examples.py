@@ -27,6 +27,7 @@ def _user(text: str) -> list[dict[str, str]]:
 
 _DICE: Mapping[str, str] = MappingProxyType({"request_id": "dice"})
 _GAMES: Mapping[str, str] = MappingProxyType({"session_id": "games"})
+_ORDERS: Mapping[str, str] = MappingProxyType({"name": "orders"})
 _FILE: Mapping[str, str] = MappingProxyType({"session_id": "games", "path": "orders.csv"})
 _NONE: Mapping[str, str] = MappingProxyType({"response_id": "resp_019ab3c0d4e87000a1b2c3d4e5f60718"})
 _GUIDE: Mapping[str, str] = MappingProxyType({"document_id": "guide"})
@@ -221,6 +222,30 @@ EXAMPLES: Mapping[str, tuple[OperationExample, ...]] = MappingProxyType(
                 "Revoke a key; without authentication there are none", {"public_id": "6goluxXK"}, status=403
             ),
         ),
+        "putWebhook": (
+            OperationExample(
+                "Make an endpoint that hears of ends and questions",
+                _ORDERS,
+                {
+                    "url": "https://hooks.example/orders",
+                    "events": ["execution.completed", "execution.failed", "execution.suspended"],
+                },
+                status=201,
+            ),
+        ),
+        "listWebhooks": (OperationExample("List the endpoints"),),
+        "getWebhook": (OperationExample("Show an endpoint", _ORDERS),),
+        "rotateWebhookSecret": (OperationExample("Make a new secret", _ORDERS),),
+        "testWebhook": (OperationExample("Send a test", _ORDERS, status=202),),
+        "listDeliveries": (OperationExample("List the ten newest deliveries", {"limit": "10"}),),
+        "retryDelivery": (
+            OperationExample(
+                "Send a delivery again; this one is not there",
+                {"delivery_id": "msg_0123456789abcdef0123456789abcdef"},
+                status=404,
+            ),
+        ),
+        "deleteWebhook": (OperationExample("Delete an endpoint", _ORDERS, status=204),),
         "getUsage": (OperationExample("Add up what each model has taken", {"by": "model"}),),
         "getMetrics": (OperationExample("Read the metrics"),),
         "deleteSchedule": (OperationExample("Delete a schedule", _REPORT, status=204),),

@@ -5,7 +5,7 @@ from typing import Any
 from alembic import op
 from sqlalchemy import BigInteger, Column, Double, Integer, LargeBinary, PrimaryKeyConstraint, Text, text
 
-revision = "1h"
+revision = "1i"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -32,6 +32,7 @@ def upgrade() -> None:
     _vectors()
     _word_index()
     _token_ratios()
+    _webhooks()
 
 
 def _executions() -> None:
@@ -302,6 +303,49 @@ def _token_ratios() -> None:
         *map(_number, ("ratio", "learned_at")),
         PrimaryKeyConstraint("tenant", "model"),
     )
+
+
+def _webhooks() -> None:
+    op.create_table(
+        "webhook_endpoints",
+        *map(_text, ("tenant", "name")),
+        *map(_data, ("url", "events")),
+        *map(_count, ("always", "content")),
+        _data("secret"),
+        _data("earlier_secret", nullable=True),
+        *map(_number, ("earlier_until", "created_at", "updated_at")),
+        _text("created_by", nullable=True),
+        PrimaryKeyConstraint("tenant", "name"),
+    )
+    _partial_index("webhook_endpoints_of_key", "webhook_endpoints", ["created_by"], "created_by IS NOT NULL")
+    op.create_table(
+        "webhook_states",
+        *map(_text, ("endpoint", "tenant")),
+        *(_number(name, nullable=True) for name in ("failing_since", "disabled_at")),
+        _text("disabled_because", nullable=True),
+        PrimaryKeyConstraint("endpoint"),
+    )
+    _webhook_deliveries()
+
+
+def _webhook_deliveries() -> None:
+    name = "webhook_deliveries"
+    _timers(
+        name,
+        *map(_text, ("lane", "endpoint_key", "endpoint", "type")),
+        *(_text(each, nullable=True) for each in ("execution_id", "request_id")),
+        _text("state"),
+        _count("attempts"),
+        _count("last_status", nullable=True),
+        _text("last_error", nullable=True),
+        _number("created_at"),
+        _number("ended_at", nullable=True),
+        _data("body"),
+    )
+    _partial_index(f"{name}_waiting", name, ["lane", "due_at"], "due_at IS NOT NULL AND claimed_by IS NULL")
+    _partial_index(f"{name}_ended", name, ["state", "ended_at"], "ended_at IS NOT NULL")
+    op.create_index(f"{name}_newest", name, ["tenant", "created_at", "timer_id"])
+    _partial_index(f"{name}_execution", name, ["execution_id"], "execution_id IS NOT NULL")
 
 
 def _partial_index(name: str, table: str, columns: list[str], condition: str, *, unique: bool = False) -> None:

@@ -1,0 +1,1 @@
+"""Secrets that are stored."""
