@@ -5,10 +5,14 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
@@ -18,8 +22,11 @@ from portico.bootstrap.engines import EngineResources, build_engine, engine_prof
 from portico.domain.model_call import AttemptFailureReason
 from portico.ports.model import Engine, EngineError
 from portico.settings import Settings
+from tests.adapters.engines.bedrock.frames import text_stream
 from tests.adapters.engines.engine_calls import HI_REPLY, call
-from tests.support.upstream import ReceivedRequest, ScriptedUpstream, reply
+from tests.support.upstream import ReceivedRequest, ScriptedUpstream, event_stream, reply
+
+FRAMES = "application/vnd.amazon.eventstream"
 
 OPENAI_REPLY = reply(json.dumps(HI_REPLY).encode())
 GEMINI_REPLY = reply(
@@ -61,6 +68,7 @@ async def answered(engine: Mapping[str, Any], *scripts: Any) -> ReceivedRequest:
     ("model", "url"),
     [
         ("azure://acme/mine", "https://acme.openai.azure.com/openai/v1"),
+        ("bedrock://eu-west-1/amazon.nova-pro-v1:0", "https://bedrock-runtime.eu-west-1.amazonaws.com"),
         ("vertex://p-1/us-east5/claude-opus-5", "https://us-east5-aiplatform.googleapis.com/v1"),
         ("vertex://p-1/global/gemini-3-flash", "https://aiplatform.googleapis.com/v1"),
         ("vertex://p-1/us/gemini-3-flash", "https://aiplatform.us.rep.googleapis.com/v1"),
@@ -142,6 +150,79 @@ async def test_without_credentials_an_attempt_fails_for_them_and_sends_nothing(
     assert upstream.requests == []
 
 
+CONVERSE_REPLY = reply(
+    json.dumps({"output": {"message": {"content": [{"text": "Hi"}]}}, "stopReason": "end_turn"}).encode()
+)
+BEDROCK = {"model": "bedrock://eu-west-1/eu.anthropic.claude-sonnet-4-5-20250929-v1:0"}
+
+
+def signature_of(asked: ReceivedRequest, secret: str) -> str:
+    """The signature that botocore gives a request with these headers."""
+    names = asked.headers["authorization"].partition("SignedHeaders=")[2].partition(",")[0].split(";")
+    headers = {name: asked.headers[name] for name in names}
+    request = AWSRequest(asked.method, f"http://{asked.headers['host']}{asked.path}", headers, asked.body)
+    request.context["timestamp"] = asked.headers["x-amz-date"]
+    signer = SigV4Auth(Credentials("AKIA1", secret), "bedrock", "eu-west-1")
+    return str(signer.signature(signer.string_to_sign(request, signer.canonical_request(request)), request))
+
+
+async def test_bedrock_is_sent_requests_that_botocore_would_sign_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIA1")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-1")
+    asked = await answered({**BEDROCK, "headers": {"X-Team": "a  b"}}, CONVERSE_REPLY)
+    assert asked.path == "/model/eu.anthropic.claude-sonnet-4-5-20250929-v1%3A0/converse"
+    signed = asked.headers["authorization"]
+    assert signed.startswith("AWS4-HMAC-SHA256 Credential=AKIA1/")
+    assert signed.endswith(f"Signature={signature_of(asked, 'secret-1')}")
+    assert "SignedHeaders=content-type;host;x-amz-date;x-team" in signed
+    assert signature_of(asked, "secret-1") != signature_of(asked, "secret-2")
+
+
+async def test_bedrock_takes_an_api_key_instead() -> None:
+    asked = await answered({**BEDROCK, "api_key_env": "TOKEN"}, CONVERSE_REPLY)
+    assert asked.headers["authorization"] == "Bearer token-1"
+
+
+async def test_credentials_that_aws_calls_expired_are_replaced_for_the_next_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    soon = (datetime.now(UTC) + timedelta(seconds=400)).isoformat()
+    found = [{"AccessKeyId": f"AKIA{n}", "SecretAccessKey": "s", "Token": f"t{n}", "Expiration": soon} for n in (1, 2)]
+    whole = event_stream(text_stream("Hel", "lo"), content_type=FRAMES)
+    expired = reply(b'{"message": "expired"}', status=403, headers={"x-amzn-errortype": "ExpiredTokenException"})
+    async with ScriptedUpstream(*(reply(json.dumps(each).encode()) for each in found)) as metadata:
+        monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", metadata.url)
+        async with (
+            ScriptedUpstream(whole, expired, whole) as upstream,
+            built({**BEDROCK, "base_url": upstream.url}) as asked,
+        ):
+            first = await asked.attempt(call(), Silent(), stream=True)
+            with pytest.raises(EngineError) as caught:
+                await asked.attempt(call(), Silent(), stream=True)
+            last = await asked.attempt(call(), Silent(), stream=True)
+    assert (first.text, first.usage.input_tokens, last.text) == ("Hello", 17, "Hello")
+    assert caught.value.reason is AttemptFailureReason.CREDENTIALS
+    tokens = [each.headers["x-amz-security-token"] for each in upstream.requests]
+    assert tokens == ["t1", "t1", "t2"]
+
+
+@pytest.mark.parametrize(
+    ("model", "caches"),
+    [
+        ("eu.anthropic.claude-sonnet-4-5-20250929-v1:0", True),
+        ("amazon.nova-pro-v1:0", True),
+        ("meta.llama3-3-70b-instruct-v1:0", False),
+        ("acme.unknown-v1:0", False),
+    ],
+)
+def test_bedrock_is_asked_to_cache_only_for_models_whose_cached_input_is_known_to_cost_less(
+    model: str, caches: bool
+) -> None:
+    profile = engine_profile("a", settings_of({"model": f"bedrock://eu-west-1/{model}"}))
+    assert profile.caches_prompts is caches
+    assert (profile.capabilities.schema, profile.capabilities.forced_calls) == (False, False)
+
+
 @pytest.mark.parametrize(
     ("model", "schema", "forced_calls"),
     [
@@ -183,6 +264,7 @@ print(*sorted({"botocore", "azure.identity", "google.auth"} & sys.modules.keys()
         {"model": "openai://gpt-4o-mini"},
         {"model": "azure://acme/mine", "auth": "entra"},
         {"model": "vertex://p/global/gemini-3-flash"},
+        {"model": "bedrock://eu-west-1/amazon.nova-pro-v1:0"},
     ],
 )
 def test_packages_of_clouds_are_imported_for_no_other_engine_and_not_by_the_settings(engine: dict[str, str]) -> None:
@@ -192,12 +274,17 @@ def test_packages_of_clouds_are_imported_for_no_other_engine_and_not_by_the_sett
 
 BUILT_PACKAGES = """
 import asyncio, sys
-from tests.bootstrap.test_clouds import built
-before = {"botocore", "azure.identity", "google.auth"} & sys.modules.keys()
+from contextlib import AsyncExitStack
+from portico.adapters.engines.http.aiohttp_transport import open_session
+from portico.adapters.system import SystemClock
+from portico.bootstrap.engines import EngineResources, build_engine
+from portico.settings import Settings
+settings = Settings.model_validate({"engines": {"a": %r}}, context={"environ": {"TOKEN": "t"}})
 async def main():
-    async with built(%r): pass
+    async with AsyncExitStack() as stack, open_session() as session:
+        build_engine("a", settings, EngineResources(SystemClock(), session, stack, print))
 asyncio.run(main())
-print(*sorted({"botocore", "azure.identity", "google.auth"} & sys.modules.keys() - before))
+print(*sorted({"botocore", "azure.identity", "google.auth"} & sys.modules.keys()))
 """
 
 
@@ -208,6 +295,8 @@ print(*sorted({"botocore", "azure.identity", "google.auth"} & sys.modules.keys()
         ({"model": "azure://acme/mine"}, ""),
         ({"model": "azure://acme/mine", "auth": "entra"}, "azure.identity"),
         ({"model": "vertex://p/global/gemini-3-flash"}, "google.auth"),
+        ({"model": "bedrock://eu-west-1/amazon.nova-pro-v1:0"}, "botocore"),
+        ({"model": "vertex://p/global/gemini-3-flash", "api_key_env": "TOKEN"}, ""),
     ],
 )
 def test_an_engine_imports_the_packages_of_its_cloud_alone(engine: dict[str, str], packages: str) -> None:
@@ -237,6 +326,7 @@ except ConfigurationFailure as error:
     [
         ('model = "azure://acme/mine"\nauth = "entra"', "engines.a.auth: install portico[azure]"),
         ('model = "vertex://p/global/gemini-3-flash"', "engines.a.model: install portico[google]"),
+        ('model = "bedrock://eu-west-1/amazon.nova-pro-v1:0"', "engines.a.model: install portico[aws]"),
         ('model = "azure://acme/mine"', ""),
     ],
 )

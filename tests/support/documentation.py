@@ -90,6 +90,7 @@ PROVIDERS: Mapping[str, tuple[str, str]] = {
     "anthropic": ("Anthropic", ""),
     "gemini": ("Google Gemini", ""),
     "azure": ("Azure OpenAI", "RESOURCE/DEPLOYMENT"),
+    "bedrock": ("Amazon Bedrock", "REGION/amazon.nova-pro-v1:0"),
     "vertex": ("Google Vertex AI", "PROJECT/global/gemini-2.5-flash"),
     "ollama": ("Ollama", "/qwen3:8b"),
     "llamacpp": ("llama.cpp, in this process", "/models/qwen3-8b.gguf"),

@@ -9,9 +9,11 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from portico.adapters.engines.anthropic.vertex import VertexAnthropicDialect
+from portico.adapters.engines.bedrock.dialect import BedrockDialect
 from portico.adapters.engines.credentials.expiry import AuthenticatedTransport, ExpiringCredentials, with_headers
 from portico.adapters.engines.dialect import Dialect
 from portico.adapters.engines.gemini.vertex import VertexGeminiDialect
+from portico.adapters.engines.http.engine import STREAM_PARSERS, StreamParser
 from portico.adapters.engines.http.transport import Transport
 from portico.adapters.engines.openai.azure import AzureChatCompletionsDialect, AzureResponsesDialect
 from portico.adapters.engines.openai.chat_completions import ChatCompletionsDialect
@@ -26,10 +28,11 @@ _VERTEX_HOSTS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 class Connection(NamedTuple):
-    """The dialect of an engine, and what authenticates its requests where a key does not."""
+    """The dialect of an engine, what authenticates its requests where a key does not, and the parsers of streams."""
 
     dialect: Dialect
     authenticated: Callable[[Transport], Transport] | None = None
+    stream_parsers: Mapping[str, Callable[[int], StreamParser]] = STREAM_PARSERS
 
 
 def azure(engine: EngineSettings, api: str, clock: Clock) -> Connection:
@@ -41,6 +44,20 @@ def azure(engine: EngineSettings, api: str, clock: Clock) -> Connection:
 
     credentials = ExpiringCredentials(partial(find_token, clock))
     return Connection(dialect, lambda transport: AuthenticatedTransport(transport, credentials, with_headers))
+
+
+def bedrock(engine: EngineSettings) -> Connection:
+    """Return the connection of an engine for a model of Amazon Bedrock."""
+    from portico.adapters.engines.wire.aws_event_stream import AwsEventStreamParser  # noqa: PLC0415 - see above
+
+    dialect, parsers = BedrockDialect(), {"application/vnd.amazon.eventstream": AwsEventStreamParser}
+    if engine.api_key.read():
+        return Connection(dialect, None, parsers)
+    from portico.adapters.engines.credentials.aws import find_credentials, signer  # noqa: PLC0415 - see above
+
+    [region] = engine.model.places
+    credentials, sign = ExpiringCredentials(find_credentials), signer(region)
+    return Connection(dialect, lambda transport: AuthenticatedTransport(transport, credentials, sign), parsers)
 
 
 def vertex(engine: EngineSettings, clock: Clock) -> Connection:

@@ -13,7 +13,7 @@ from portico.adapters.engines.anthropic.dialect import AnthropicDialect
 from portico.adapters.engines.dialect import Dialect
 from portico.adapters.engines.gemini.dialect import GeminiDialect
 from portico.adapters.engines.http.aiohttp_transport import AiohttpTransport, HttpSession, Route
-from portico.adapters.engines.http.engine import Endpoint, HttpEngine, ReplyLimits
+from portico.adapters.engines.http.engine import STREAM_PARSERS, Endpoint, HttpEngine, ReplyLimits, StreamParser
 from portico.adapters.engines.http.tls import tls_context
 from portico.adapters.engines.http.transport import Transport
 from portico.adapters.engines.llama_cpp import engine as llama_cpp
@@ -72,11 +72,16 @@ class EngineBuild:
         )
 
 
-def _http(spec: EngineBuild, dialect: Dialect, authenticated: Callable[[Transport], Transport] | None = None) -> Engine:
+def _http(
+    spec: EngineBuild,
+    dialect: Dialect,
+    authenticated: Callable[[Transport], Transport] | None = None,
+    stream_parsers: Mapping[str, Callable[[int], StreamParser]] = STREAM_PARSERS,
+) -> Engine:
     base_url = server_url(spec.engine)
     limits = ReplyLimits(spec.settings.limits.upstream_bytes, spec.settings.limits.upstream_line_bytes)
     headers = {name: value.read() or "" for name, value in spec.engine.headers.items()}
-    endpoint = Endpoint(base_url, spec.engine.api_key.read, spec.timeouts, limits, headers)
+    endpoint = Endpoint(base_url, spec.engine.api_key.read, spec.timeouts, limits, headers, stream_parsers)
     proxy = spec.settings.proxy_for(spec.engine, base_url)
     route = Route(_tls(spec), spec.timeouts.connect_seconds, proxy)
     transport: Transport = AiohttpTransport(spec.resources.session, route)
@@ -116,6 +121,10 @@ def _azure(spec: EngineBuild) -> Engine:
     return _http(spec, *clouds.azure(spec.engine, _api(spec), spec.resources.clock))
 
 
+def _bedrock(spec: EngineBuild) -> Engine:
+    return _http(spec, *clouds.bedrock(spec.engine))
+
+
 def _vertex(spec: EngineBuild) -> Engine:
     return _http(spec, *clouds.vertex(spec.engine, spec.resources.clock))
 
@@ -140,6 +149,7 @@ BUILDERS: Mapping[str, Callable[[EngineBuild], Engine]] = MappingProxyType(
         "anthropic": partial(_http, dialect=AnthropicDialect()),
         "gemini": partial(_http, dialect=GeminiDialect()),
         "azure": _azure,
+        "bedrock": _bedrock,
         "vertex": _vertex,
         "ollama": partial(_http, dialect=OllamaDialect()),
         "llamacpp": _llamacpp,
@@ -236,7 +246,13 @@ def _features(engine: EngineSettings) -> Mapping[str, bool]:
 
 
 def _takes_cache_marks(engine: EngineSettings) -> bool:
-    """Tell whether the vendor takes what says what to cache; of OpenAI's API it is a parameter of few."""
+    """Tell whether the engine takes what says what to cache.
+
+    Of OpenAI's API it is a parameter of few vendors. Bedrock refuses it for models whose cached input costs no less.
+    """
+    if engine.model.scheme == "bedrock":
+        known = engine.known
+        return known is not None and known.prices.cached < known.prices.input
     return engine.vendor is None or VENDORS[engine.vendor].prompt_cache_key
 
 

@@ -82,6 +82,14 @@ SCHEMES: Mapping[str, EngineScheme] = MappingProxyType(
             known_models="azure",
             features=("reasoning", "documents", "audio"),
         ),
+        # Only some models keep a schema, and a forced call is refused beside reasoning: configured where it is so.
+        "bedrock": EngineScheme(
+            EngineCapabilities(forced_calls=False),
+            "https://bedrock-runtime.REGION.amazonaws.com",
+            places=("REGION",),
+            marks_prompt_caches=True,
+            known_models="bedrock",
+        ),
         "vertex": EngineScheme(
             EngineCapabilities(schema=True),
             "https://LOCATION-aiplatform.googleapis.com/v1",

@@ -7,7 +7,7 @@ from typing import Final
 from portico.domain.value import value
 
 _PROVIDER_NAMES: Final[Mapping[str, str]] = MappingProxyType(
-    {"gemini": "gcp.gemini", "azure": "azure.ai.openai", "vertex": "gcp.vertex_ai"}
+    {"gemini": "gcp.gemini", "azure": "azure.ai.openai", "bedrock": "aws.bedrock", "vertex": "gcp.vertex_ai"}
 )
 """Names of the providers whose scheme has another one."""
 

@@ -159,7 +159,8 @@ class EngineSettings(Table):
     prompt_cache: Literal["auto", "off"] = Field(
         default_factory=_default_prompt_cache,
         description="`auto` asks the provider to cache prompts that will be read again, and is the default of "
-        "`openai://`, where the vendor takes it, of `azure://`, `anthropic://` and `vertex://`; `off` asks for nothing",
+        "`openai://`, where the vendor takes it, of `azure://`, `bedrock://`, `anthropic://` and `vertex://`; "
+        "`off` asks for nothing",
     )
 
     @property
@@ -282,6 +283,8 @@ def _missing_extra(engine: EngineSettings) -> str | None:
     match engine.model.scheme:
         case "azure" if engine.auth == "entra":
             extra, package = "azure", "azure.identity"
+        case "bedrock":
+            extra, package = "aws", "botocore"
         case "vertex" if not engine.api_key.read():
             extra, package = "google", "google.auth"
         case _:

@@ -7,7 +7,6 @@ where it continues an answer that began without a thought. A value out of range 
 its own words.
 """
 
-import re
 from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
@@ -16,6 +15,7 @@ from typing import Any, Final
 from portico.adapters.engines.anthropic.schemas import decoder_schema
 from portico.adapters.engines.anthropic.turns import Turn, answer_began_with_thinking, build_turns
 from portico.adapters.engines.claude_thinking import ClaudeThinking, claude_thinking
+from portico.adapters.engines.claude_sampling import refuses_temperature, refuses_top_p
 from portico.adapters.engines.unsupported import translated_hints
 from portico.domain.contract.request import ExecutionHints, NamedTool
 from portico.domain.model_call import EngineCall
@@ -33,11 +33,6 @@ PARAMETER_NAMES: Final[Mapping[str, str]] = MappingProxyType(
 )
 TOOL_CHOICES: Final[Mapping[str, str]] = MappingProxyType({"auto": "auto", "none": "none", "required": "any"})
 FORCED_CHOICES: Final = ("any", "tool")
-MODELS_WITHOUT_SAMPLING = re.compile(r"claude-(opus-4-[7-9]|[a-z]+-[5-9])")
-"""Models that refuse temperature and top_p."""
-MODELS_WITH_ONE_SAMPLING = re.compile(r"claude-(opus-4-1|[a-z]+-4-[56])")
-"""Models that refuse both at once."""
-MIN_THINKING_TOP_P: Final = 0.95
 MIN_RESERVE: Final = 4096
 CACHED: Final[Mapping[str, str]] = {"type": "ephemeral"}
 """The mark of the end of a cached prefix; at the top level it is that of the last block that can have one."""
@@ -140,16 +135,8 @@ def _sampling(hints: ExecutionHints, model: str, *, thinks: bool) -> dict[str, A
     sampling = translated_hints(hints, PARAMETER_NAMES) | {
         "stop_sequences": [stop for stop in stops if stop.strip()] or None
     }
-    if MODELS_WITHOUT_SAMPLING.search(model) or thinks:
+    if refuses_temperature(model, thinks=thinks):
         sampling["temperature"] = None
-    if _refuses_top_p(hints, model, thinks=thinks):
+    if refuses_top_p(hints, model, thinks=thinks):
         sampling["top_p"] = None
     return {key: value for key, value in sampling.items() if value is not None}
-
-
-def _refuses_top_p(hints: ExecutionHints, model: str, *, thinks: bool) -> bool:
-    if MODELS_WITHOUT_SAMPLING.search(model):
-        return True
-    if thinks:
-        return hints.top_p is not None and hints.top_p < MIN_THINKING_TOP_P
-    return hints.temperature is not None and bool(MODELS_WITH_ONE_SAMPLING.search(model))

@@ -14,10 +14,10 @@ A conversation that the API would refuse is sent in another form, and nothing is
 
 import re
 from collections.abc import Iterator, Sequence
-from hashlib import blake2b
 from itertools import takewhile
 from typing import Any, Final, TypeAlias
 
+from portico.adapters.engines.call_ids import CallIds
 from portico.adapters.engines.dialect import opaque_blocks
 from portico.domain.contract.messages import ImagePart, Message, Part
 
@@ -65,7 +65,7 @@ class _TurnBuilder:
         self._binds_thoughts = BINDS_THOUGHTS.search(model) is not None
         self._turns: list[Turn] = []
         self._waiting: list[Block] = []
-        self._ids = _CallIds()
+        self._ids = CallIds(SAFE_ID)
 
     def turns(self, messages: Sequence[Message]) -> list[Turn]:
         last_question = max(
@@ -129,32 +129,6 @@ class _TurnBuilder:
         if not content:
             return block
         return block | {"content": message.content if isinstance(message.content, str) else content}
-
-
-class _CallIds:
-    """Ids of calls as the API takes them: of its characters, and unique within a conversation."""
-
-    def __init__(self) -> None:
-        self._sent_ids: dict[str, str] = {}
-        self._used_ids: set[str] = set()
-
-    def new(self, call_id: str) -> str:
-        """Return the id that is sent for a call. Its results get the same one, until another call has its id."""
-        base = sent_id = _safe(call_id)
-        while sent_id in self._used_ids:
-            sent_id = f"{base}_{len(self._used_ids)}"
-        self._used_ids.add(sent_id)
-        self._sent_ids[call_id] = sent_id
-        return sent_id
-
-    def known(self, call_id: str) -> str:
-        return self._sent_ids.get(call_id) or _safe(call_id)
-
-
-def _safe(call_id: str) -> str:
-    if SAFE_ID.fullmatch(call_id):
-        return call_id
-    return f"call_{blake2b(call_id.encode(), digest_size=12).hexdigest()}"
 
 
 def _with_thoughts(message: Message, blocks: Sequence[Block]) -> Iterator[Block]:

@@ -20,7 +20,7 @@ from asyncio import get_running_loop
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
-from typing import Final
+from typing import Final, Protocol
 
 import anyio
 import anyio.to_thread
@@ -52,8 +52,23 @@ HIDDEN_INPUT_TOKENS: Final = 100_000
 """The input that a provider may add, such as prompts of its own and the tokens of images."""
 MOST_OUTPUT_TOKENS: Final = 1_000_000
 """Also the largest `max_tokens` of a request."""
+
+
+class StreamParser(Protocol):
+    """Parser of a streamed body."""
+
+    @property
+    def error(self) -> bytes | None:
+        """The error that ended the stream, after which nothing is parsed; None without one."""
+        ...
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the events that these bytes complete, in order. Raises: EngineError."""
+        ...
+
+
 PING_STATUSES: Final = frozenset({200, 404})
-STREAM_PARSERS: Final[Mapping[str, Callable[[int], EventStreamParser | JsonLinesParser]]] = {
+STREAM_PARSERS: Final[Mapping[str, Callable[[int], StreamParser]]] = {
     "text/event-stream": EventStreamParser,
     "application/x-ndjson": JsonLinesParser,
 }
@@ -72,6 +87,8 @@ class ReplyLimits:
 class Endpoint:
     """The address of an engine, its credentials and limits. `api_key` is read for every request.
 
+    `stream_parsers` has the parser of a streamed body by its media type.
+
     `headers` are added to each request, and replace those of the same name.
     """
 
@@ -80,6 +97,7 @@ class Endpoint:
     timeouts: Timeouts = field(default_factory=Timeouts)
     limits: ReplyLimits = field(default_factory=ReplyLimits)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    stream_parsers: Mapping[str, Callable[[int], StreamParser]] = field(default_factory=lambda: STREAM_PARSERS)
 
 
 class HttpEngine:
@@ -205,6 +223,7 @@ class _ReplyReader:
         self._progress = progress
         self._streamed = streamed
         self._limits = endpoint.limits
+        self._stream_parsers = endpoint.stream_parsers
         self._timeouts = endpoint.timeouts
         self._now = get_running_loop().time
         now = self._now()
@@ -221,13 +240,13 @@ class _ReplyReader:
     async def read(self, response: HttpResponse) -> None:
         """Read the body up to its end or its end marker. Raises: EngineError."""
         media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        parser = STREAM_PARSERS.get(media_type)
+        parser = self._stream_parsers.get(media_type)
         if parser is not None:
             await self._read_stream(response, parser(self._limits.line_bytes))
         else:
             await self._read_document(response)
 
-    async def _read_stream(self, response: HttpResponse, parser: EventStreamParser | JsonLinesParser) -> None:
+    async def _read_stream(self, response: HttpResponse, parser: StreamParser) -> None:
         builder, progress, decode = self.builder, self._progress, self._dialect.decode_chunk
         size = 0
         while True:
