@@ -186,7 +186,7 @@ async def test_bedrock_takes_an_api_key_instead() -> None:
 async def test_credentials_that_aws_calls_expired_are_replaced_for_the_next_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    soon = (datetime.now(UTC) + timedelta(seconds=400)).isoformat()
+    soon = (datetime.now(UTC) + timedelta(seconds=3600)).isoformat()
     found = [{"AccessKeyId": f"AKIA{n}", "SecretAccessKey": "s", "Token": f"t{n}", "Expiration": soon} for n in (1, 2)]
     whole = event_stream(text_stream("Hel", "lo"), content_type=FRAMES)
     expired = reply(b'{"message": "expired"}', status=403, headers={"x-amzn-errortype": "ExpiredTokenException"})

@@ -22,9 +22,9 @@ def parsed(*pieces: bytes) -> list[bytes]:
 def test_botocore_reads_the_same_events() -> None:
     buffer = EventStreamBuffer()
     buffer.add_data(STREAM)
-    told = [b'{"%s":%s}' % (each.headers[":event-type"].encode(), each.payload) for each in buffer]
-    assert parsed(STREAM) == told
-    assert len(told) == 6
+    expected = [b'{"%s":%s}' % (each.headers[":event-type"].encode(), each.payload) for each in buffer]
+    assert parsed(STREAM) == expected
+    assert len(expected) == 6
 
 
 def test_a_stream_may_be_cut_at_every_byte() -> None:

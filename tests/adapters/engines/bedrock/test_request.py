@@ -138,7 +138,7 @@ def test_sampling_that_the_model_refuses_is_left_out_and_named() -> None:
     assert other["inferenceConfig"]["topP"] == 0.9
 
 
-def test_only_claude_is_told_how_much_it_may_write_without_a_hint() -> None:
+def test_only_claude_gets_a_limit_of_its_answer_without_a_hint() -> None:
     assert encoded(call())["inferenceConfig"] == {"maxTokens": 4096}
     assert "inferenceConfig" not in encoded(call(), NOVA)
 

@@ -103,7 +103,7 @@ def _may_think(thinking: Any, body: Mapping[str, Any], turns: list[Turn]) -> boo
 
 
 def _config(call: EngineCall, profile: EngineProfile, thinking: Any) -> dict[str, Any]:
-    """Return sampling and the limit of the answer. Only Claude has to be told one: others know how much they write."""
+    """Return sampling and the limit of the answer. Only Claude always gets one: others have their own."""
     hints, model = call.hints, profile.known_as or profile.model
     stops = [hints.stop] if isinstance(hints.stop, str) else hints.stop or ()
     config = translated_hints(hints, PARAMETER_NAMES) | {"stopSequences": [stop for stop in stops if stop.strip()]}

@@ -222,9 +222,7 @@ class _ReplyReader:
         self._dialect = dialect
         self._progress = progress
         self._streamed = streamed
-        self._limits = endpoint.limits
-        self._stream_parsers = endpoint.stream_parsers
-        self._timeouts = endpoint.timeouts
+        self._endpoint = endpoint
         self._now = get_running_loop().time
         now = self._now()
         self._end = now + endpoint.timeouts.attempt_seconds
@@ -240,9 +238,9 @@ class _ReplyReader:
     async def read(self, response: HttpResponse) -> None:
         """Read the body up to its end or its end marker. Raises: EngineError."""
         media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        parser = self._stream_parsers.get(media_type)
+        parser = self._endpoint.stream_parsers.get(media_type)
         if parser is not None:
-            await self._read_stream(response, parser(self._limits.line_bytes))
+            await self._read_stream(response, parser(self._endpoint.limits.line_bytes))
         else:
             await self._read_document(response)
 
@@ -252,7 +250,7 @@ class _ReplyReader:
         while True:
             data = await response.read()
             size += len(data)
-            if size > self._limits.response_bytes:
+            if size > self._endpoint.limits.response_bytes:
                 raise self._too_long()
             for event in parser.feed(data):
                 delta = decode(event)
@@ -277,7 +275,7 @@ class _ReplyReader:
         body = bytearray()
         while data := await response.read():
             body += data
-            if len(body) > self._limits.response_bytes:
+            if len(body) > self._endpoint.limits.response_bytes:
                 raise self._too_long()
             if self._now() >= self._idle_restart_at:
                 self._restart_idle_timeout()
@@ -305,11 +303,11 @@ class _ReplyReader:
             self._progress.usage(usage)
 
     def _too_long(self) -> EngineError:
-        return malformed_reply(f"the reply is longer than {self._limits.response_bytes} bytes")
+        return malformed_reply(f"the reply is longer than {self._endpoint.limits.response_bytes} bytes")
 
     def _restart_idle_timeout(self) -> None:
         """Begin the idle time anew. The deadline moves seldom, since moving it costs as much as decoding an event."""
-        idle_seconds = self._timeouts.idle_seconds
+        idle_seconds = self._endpoint.timeouts.idle_seconds
         self._idle_restart_at = self._now() + idle_seconds * IDLE_TOLERANCE
         self.timeout.deadline = min(self._end, self._idle_restart_at + idle_seconds)
 
