@@ -2,29 +2,37 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
 import anyio
 import anyio.lowlevel
+import orjson
 import pytest
+from sqlalchemy import select
 
 from portico.adapters.runners.timers import TimerReports, TimerRunner
+from portico.adapters.stores.database import Statement, execute
 from portico.adapters.stores.schedules import DatabaseSchedules
+from portico.adapters.stores.schema import webhook_deliveries
 from portico.adapters.stores.timers import DatabaseTimerQueue, DatabaseTimers
 from portico.capabilities.schedules.cron import Cron
 from portico.domain.access.principal import LOCAL, AccessScope, Principal
 from portico.domain.contract.request import SystemRequest
 from portico.domain.failures import AccessFailure, Code, Failure, RequestFailure, StorageFailure
 from portico.domain.schedules import RunOutcome, Schedule, ScheduleOwner, ScheduleRun
+from portico.domain.webhooks import Endpoint
+from portico.orchestration.announcements import Announcements
 from portico.orchestration.call import CallOptions
 from portico.orchestration.schedules import ScheduleParts, ScheduleRequest, Schedules
-from portico.ports.timers import TimerJob, TimerKind
+from portico.ports.timers import DueTimer, TimerJob, TimerKind
 from tests.support.entropy import SeededEntropy
 from tests.support.stores import StoreReplica
 from tests.support.virtual_time import VirtualClock
 
 MINUTE = 60.0
+_DELIVERIES = Statement(lambda _: select(webhook_deliveries.c.type, webhook_deliveries.c.body))
 SCOPE = AccessScope(LOCAL.tenant)
 REQUEST = {"messages": [{"role": "user", "content": "Hello"}]}
 
@@ -92,12 +100,21 @@ class Replica:
         )
         facade: Any = runs
         parts: Any = {"executions": runs, "callers": runs, "mode": "keys", "clock": clock, "most": 2_000}
+        self.timers.add(
+            TimerJob(TimerKind.DELIVERY, DatabaseTimerQueue(here.database, TimerKind.DELIVERY, name), sent, 1)
+        )
+        self.announcements = Announcements([Endpoint("team", "https://team.example", None)], None)
+        parts["announcements"] = self.announcements
         self.schedules = Schedules(
             facade,
             ScheduleParts(store=self.store, queue=queue, notices=self.timers, entropy=SeededEntropy(1), **parts),
         )
         self.timers.add(TimerJob(TimerKind.SCHEDULE, queue, self.schedules.run_due, 16))
         self.run = self.timers.run
+
+
+async def sent(_timer: DueTimer) -> None:
+    """Leave a delivery to the test."""
 
 
 def schedule(name: str = "report", *, at: float | None, **changes: Any) -> Schedule:
@@ -272,6 +289,30 @@ async def test_a_changed_schedule_is_not_settled_by_a_run_of_the_earlier_one(
     found = await one.store.find(SCOPE, "report")
     assert found is not None
     assert (found.planned_at, found.cron, found.started_id) == (at + 3600, "0 * * * *", runs.started[0])
+
+
+@pytest.mark.parametrize(("code", "announced"), [(Code.REQUEST_RATE_LIMITED, 1), (None, 0)])
+async def test_a_refused_run_is_announced_in_the_commit_that_records_it(
+    here: StoreReplica, one: Replica, clock: VirtualClock, runs: Runs, code: Code | None, announced: int
+) -> None:
+    runs.refusals = [] if code is None else [RequestFailure(code, "not now", retry_after=1.0)]
+    at = next_minute(clock)
+    await one.store.put(schedule(at=at), most=1)
+    await run_for(clock, MINUTE, one)
+    rows = await here.database.read(lambda: execute(_DELIVERIES, {}))
+    assert len(rows) == announced
+    for kind, body in rows:
+        told = orjson.loads(body)
+        assert (kind, told["type"]) == ("schedule.failed", "schedule.failed")
+        assert told["data"] == {
+            "schedule": "report",
+            "tenant": LOCAL.tenant,
+            "user": LOCAL.user,
+            "at": datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z"),
+            "outcome": "refused",
+            "code": code,
+            "times": 1,
+        }
 
 
 async def test_a_run_by_hand_is_recorded_and_changes_no_time(one: Replica, clock: VirtualClock, runs: Runs) -> None:

@@ -7,11 +7,10 @@ from portico.adapters.stores.schedules import DatabaseSchedules
 from portico.adapters.stores.timers import DatabaseTimerQueue
 from portico.bootstrap.replicas import ClusteredReplica, SingleReplica
 from portico.domain.limits import ConfiguredLimits
-from portico.orchestration.facade import Facade
-from portico.orchestration.keys import KeyParts
+from portico.orchestration.announcements import Announcements
+from portico.orchestration.facade import Facade, FacadeStores
 from portico.orchestration.schedules import ScheduleParts, Schedules
 from portico.ports.runtime import Entropy
-from portico.ports.storage import ExecutionStore
 from portico.ports.timers import TimerJob, TimerKind
 
 AT_ONCE: Final = 16
@@ -20,8 +19,8 @@ AT_ONCE: Final = 16
 
 def start_schedules(
     facade: Facade,
-    executions: ExecutionStore,
-    keys: KeyParts,
+    stores: FacadeStores,
+    announcements: Announcements,
     replica: SingleReplica | ClusteredReplica,
     database: Database,
     limits: ConfiguredLimits,
@@ -31,12 +30,13 @@ def start_schedules(
     queue = DatabaseTimerQueue(database, TimerKind.SCHEDULE, replica.owner)
     parts = ScheduleParts(
         store=DatabaseSchedules(database, replica.owner),
-        executions=executions,
+        executions=stores.executions,
         queue=queue,
         notices=replica.timers,
-        callers=keys.callers,
-        mode=keys.mode,
-        clock=keys.clock,
+        announcements=announcements,
+        callers=stores.keys.callers,
+        mode=stores.keys.mode,
+        clock=stores.keys.clock,
         entropy=entropy,
         most=limits.schedules,
     )

@@ -259,7 +259,7 @@ async def open_service(
             plain = Facade(environment, stores, config, launcher=launcher, recovery=recovery, tailer=tailer, live=live)
             measure = base.observe_gauges(runner, environment.health, database).measure
             jobs = MaintenanceJobs(recovery, tailer, feed, purge, database.check, measure, base.on_storage_error)
-            schedules = start_schedules(plain, store, keys, replica, database, settings.limits, base.entropy)
+            schedules = start_schedules(plain, stores, announcements, replica, database, settings.limits, base.entropy)
             parts = (base.logs, runner, local, database.health, callers, DirectCalls(environment), live, schedules)
             async with _serving(runner, recovery, replica.maintenance(group, jobs), local):
                 yield Service(audit.facade(plain), settings, metrics, *parts, *traces, audit.refusals, base.skills)

@@ -22,6 +22,11 @@ class RunOutcome(StrEnum):
     MISSED = "missed"
     REFUSED = "refused"
 
+    @property
+    def is_failure(self) -> bool:
+        """True if the time passed without a run that should have been."""
+        return self in {RunOutcome.MISSED, RunOutcome.REFUSED}
+
 
 @value
 class ScheduleRun:

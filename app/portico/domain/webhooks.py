@@ -10,6 +10,7 @@ WebhookEvent = Literal[
     "execution.completed", "execution.failed", "execution.cancelled", "execution.suspended", "schedule.failed"
 ]
 WEBHOOK_EVENTS: Final[tuple[WebhookEvent, ...]] = get_args(WebhookEvent)
+SCHEDULE_FAILED: Final[WebhookEvent] = "schedule.failed"
 TEST_EVENT: Final = "webhook.test"
 """Type of the delivery that a person asks for; every endpoint hears of it."""
 DeliveryState = Literal["waiting", "delivered", "dead"]

@@ -21,7 +21,8 @@ from portico.domain.journal.events import (
     ExecutionSuspended,
 )
 from portico.domain.journal.header import ExecutionHeader
-from portico.domain.webhooks import TEST_EVENT, Endpoint, EndpointState
+from portico.domain.schedules import Schedule, ScheduleRun
+from portico.domain.webhooks import SCHEDULE_FAILED, TEST_EVENT, Endpoint, EndpointState
 from portico.orchestration.redaction import redacted_response
 from portico.ports.outbox import Delivery
 
@@ -103,6 +104,32 @@ class Announcements:
                 header.request_id,
             )
             for each in hearing
+        ]
+
+    def of_schedule(self, schedule: Schedule, runs: Sequence[ScheduleRun], at: float) -> Sequence[Delivery]:
+        """Return the deliveries that announce the last of the times that have failed; none without such a time."""
+        failed, tenant = [each for each in runs if each.outcome.is_failure], schedule.owner.tenant
+        named = schedule.request.get("webhooks", ())
+        hearing = [
+            each
+            for each in self.endpoints.values()
+            if failed and each.hears(tenant, SCHEDULE_FAILED, named) and self.state(each).disabled_at is None
+        ]
+        if not hearing:
+            return ()
+        last = failed[-1]
+        data = {
+            "schedule": schedule.name,
+            "tenant": tenant,
+            "user": schedule.owner.user,
+            "at": datetime.fromtimestamp(last.at, UTC),
+            "outcome": last.outcome,
+            "code": last.code,
+            "times": len(failed),
+        }
+        body = _message(SCHEDULE_FAILED, at, data)
+        return [
+            Delivery(delivery_id(each, last.run_id, 0), tenant, each, SCHEDULE_FAILED, at, body) for each in hearing
         ]
 
     def test(self, endpoint: Endpoint, tenant: TenantId, token: str, at: float) -> Delivery:

@@ -28,6 +28,7 @@ from portico.domain.failures import AccessFailure, Code, Failure, RequestFailure
 from portico.domain.ids import ChannelName, RequestId, UserId
 from portico.domain.schedules import RUN_PREFIX, Overlap, RunOutcome, Schedule, ScheduleOwner, ScheduleRun
 from portico.domain.value import value
+from portico.orchestration.announcements import Announcements
 from portico.orchestration.call import CallOptions
 from portico.orchestration.caller import AuthMode
 from portico.orchestration.facade import Facade
@@ -156,6 +157,7 @@ class ScheduleParts:
     executions: ExecutionStore
     queue: TimerQueue
     notices: TimerNotices
+    announcements: Announcements
     callers: Authenticator
     mode: AuthMode
     clock: Clock
@@ -267,7 +269,10 @@ class Schedules:
                 return now + _RETRY_S
             runs.append(run)
         planned_at = None if paused_because is not None else cron.next_after(now)
-        await parts.store.settle(schedule, runs, planned_at, paused_because=paused_because)
+        deliveries = parts.announcements.of_schedule(schedule, runs, now)
+        await parts.store.settle(schedule, runs, planned_at, paused_because=paused_because, deliveries=deliveries)
+        if deliveries:
+            parts.notices.notify(TimerKind.DELIVERY, now)
         return planned_at
 
     async def _run(self, schedule: Schedule, at: float, now: float) -> tuple[ScheduleRun | None, str | None]:

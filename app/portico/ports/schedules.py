@@ -5,6 +5,7 @@ from typing import Protocol
 
 from portico.domain.access.principal import AccessScope
 from portico.domain.schedules import Schedule, ScheduleRun
+from portico.ports.outbox import Delivery
 from portico.ports.storage import ResultPage
 
 
@@ -37,9 +38,18 @@ class ScheduleStore(Protocol):
         ...
 
     async def settle(
-        self, schedule: Schedule, runs: Sequence[ScheduleRun], planned_at: float | None, *, paused_because: str | None
+        self,
+        schedule: Schedule,
+        runs: Sequence[ScheduleRun],
+        planned_at: float | None,
+        *,
+        paused_because: str | None,
+        deliveries: Sequence[Delivery] = (),
     ) -> None:
-        """Record what became of times, and let the schedule be due at the next; the claim ends."""
+        """Record what became of times and the deliveries that announce it, and let the schedule be due at the next.
+
+        All of it is one transaction; the claim ends.
+        """
         ...
 
     async def record(self, schedule: Schedule, run: ScheduleRun) -> None:

@@ -26,11 +26,13 @@ from portico.adapters.stores.database import (
     execute,
     execute_each,
 )
+from portico.adapters.stores.outbox import delivery_row, insert_deliveries
 from portico.adapters.stores.schema import TEXT, executions, schedule_runs, schedules
 from portico.domain.access.principal import AccessScope, Permissions
 from portico.domain.failures import Code, RequestFailure
 from portico.domain.ids import KeyId, ReplicaId, RequestId, TenantId, UserId
 from portico.domain.schedules import RunOutcome, Schedule, ScheduleOwner, ScheduleRun
+from portico.ports.outbox import Delivery
 from portico.ports.storage import ResultPage
 
 _RETRY_AFTER: Final = 60.0
@@ -64,12 +66,19 @@ class DatabaseSchedules:
         return await self._database.write(lambda: _delete({**_scope(scope), "the_name": name}))
 
     async def settle(
-        self, schedule: Schedule, runs: Sequence[ScheduleRun], planned_at: float | None, *, paused_because: str | None
+        self,
+        schedule: Schedule,
+        runs: Sequence[ScheduleRun],
+        planned_at: float | None,
+        *,
+        paused_because: str | None,
+        deliveries: Sequence[Delivery] = (),
     ) -> None:
         claim = {"the_timer_id": schedule.schedule_id, "the_owner": self._owner}
         times = {"planned_at": planned_at, "due_at": planned_at}
         content = {"content": _content(schedule, paused_because)}
-        await self._database.write(lambda: _settle(schedule, runs, {**claim, **times, **content}), idempotent=True)
+        changes = {**claim, **times, **content}
+        await self._database.write(lambda: _settle(schedule, runs, changes, deliveries), idempotent=True)
 
     async def record(self, schedule: Schedule, run: ScheduleRun) -> None:
         await self._database.write(lambda: _record(schedule, [run]), idempotent=True)
@@ -102,9 +111,12 @@ def _delete(which: Mapping[str, Any]) -> Transaction[bool]:
     return bool(deleted)
 
 
-def _settle(schedule: Schedule, runs: Sequence[ScheduleRun], changes: Mapping[str, Any]) -> Transaction[None]:
+def _settle(
+    schedule: Schedule, runs: Sequence[ScheduleRun], changes: Mapping[str, Any], deliveries: Sequence[Delivery]
+) -> Transaction[None]:
     yield from execute(_SETTLE, changes)
     yield from _record(schedule, runs)
+    yield from insert_deliveries([delivery_row(each, due_at=each.created_at) for each in deliveries])
 
 
 def _record(schedule: Schedule, runs: Sequence[ScheduleRun]) -> Transaction[None]:
