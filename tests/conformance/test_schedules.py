@@ -12,7 +12,10 @@ import orjson
 import pytest
 from sqlalchemy import select
 
+from portico.adapters.access.api_keys import ApiKeys
+from portico.adapters.access.authenticators import BearerAuthenticator
 from portico.adapters.runners.timers import TimerReports, TimerRunner
+from portico.adapters.stores.access.api_keys import DatabaseKeys
 from portico.adapters.stores.database import Statement, execute
 from portico.adapters.stores.schedules import DatabaseSchedules
 from portico.adapters.stores.schema import webhook_deliveries
@@ -50,6 +53,7 @@ class Runs:
     refusals: list[Failure] = field(default_factory=list)
     has_access: bool = True
     stays_open: bool = False
+    authenticator: BearerAuthenticator | None = None
     on_start: Callable[[str], Awaitable[None]] | None = None
 
     @property
@@ -80,7 +84,7 @@ class Runs:
     async def confirm(self, principal: Principal) -> Principal:
         if not self.has_access:
             raise AccessFailure(Code.ACCESS_UNAUTHENTICATED, "the key is unknown, revoked or expired")
-        return principal
+        return principal if self.authenticator is None else await self.authenticator.confirm(principal)
 
 
 class Replica:
@@ -88,6 +92,7 @@ class Replica:
 
     def __init__(self, here: StoreReplica, clock: VirtualClock, runs: Runs, name: str = "one") -> None:
         self.errors: list[Exception] = []
+        self.database = here.database
         queue = DatabaseTimerQueue(here.database, TimerKind.SCHEDULE, name)
         self.store = DatabaseSchedules(here.database, name)
         self.timers = TimerRunner(
@@ -219,6 +224,25 @@ async def test_a_schedule_without_rights_is_refused_once_and_paused(
     one.timers.notify(TimerKind.SCHEDULE, again.planned_at)
     await run_for(clock, MINUTE + 1, one)
     assert await outcomes(one) == ["refused", "started"]
+
+
+@pytest.mark.parametrize(
+    ("ends_in", "expected"),
+    [(1.5 * MINUTE, ["started", "refused"]), (86_400.0, ["started", "started"]), (None, ["refused"])],
+)
+async def test_the_rights_of_a_token_hold_for_a_time(
+    one: Replica, clock: VirtualClock, runs: Runs, ends_in: float | None, expected: list[str]
+) -> None:
+    at = next_minute(clock)
+    runs.authenticator = BearerAuthenticator(clock, ApiKeys(DatabaseKeys(one.database), clock))
+    owner = ScheduleOwner(LOCAL.tenant, LOCAL.user, expires_at=None if ends_in is None else at + ends_in - MINUTE)
+    await one.store.put(schedule(at=at, owner=owner), most=1)
+    await run_for(clock, 2 * MINUTE + 1, one)
+    assert await outcomes(one) == expected
+    found = await one.store.find(SCOPE, "report")
+    assert found is not None
+    assert (found.paused_because is None) == (expected[-1] == "started")
+    assert found.paused_because is None or "30 days" in found.paused_because
 
 
 @pytest.mark.parametrize("code", [Code.REQUEST_RATE_LIMITED, Code.REQUEST_SESSION_BUSY])

@@ -1,5 +1,6 @@
 """Schedules over HTTP: what is stored, what runs at its time, and what is refused."""
 
+import json
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
@@ -190,3 +191,28 @@ async def test_a_tenant_has_no_more_schedules_than_configured(tmp_path: Path) ->
         assert (refused.status, refused.json["code"]) == (429, "REQUEST_RATE_LIMITED")
         assert (await put(by_name["ada"], "a")).status == 200
         assert (await put(by_name["bob"], "c")).status == 201
+
+
+JUNK: tuple[Any, ...] = (
+    *(None, True, -1, 0, 1.5, 10**30, "", " ", "x" * 5_000, "\x00", "\ud800", "* * * * * *", "*/1/2 * * * *"),
+    *("0 0 * * 5L/2", "L-3 * * * *", "0 0 29 2 MON#5", "é * * * *", [], [1], {}, {"messages": None}),
+    {**HELLO, "after": "nothing"},
+    {**HELLO, "session_id": "new", "stream": True},
+)
+
+
+async def test_junk_in_any_field_is_stored_or_refused_and_never_an_internal_error(ada: Caller) -> None:
+    fields = ("cron", "timezone", "request", "overlap", "catch_up_seconds", "paused", "description")
+    for name in fields:
+        for junk in JUNK:
+            body = json.dumps({"cron": EVERY_MINUTE, "request": HELLO, "paused": True, name: junk}).encode()
+            answer = await ada.send("PUT", "/v1/schedules/junk", body)
+            assert answer.status in {200, 201, 400, 404, 422}, (name, junk, answer.body)
+    for path in ("%00", "a" * 65, "a.b", "%2e%2e", "a%2fb", "é".encode().hex()):
+        for method in ("GET", "PUT", "DELETE"):
+            body = orjson.dumps({"cron": EVERY_MINUTE, "request": HELLO}) if method == "PUT" else None
+            answer = await ada.send(method, f"/v1/schedules/{path}", body)
+            assert answer.status < 500, (method, path, answer.body)
+    for query in ("?limit=0", "?limit=x", "?after=x", "?what=1"):
+        for list_path in ("/v1/schedules", "/v1/schedules/junk/runs"):
+            assert (await ada.get(list_path + query)).status == 422
