@@ -279,6 +279,17 @@ class AttemptBucket(TypedDict):
     """Begin of the minute, in UTC."""
 
 
+class AudioPart(TypedDict):
+    """Audio, embedded in the message of a user."""
+
+    data: str
+    """The audio's bytes in base64."""
+    media_type: Literal["audio/wav", "audio/mpeg"]
+    """The audio's media type."""
+    type: Literal["audio"]
+    """Type of the part."""
+
+
 class BranchTranscript(TypedDict):
     """The conversation of one branch of an execution with a model."""
 
@@ -559,6 +570,19 @@ class DocumentContent(TypedDict):
     """True to let all users of the tenant read it, which needs `can_share_memory`. Default: false."""
     text: str
     """Text, at most 1 MiB in UTF-8. It has to contain a word."""
+
+
+class DocumentPart(TypedDict):
+    """Document, embedded in the message of a user."""
+
+    data: str
+    """The document's bytes in base64."""
+    media_type: Literal["application/pdf", "text/plain", "text/markdown"]
+    """The document's media type."""
+    name: NotRequired[str | None]
+    """Name of the document."""
+    type: Literal["document"]
+    """Type of the part."""
 
 
 class DocumentSummary(TypedDict):
@@ -1595,8 +1619,8 @@ class MemorySearchView(TypedDict):
 class Message(TypedDict):
     """Message of a conversation, independent of any provider's dialect."""
 
-    content: str | list[TextPart | ImagePart]
-    """Text, or a list of text and image parts."""
+    content: str | list[TextPart | ImagePart | DocumentPart | AudioPart]
+    """Text, or a list of parts: text and images, and of a user also documents and audio."""
     name: NotRequired[str | None]
     """Name of the author or tool."""
     role: Literal["system", "user", "assistant", "tool"]
@@ -1619,8 +1643,8 @@ class MessagePage(TypedDict):
 class ModelMessage(TypedDict):
     """Answer of a model with content that only its provider can read, such as signed thoughts. `kept` holds blocks in the provider's own format, in their original order. They are omitted for any other provider."""
 
-    content: str | list[TextPart | ImagePart]
-    """Text, or a list of text and image parts."""
+    content: str | list[TextPart | ImagePart | DocumentPart | AudioPart]
+    """Text, or a list of parts: text and images, and of a user also documents and audio."""
     kept: list[dict[str, Any]]
     """Blocks that the provider needs back unchanged."""
     name: NotRequired[str | None]

@@ -5,13 +5,22 @@ and in texts the sensitive parts go, wherever they are nested. A model's answer 
 that only its provider can read, since that may hold the same part again.
 """
 
+from base64 import b64encode
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from portico.capabilities.guards.sensitive_text import Finding, find_sensitive, kind_of_key, redact, redaction, without
-from portico.domain.contract.messages import ImagePart, Message, ModelMessage, Part, ToolCall, TracedMessage
+from portico.domain.contract.messages import (
+    DocumentPart,
+    Message,
+    ModelMessage,
+    Part,
+    TextPart,
+    ToolCall,
+    TracedMessage,
+)
 
 _LEAST_CARD = 10**12
 """Smallest number with as many digits as the shortest card number."""
@@ -83,9 +92,16 @@ class Redactor:
 
     def _parts(self, parts: Iterable[Part]) -> list[Part]:
         return [
-            part if isinstance(part, ImagePart) else part.model_copy(update={"text": self.text(part.text)})
+            part.model_copy(update={"text": self.text(part.text)}) if isinstance(part, TextPart) else self._media(part)
             for part in parts
         ]
+
+    def _media(self, part: Part) -> Part:
+        """Return a part that is no text: a text document redacted, anything else as it is."""
+        text = part.plain_text if isinstance(part, DocumentPart) else None
+        if text is None:
+            return part
+        return part.model_copy(update={"data": b64encode(self.text(text).encode()).decode()})
 
     def _call(self, call: ToolCall) -> ToolCall:
         arguments = self.value(call.arguments)
@@ -134,6 +150,8 @@ def _is_plain(message: Message) -> bool:
 def _texts(message: Message) -> Iterator[str | None]:
     """Yield all texts of a message, and None for a sensitive key."""
     yield message.text
+    if message.content.__class__ is list:
+        yield from [text for document in message.documents if (text := document.plain_text) is not None]
     for call in message.tool_calls or ():
         yield from _texts_of(call.arguments)
     if isinstance(message, ModelMessage):

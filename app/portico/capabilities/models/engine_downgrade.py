@@ -7,7 +7,9 @@ on the call and the engine's profile, so a failover to the next engine starts fr
     system messages, without the role        → before the first text of the user
     several calls of one answer              → one answer and result each, if only one is read at a time
     calls and results, without tools         → as text
-    images, tools, a forced call             → left out
+    text documents                           → as text
+    other documents, audio, images           → a note that there is one
+    tools, a forced call                     → left out
     a level of reasoning                     → left out
     signed or encrypted thoughts of others   → left out
 """
@@ -18,10 +20,13 @@ from itertools import chain, islice
 
 import orjson
 
-from portico.domain.contract.messages import ImagePart, Message, ModelMessage, Part, TextPart
+from portico.domain.contract.media import PDF
+from portico.domain.contract.messages import AudioPart, DocumentPart, ImagePart, Message, ModelMessage, Part, TextPart
 from portico.domain.model_call import EngineCall
-from portico.ports.model import EngineProfile
+from portico.ports.model import EngineCapabilities, EngineProfile
 
+DOCUMENT_PLACEHOLDER = "[a document that this model cannot read"
+AUDIO_PLACEHOLDER = "[audio that this model cannot hear]"
 IMAGE_PLACEHOLDER = "[an image that this model cannot see]"
 
 
@@ -38,6 +43,10 @@ def downgrade(call: EngineCall, profile: EngineProfile) -> EngineCall:
         ]
     if not supported.images and any(message.images for message in messages):
         messages = [_without_images(message) for message in messages]
+    if not (supported.documents and supported.audio) and any(
+        message.content.__class__ is list and (message.documents or message.audio) for message in messages
+    ):
+        messages = [_without_media(message, supported) for message in messages]
     if not supported.tools:
         messages = [_as_text(message) for message in messages]
     elif not supported.parallel_tools:
@@ -67,6 +76,8 @@ def unsupported_parts(call: EngineCall, profile: EngineProfile) -> tuple[str, ..
         *(["hints.reasoning"] if call.hints.reasoning is not None and not supported.reasoning else ()),
         *(["hints.tool_choice"] if demands_call and not _supports_forced_calls(profile) else ()),
         *(["messages.images"] if not supported.images and any(message.images for message in call.messages) else ()),
+        *(["messages.documents"] if not supported.documents and any(map(_has_file, call.messages)) else ()),
+        *(["messages.audio"] if not supported.audio and any(message.audio for message in call.messages) else ()),
         *[f"messages.kept.{provider}" for provider in authors if provider != profile.name],
         *(["tools"] if call.tools and not supported.tools else ()),
     )
@@ -88,6 +99,33 @@ def _without_images(message: Message) -> Message:
         for part in message.content
     ]
     return message.model_copy(update={"content": parts})
+
+
+def _has_file(message: Message) -> bool:
+    """Tell whether the message has a document that is no text."""
+    return any(document.media_type == PDF for document in message.documents)
+
+
+def _without_media(message: Message, supported: EngineCapabilities) -> Message:
+    if isinstance(message.content, str):
+        return message
+    return message.model_copy(update={"content": [_supported_part(part, supported) for part in message.content]})
+
+
+def _supported_part(part: Part, supported: EngineCapabilities) -> Part:
+    """Return the part, or a text in the place of a document or of audio that the engine does not support."""
+    if isinstance(part, AudioPart) and not supported.audio:
+        return TextPart(type="text", text=AUDIO_PLACEHOLDER)
+    if isinstance(part, DocumentPart) and not supported.documents:
+        return TextPart(type="text", text=_document_text(part))
+    return part
+
+
+def _document_text(document: DocumentPart) -> str:
+    text, name = document.plain_text, document.name
+    if text is not None:
+        return f"[document {name}]\n{text}" if name else text
+    return f"{DOCUMENT_PLACEHOLDER}: {name}]" if name else f"{DOCUMENT_PLACEHOLDER}]"
 
 
 def _as_text(message: Message) -> Message:

@@ -23,7 +23,7 @@ from typing import Final
 import orjson
 
 from portico.capabilities.models.context_window import count_tokens
-from portico.domain.contract.messages import ImagePart, Message
+from portico.domain.contract.messages import AudioPart, DocumentPart, ImagePart, Message, Part, TextPart
 from portico.domain.ids import TenantId
 from portico.domain.model_call import EngineCall, Reply
 from portico.domain.tools import ToolDefinition
@@ -39,6 +39,9 @@ _WEIGHT: Final = 0.2
 _PER_MESSAGE: Final = 4
 _PER_TOOL: Final = 8
 _PER_IMAGE: Final = 768
+_LEAST_PER_PDF: Final = 1_500
+_BYTES_PER_PDF_TOKEN: Final = 30
+_BYTES_PER_AUDIO_TOKEN: Final = 500
 _WORD_CHARACTERS_PER_TOKEN: Final = 4
 _DIGITS_PER_TOKEN: Final = 2
 _MARKS_PER_TOKEN: Final = 2
@@ -90,7 +93,7 @@ class EstimatingTokenCounter:
             tokens = _PER_MESSAGE + _text(message.content)
         else:
             tokens = _PER_MESSAGE + _text(message.text)
-            tokens += _PER_IMAGE * sum(isinstance(part, ImagePart) for part in message.content)
+            tokens += sum(map(_part, message.content))
         for call in message.tool_calls or ():
             tokens += _PER_TOOL + _text(f"{call.name}{orjson.dumps(call.arguments).decode()}")
         return tokens
@@ -164,10 +167,17 @@ class LearningTokenEstimator:
 def estimate_exchange(call: EngineCall, reply: Reply, read: float | None = None) -> float | None:
     """Return the tokens that `input_tokens` and what is written of the reply's usage are estimated at, uncorrected.
 
-    `read` is the estimate of the call, if there is one. None if the call has images, which are not estimated by size,
+    `read` is the estimate of the call, if there is one. None if the call has images or media, whose size says little,
     or if the provider's count of what was written has thoughts that cannot be estimated.
     """
-    if reply.usage.reasoning_tokens or reply.reasoning or any(message.images for message in call.messages):
+    if (
+        reply.usage.reasoning_tokens
+        or reply.reasoning
+        or any(
+            message.content.__class__ is list and (message.images or message.documents or message.audio)
+            for message in call.messages
+        )
+    ):
         return None
     written = UNCORRECTED.message(reply.message("")) - _PER_MESSAGE
     return written + (count_tokens(call, UNCORRECTED) if read is None else read)
@@ -175,6 +185,25 @@ def estimate_exchange(call: EngineCall, reply: Reply, read: float | None = None)
 
 def _bounded(ratio: float) -> float:
     return min(MAX_RATIO, max(MIN_RATIO, ratio))
+
+
+def _part(part: Part) -> int:
+    """Return the tokens of a part that is no text."""
+    match part:
+        case ImagePart():
+            return _PER_IMAGE
+        case DocumentPart():
+            text = part.plain_text
+            return max(_LEAST_PER_PDF, ceil(_size(part.data) / _BYTES_PER_PDF_TOKEN)) if text is None else _text(text)
+        case AudioPart():
+            return ceil(_size(part.data) / _BYTES_PER_AUDIO_TOKEN)
+        case TextPart():
+            return 0
+
+
+def _size(data: str) -> int:
+    """Return the number of bytes of a base64 text."""
+    return len(data) * 3 // 4
 
 
 @lru_cache(maxsize=1024)

@@ -187,6 +187,8 @@ def texts_of_messages(messages: Iterable[Message]) -> Iterator[InputText]:
     """Yield the texts of messages: what they say, their authors' names, and ids, names and arguments of their calls."""
     for message in messages:
         yield InputText(message.text)
+        if message.content.__class__ is list:
+            yield from (InputText(document.plain_text or document.name or "") for document in message.documents)
         for name in filter(None, (message.name, message.tool_call_id)):
             yield InputText(name, is_prose=False)
         for call in message.tool_calls or ():

@@ -7,8 +7,9 @@ from enum import StrEnum
 from itertools import takewhile
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from portico.domain.contract.media import PDF, checked_data
 from portico.domain.failures import TAXONOMY, Code, Failure, failure
 from portico.domain.ids import ToolCallId
 from portico.domain.tools import ArgumentViolation
@@ -49,7 +50,41 @@ class ImagePart(_Value):
         return data
 
 
-Part = Annotated[TextPart | ImagePart, Field(discriminator="type")]
+class DocumentPart(_Value):
+    """Document, embedded in the message of a user."""
+
+    type: Literal["document"] = Field(description="Type of the part.")
+    media_type: Literal["application/pdf", "text/plain", "text/markdown"] = Field(
+        description="The document's media type."
+    )
+    data: str = Field(min_length=1, description="The document's bytes in base64.")
+    name: str | None = Field(None, min_length=1, max_length=256, description="Name of the document.")
+
+    @field_validator("data")
+    @classmethod
+    def _is_of_type(cls, data: str, info: ValidationInfo) -> str:
+        return checked_data(data, info.data["media_type"]) if "media_type" in info.data else data
+
+    @property
+    def plain_text(self) -> str | None:
+        """The text of a text document; None of any other."""
+        return None if self.media_type == PDF else base64.b64decode(self.data).decode()
+
+
+class AudioPart(_Value):
+    """Audio, embedded in the message of a user."""
+
+    type: Literal["audio"] = Field(description="Type of the part.")
+    media_type: Literal["audio/wav", "audio/mpeg"] = Field(description="The audio's media type.")
+    data: str = Field(min_length=1, description="The audio's bytes in base64.")
+
+    @field_validator("data")
+    @classmethod
+    def _is_of_type(cls, data: str, info: ValidationInfo) -> str:
+        return checked_data(data, info.data["media_type"]) if "media_type" in info.data else data
+
+
+Part = Annotated[TextPart | ImagePart | DocumentPart | AudioPart, Field(discriminator="type")]
 
 
 class ToolCall(_Value):
@@ -67,7 +102,7 @@ class Message(_Value):
 
     role: Role = Field(description="Author's role.")
     content: str | Annotated[list[Part], Field(fail_fast=True)] = Field(
-        description="Text, or a list of text and image parts."
+        description="Text, or a list of parts: text and images, and of a user also documents and audio."
     )
     tool_calls: Annotated[list[ToolCall], Field(fail_fast=True)] | None = Field(
         None, description="Tool calls of an assistant message."
@@ -86,6 +121,17 @@ class Message(_Value):
     def images(self) -> list[ImagePart]:
         """Return the images among the parts, in order."""
         return [] if isinstance(self.content, str) else [part for part in self.content if isinstance(part, ImagePart)]
+
+    @property
+    def documents(self) -> list[DocumentPart]:
+        """Return the documents among the parts, in order."""
+        parts = () if isinstance(self.content, str) else self.content
+        return [part for part in parts if isinstance(part, DocumentPart)]
+
+    @property
+    def audio(self) -> list[AudioPart]:
+        """Return the audio among the parts, in order."""
+        return [] if isinstance(self.content, str) else [part for part in self.content if isinstance(part, AudioPart)]
 
 
 class Origin(StrEnum):
@@ -144,12 +190,15 @@ def last_question(messages: Sequence[Message]) -> str:
 def is_untrusted_text(messages: Iterable[Message]) -> bool:
     """Return True if any of these messages, with which a conversation begins, is not trusted.
 
-    What people ask is theirs; what models and tools said is trusted only where it was stored as such.
+    What people ask is theirs, but for documents and audio, which others may have written; what models and tools said is
+    trusted only where it was stored as such.
     """
     return any(
         origin is None or not origin.is_trusted
         for message in messages
-        if (origin := origin_of(message)) is not None or message.role in {"assistant", "tool"}
+        if (origin := origin_of(message)) is not None
+        or message.role in {"assistant", "tool"}
+        or (message.content.__class__ is list and (message.documents or message.audio))
     )
 
 
@@ -208,6 +257,12 @@ def leading_results(messages: Sequence[Message]) -> Sequence[Message]:
     return tuple(takewhile(lambda message: message.role == "tool", messages[len(system_prompt(messages)) :]))
 
 
+def _media_errors(message: Message, here: str) -> list[tuple[str, str]]:
+    if message.role == "user" or not (message.documents or message.audio):
+        return []
+    return [(f"{here}.content", "has a document or audio, which only user messages may have")]
+
+
 def conversation_errors(messages: Sequence[Message], *, continues: bool = False) -> list[tuple[str, str]]:
     """Return the errors in the order of a conversation, as pairs of field path and message.
 
@@ -219,6 +274,8 @@ def conversation_errors(messages: Sequence[Message], *, continues: bool = False)
     open_calls: dict[str, str] = {}
     for index, message in enumerate(messages):
         here = f"messages.{index}"
+        if message.content.__class__ is list:
+            errors.extend(_media_errors(message, here))
         continues = continues and message.role in {"system", "tool"}
         if continues and message.role == "tool":
             continue

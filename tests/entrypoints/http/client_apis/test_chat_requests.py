@@ -84,8 +84,8 @@ def test_an_effort_is_a_level_of_reasoning(effort: str, level: str) -> None:
         ({"messages": ["x"]}, "messages.0"),
         ({"messages": [{"role": "robot", "content": ""}]}, "messages.0.role"),
         ({"messages": [{"role": "user"}]}, "messages.0.content"),
-        ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "messages.0.content.0.type"),
-        ({"messages": [{"role": "user", "content": [{"type": "file"}]}]}, "messages.0.content.0.type"),
+        ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "messages.0.content.0.input_audio"),
+        ({"messages": [{"role": "user", "content": [{"type": "file"}]}]}, "messages.0.content.0.file"),
         ({"messages": [*MESSAGES, {"role": "tool", "tool_call_id": "c", "content": "x"}]}, "messages.1"),
         ({"messages": [{"role": "user", "content": "x", "name": "n" * 65}]}, "messages.0.name"),
         ({"max_tokens": "9"}, "max_tokens"),
@@ -275,7 +275,7 @@ def test_a_recorded_request_is_accepted_or_refused_by_name(path: Path) -> None:
         assert refusal is not None
         [first, *_] = refusal.details["errors"]
         is_named = refusal.details.get("client_code") == "unsupported_parameter" or "data: URL" in first["message"]
-        assert is_named or first["message"] == "must be text or image_url", first
+        assert is_named or first["message"] == "must be text, image_url, file or input_audio", first
         return
     assert len(found.request.messages) == len(body["messages"])
     functions = {tool["function"]["name"] for tool in body.get("tools") or () if "function" in tool}

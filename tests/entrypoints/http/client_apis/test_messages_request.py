@@ -228,7 +228,7 @@ def image(**source: Any) -> dict[str, Any]:
         ({"messages": [{"role": "user", "content": 1}]}, "messages.0.content"),
         ({"messages": [{"role": "user", "content": [{"text": "a"}]}]}, "messages.0.content.0.type"),
         ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages.0.content.0.text"),
-        ({"messages": [{"role": "user", "content": [{"type": "document"}]}]}, "messages.0.content.0.type"),
+        ({"messages": [{"role": "user", "content": [{"type": "document"}]}]}, "messages.0.content.0.source"),
         ({"messages": [{"role": "user", "content": [CALL["content"][0]]}]}, "messages.0.content.0.type"),
         ({"messages": [HELLO, CALL]}, "messages.1.content.0"),
         ({"messages": [HELLO, RESULT]}, "messages.1.content.0.tool_use_id"),

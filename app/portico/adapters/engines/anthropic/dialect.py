@@ -33,6 +33,7 @@ class AnthropicDialect:
             (
                 *unsent_options(call, PARAMETER_NAMES, asked),
                 *unsent_message_parts(call.messages, ("system",)),
+                *(["messages.audio"] if any(message.audio for message in call.messages) else ()),
                 *withheld,
             ),
         )

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 
 from portico.adapters.engines.call_ids import CallIds
 from portico.adapters.engines.dialect import opaque_blocks
-from portico.domain.contract.messages import ImagePart, Message, Part
+from portico.domain.contract.messages import AudioPart, DocumentPart, ImagePart, Message, Part
 
 Block: TypeAlias = dict[str, Any]
 Turn: TypeAlias = dict[str, Any]
@@ -157,7 +157,21 @@ def _part(part: Part) -> list[Block]:
     if isinstance(part, ImagePart):
         source = {"type": "base64", "media_type": part.media_type, "data": part.data}
         return [{"type": "image", "source": source}]
+    if isinstance(part, DocumentPart):
+        return [_document(part)]
+    if isinstance(part, AudioPart):
+        return []
     return _blocks(part.text)
+
+
+def _document(document: DocumentPart) -> Block:
+    text = document.plain_text
+    source = (
+        {"type": "base64", "media_type": document.media_type, "data": document.data}
+        if text is None
+        else {"type": "text", "media_type": "text/plain", "data": text}
+    )
+    return {"type": "document", "source": source} | ({"title": document.name} if document.name else {})
 
 
 def _text(text: str) -> Block:

@@ -19,7 +19,7 @@ from portico.adapters.engines.dialect import opaque_blocks
 from portico.adapters.engines.gemini.schemas import sanitize_schema
 from portico.adapters.engines.reasoning import GEMINI_BUDGETS, GEMINI_LEVELS, SentLevel, find_level
 from portico.adapters.engines.unsupported import translated_hints
-from portico.domain.contract.messages import ImagePart, Message, Part, ToolCall
+from portico.domain.contract.messages import Message, Part, TextPart, ToolCall
 from portico.domain.contract.request import ExecutionHints, NamedTool
 from portico.domain.model_call import EngineCall
 from portico.domain.tools import ToolDefinition
@@ -154,12 +154,13 @@ def _message_parts(message: Message, names: Mapping[str, str], *, signing: bool)
 def _parts(content: str | Sequence[Part]) -> list[dict[str, Any]]:
     if isinstance(content, str):
         return [{"text": content}] if content else []
-    return [_part(part) for part in content if isinstance(part, ImagePart) or part.text]
+    return [_part(part) for part in content if not isinstance(part, TextPart) or part.text]
 
 
 def _part(part: Part) -> dict[str, Any]:
-    if isinstance(part, ImagePart):
-        return {"inlineData": {"mimeType": part.media_type, "data": part.data}}
+    if not isinstance(part, TextPart):
+        media_type = "text/plain" if part.media_type == "text/markdown" else part.media_type
+        return {"inlineData": {"mimeType": media_type, "data": part.data}}
     return {"text": part.text}
 
 

@@ -20,11 +20,12 @@ from portico.adapters.engines.dialect import EncodedRequest
 from portico.adapters.engines.openai import chat_replies, schemas
 from portico.adapters.engines.openai.embeddings import decode_embeddings, encode_embeddings
 from portico.adapters.engines.openai.errors import error_of, reason_of, reported_fault
+from portico.adapters.engines.openai.media import audio_data, file_data
 from portico.adapters.engines.openai.models import is_openai_model, without_unsupported_sampling
 from portico.adapters.engines.openai.reasoning_level import put_level
 from portico.adapters.engines.openai.vendors import GENERIC, VENDORS, Vendor
 from portico.adapters.engines.unsupported import DEFAULT_NAMES, translated_hints, unsent_message_parts, unsent_options
-from portico.domain.contract.messages import ImagePart, Message, ModelMessage, Part, ToolCall
+from portico.domain.contract.messages import AudioPart, DocumentPart, ImagePart, Message, ModelMessage, Part, ToolCall
 from portico.domain.contract.request import NamedTool
 from portico.domain.model_call import AttemptFailureReason, EngineCall
 from portico.domain.tools import ToolDefinition
@@ -143,6 +144,11 @@ def _message(message: Message) -> dict[str, Any]:
 def _part(part: Part) -> dict[str, Any]:
     if isinstance(part, ImagePart):
         return {"type": "image_url", "image_url": {"url": f"data:{part.media_type};base64,{part.data}"}}
+    if isinstance(part, AudioPart):
+        return {"type": "input_audio", "input_audio": audio_data(part)}
+    if isinstance(part, DocumentPart):
+        text = part.plain_text
+        return {"type": "file", "file": file_data(part)} if text is None else {"type": "text", "text": text}
     return {"type": "text", "text": part.text}
 
 

@@ -20,11 +20,12 @@ from portico.adapters.engines.dialect import EncodedRequest, opaque_blocks
 from portico.adapters.engines.openai import response_events, schemas
 from portico.adapters.engines.openai.embeddings import decode_embeddings, encode_embeddings
 from portico.adapters.engines.openai.errors import error_of, reason_of, reported_fault
+from portico.adapters.engines.openai.media import audio_data, file_data
 from portico.adapters.engines.openai.models import may_reason, without_unsupported_sampling
 from portico.adapters.engines.openai.reasoning_level import put_level
 from portico.adapters.engines.openai.vendors import ReasoningForm
 from portico.adapters.engines.unsupported import translated_hints, unsent_message_parts, unsent_options
-from portico.domain.contract.messages import ImagePart, Message, Part, ToolCall
+from portico.domain.contract.messages import AudioPart, DocumentPart, ImagePart, Message, Part, ToolCall
 from portico.domain.contract.request import ExecutionHints, NamedTool
 from portico.domain.model_call import AttemptFailureReason, EngineCall
 from portico.domain.tools import ToolDefinition
@@ -178,6 +179,11 @@ def _content(message: Message) -> str | list[dict[str, Any]]:
 def _part(part: Part) -> dict[str, Any]:
     if isinstance(part, ImagePart):
         return {"type": "input_image", "detail": "auto", "image_url": f"data:{part.media_type};base64,{part.data}"}
+    if isinstance(part, AudioPart):
+        return {"type": "input_audio", "input_audio": audio_data(part)}
+    if isinstance(part, DocumentPart):
+        text = part.plain_text
+        return {"type": "input_file", **file_data(part)} if text is None else {"type": "input_text", "text": text}
     return {"type": "input_text", "text": part.text}
 
 

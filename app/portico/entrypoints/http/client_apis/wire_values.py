@@ -2,12 +2,16 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from portico.domain.failures import RequestFailure, invalid_request
 from portico.entrypoints.http.client_apis.conversation import WirePath
 
 _DATA_URL = re.compile(r"data:(image/[a-z0-9.+-]{1,40})(?:;[a-z0-9=_-]+)*;base64,", re.IGNORECASE)
+_DOCUMENT_URL = re.compile(r"data:(application/pdf|text/plain|text/markdown)(?:;[a-z0-9=_-]+)*;base64,", re.IGNORECASE)
+_EMBEDDED_DOCUMENTS_ONLY: Final = "must be embedded: a data: URL of application/pdf, text/plain or text/markdown"
+_AUDIO_TYPES: Final[Mapping[str, str]] = MappingProxyType({"wav": "audio/wav", "mp3": "audio/mpeg"})
 _EMBEDDED_ONLY: Final = "must be embedded: a data: URL with base64"
 
 
@@ -64,6 +68,26 @@ def image_part(url: object, path: WirePath) -> Mapping[str, Any]:
     if match is None:
         raise invalid(path, _EMBEDDED_ONLY)
     return embedded_image(match[1].lower(), match.string[match.end() :])
+
+
+def document_part(url: object, name: object, path: WirePath) -> Mapping[str, Any]:
+    """Return the document part of a `data:` URL. Raises: RequestFailure for a document elsewhere."""
+    match = _DOCUMENT_URL.match(as_text(url, path))
+    if match is None:
+        raise invalid(path, _EMBEDDED_DOCUMENTS_ONLY)
+    return embedded_document(match[1].lower(), match.string[match.end() :], name)
+
+
+def embedded_document(media_type: str, data: str, name: object = None) -> Mapping[str, Any]:
+    """Return the document part of these bytes in base64."""
+    return {"type": "document", "media_type": media_type, "data": data} | ({} if name is None else {"name": name})
+
+
+def audio_part(found: object, path: WirePath) -> Mapping[str, Any]:
+    """Return the audio part of an `input_audio`. Raises: RequestFailure."""
+    audio = as_object(found, path)
+    kind = as_choice(audio.get("format"), (*path, "format"), tuple(_AUDIO_TYPES))
+    return {"type": "audio", "media_type": _AUDIO_TYPES[kind], "data": as_text(audio.get("data"), (*path, "data"))}
 
 
 def embedded_image(media_type: str, data: str) -> Mapping[str, Any]:

@@ -21,7 +21,6 @@ from portico.entrypoints.http.client_apis.wire_values import (
     as_list,
     as_object,
     as_text,
-    embedded_image,
     invalid,
     text_part,
 )
@@ -196,12 +195,14 @@ def _content(found: object, path: WirePath) -> str | Sequence[Mapping[str, Any]]
 
 
 def _part(part: Mapping[str, Any], path: WirePath) -> Mapping[str, Any]:
-    if as_choice(part.get("type"), (*path, "type"), ("text", "image")) == "text":
+    kind = as_choice(part.get("type"), (*path, "type"), ("text", "image", "document", "audio"))
+    if kind == "text":
         return text_part(as_text(part.get("text"), (*path, "text")))
     source = as_object(part.get("source"), (*path, "source"))
     as_choice(source.get("type"), (*path, "source", "type"), ("data",))
     media_type = as_text(source.get("mimeType"), (*path, "source", "mimeType"))
-    return embedded_image(media_type, as_text(source.get("value"), (*path, "source", "value")))
+    data = as_text(source.get("value"), (*path, "source", "value"))
+    return {"type": kind, "media_type": media_type, "data": data}
 
 
 def _put_tools(fields: RequestFields, tools: object) -> None:

@@ -19,6 +19,8 @@ from portico.entrypoints.http.client_apis.wire_values import (
     as_list,
     as_object,
     as_text,
+    audio_part,
+    document_part,
     image_part,
     invalid,
     text_part,
@@ -111,8 +113,13 @@ def _part(part: Mapping[str, Any], path: WirePath) -> Mapping[str, Any]:
         case "image_url":
             image = as_object(part.get("image_url"), (*path, "image_url"))
             return image_part(image.get("url"), (*path, "image_url", "url"))
+        case "file":
+            file, here = as_object(part.get("file"), (*path, "file")), (*path, "file", "file_data")
+            return document_part(file.get("file_data"), file.get("filename"), here)
+        case "input_audio":
+            return audio_part(part.get("input_audio"), (*path, "input_audio"))
         case _:
-            raise invalid((*path, "type"), "must be text or image_url")
+            raise invalid((*path, "type"), "must be text, image_url, file or input_audio")
 
 
 def _call(call: Mapping[str, Any], path: WirePath) -> Mapping[str, Any]:

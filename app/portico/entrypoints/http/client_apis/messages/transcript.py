@@ -4,6 +4,7 @@ A turn of the API is a list of blocks. Results of tools stand in the user's turn
 message of its own, and one of a call that failed says so. What only a provider can read is dropped, wherever it stands.
 """
 
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
@@ -15,6 +16,7 @@ from portico.entrypoints.http.client_apis.wire_values import (
     as_list,
     as_object,
     as_text,
+    embedded_document,
     embedded_image,
     image_part,
     invalid,
@@ -135,10 +137,20 @@ def _part(block: Block, path: WirePath) -> Mapping[str, Any] | None:
             return text_part(as_text(block.get("text"), (*path, "text")))
         case "image":
             return _image(as_object(block.get("source"), (*path, "source")), (*path, "source"))
+        case "document":
+            source = as_object(block.get("source"), (*path, "source"))
+            return _document(source, block.get("title"), (*path, "source"))
         case kind if kind in DROPPED_BLOCKS:
             return None
         case kind:
             raise invalid((*path, "type"), REFUSED_BLOCKS.get(kind, "is not a type of block that is supported here"))
+
+
+def _document(source: Block, title: object, path: WirePath) -> Mapping[str, Any]:
+    kind = as_choice(source.get("type"), (*path, "type"), ("base64", "text"))
+    media_type = as_text(source.get("media_type"), (*path, "media_type"))
+    data = as_text(source.get("data"), (*path, "data"))
+    return embedded_document(media_type, data if kind == "base64" else b64encode(data.encode()).decode(), title)
 
 
 def _image(source: Block, path: WirePath) -> Mapping[str, Any]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from portico.domain.contract.messages import ImagePart, Message, Part
+from portico.domain.contract.messages import AudioPart, DocumentPart, ImagePart, Message, Part
 from portico.domain.ids import RequestId
 from portico.entrypoints.http.client_apis.ids import digits
 from portico.entrypoints.http.client_apis.responses.answer import arguments_text
@@ -62,4 +62,10 @@ def _content(message: Message) -> list[Mapping[str, Any]]:
 def _part(part: Part) -> Mapping[str, Any]:
     if isinstance(part, ImagePart):
         return {"type": "input_image", "image_url": f"data:{part.media_type};base64,{part.data}", "detail": "auto"}
+    if isinstance(part, DocumentPart):
+        url = f"data:{part.media_type};base64,{part.data}"
+        return {"type": "input_file", "filename": part.name, "file_data": url}
+    if isinstance(part, AudioPart):
+        kind = "wav" if part.media_type == "audio/wav" else "mp3"
+        return {"type": "input_audio", "input_audio": {"data": part.data, "format": kind}}
     return {"type": "input_text", "text": part.text}
