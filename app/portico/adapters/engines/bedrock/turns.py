@@ -17,7 +17,7 @@ import orjson
 from portico.adapters.engines.bedrock.replies import POSITION, REASONING, REDACTED
 from portico.adapters.engines.call_ids import CallIds
 from portico.adapters.engines.dialect import opaque_blocks
-from portico.domain.contract.messages import ImagePart, Message, Part, ToolCall
+from portico.domain.contract.messages import DocumentPart, ImagePart, Message, Part, TextPart, ToolCall
 
 Block: TypeAlias = dict[str, Any]
 Turn: TypeAlias = dict[str, Any]
@@ -25,6 +25,8 @@ Turn: TypeAlias = dict[str, Any]
 SAFE_ID: Final = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
 UNSAFE: Final = re.compile(r"[^a-zA-Z0-9_-]")
 NAME_CHARACTERS: Final = 64
+
+NAME_UNSAFE = re.compile(r"[^a-zA-Z0-9-]+")
 
 
 def safe_name(name: str) -> str:
@@ -134,7 +136,17 @@ def _part(part: Part) -> list[Block]:
     if isinstance(part, ImagePart):
         format_ = part.media_type.removeprefix("image/")
         return [{"image": {"format": format_, "source": {"bytes": part.data}}}]
-    return _blocks(part.text)
+    if isinstance(part, TextPart):
+        return _blocks(part.text)
+    return _document(part) if isinstance(part, DocumentPart) else []
+
+
+def _document(document: DocumentPart) -> list[Block]:
+    """Return a document, under a name of the few characters that the API takes, or its text."""
+    if document.plain_text is not None:
+        return _blocks(document.plain_text)
+    name = NAME_UNSAFE.sub("-", document.name or "document")
+    return [{"document": {"format": "pdf", "name": name, "source": {"bytes": document.data}}}]
 
 
 def _text(text: str) -> Block:
