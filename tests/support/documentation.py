@@ -43,6 +43,7 @@ from portico.entrypoints.http.client_apis.request_fields import NEUTRAL_VALUES
 from portico.ports.engine_schemes import SCHEMES
 from portico.settings.schema import Settings
 from portico.settings.tables.agents import AgentSettings
+from portico.settings.tables.channels import ChannelSettings
 from portico.settings.tables.engines import EngineSettings, RouteSettings
 from portico.settings.tables.guards import GuardSettings
 from portico.settings.tables.limits import TenantSettings
@@ -461,6 +462,7 @@ def _sections() -> Iterator[tuple[str, type[BaseModel]]]:
         "agents": ("agents.NAME", AgentSettings),
         "guardrails": ("guardrails.NAME", GuardSettings),
         "tenants": ("tenants.NAME", TenantSettings),
+        "channels": ("channels.NAME", ChannelSettings),
     }
     for name, setting in Settings.model_fields.items():
         if name in named:

@@ -86,12 +86,13 @@ from portico.capabilities.tools.policy import ToolPolicy
 from portico.capabilities.tools.registry import ToolRegistry
 from portico.domain.contract.request import PlanStep
 from portico.domain.failures import Code, ConfigurationFailure, Failure
-from portico.domain.ids import ExecutionId, ReplicaId, RequestId
+from portico.domain.ids import ChannelName, ExecutionId, ReplicaId, RequestId
 from portico.domain.lifecycle import Mode
 from portico.domain.plan.parsed_plan import parse_plan
 from portico.domain.tools import IsolationLevel
 from portico.domain.value import value
 from portico.orchestration.changes import Changes
+from portico.orchestration.channels import Channels
 from portico.orchestration.direct_calls import DirectCalls
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.pattern import Pattern
@@ -160,6 +161,7 @@ class Service:
     direct_calls: DirectCalls
     changes: Changes
     schedules: Schedules
+    channels: Channels
     tracing: "Tracing | None" = None
     """What makes spans; None without a collector."""
     server_spans: "ServerSpans | None" = None
@@ -257,10 +259,10 @@ async def open_service(
             config, purge = base.facade_config(flows, tracing, replica), purge_job(database, clock, storage, base.files)
             feed, live = start_changes(environment, stores, launcher=launcher, flows=flows, group=group)
             plain = Facade(environment, stores, config, launcher=launcher, recovery=recovery, tailer=tailer, live=live)
-            measure = base.observe_gauges(runner, environment.health, database).measure
+            measure, calls = base.observe_gauges(runner, environment.health, database).measure, DirectCalls(environment)
             jobs = MaintenanceJobs(recovery, tailer, feed, purge, database.check, measure, base.on_storage_error)
             schedules = start_schedules(plain, stores, announcements, replica, database, settings.limits, base.entropy)
-            parts = (base.logs, runner, local, database.health, callers, DirectCalls(environment), live, schedules)
+            parts = (base.logs, runner, local, database.health, callers, calls, live, schedules, config.channels)
             async with _serving(runner, recovery, replica.maintenance(group, jobs), local):
                 yield Service(audit.facade(plain), settings, metrics, *parts, *traces, audit.refusals, base.skills)
             group.cancel_scope.cancel()
@@ -489,6 +491,7 @@ class Foundation:
             self_approval=settings.policy.self_approval,
             embedder=settings.memory.embedder,
             sampler=None if tracing is None else tracing.is_sampled,
+            channels=Channels({ChannelName(name): table.rules() for name, table in settings.channels.items()}),
         )
 
     def limit_reports(self) -> LimitReports:

@@ -32,6 +32,7 @@ from portico.orchestration.agents import with_agent
 from portico.orchestration.call import DEFAULT_OPTIONS, Accepted, CallOptions
 from portico.orchestration.caller import CallerView, ReplicaInfo, caller_view
 from portico.orchestration.changes import ChangeReader, Changes, ListReady, RemovedExecution, SuspensionChange
+from portico.orchestration.channels import NO_CHANNELS, Channels
 from portico.orchestration.erasure import Erasure
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.pattern import Pattern
@@ -188,6 +189,7 @@ class FacadeConfig:
     """True if the user who asked for a call that waits for an approval may give it."""
     embedder: str | None = None
     """The engine that embeds documents and queries; None if no engine does."""
+    channels: Channels = NO_CHANNELS
     sampler: Callable[[TraceId], bool] | None = None
     """Decides about the traces of which no caller has decided; None without an export of spans: none is recorded."""
 
@@ -407,6 +409,8 @@ class Facade:
             request, agent = with_agent(request, request.agent, environment.agents, permissions)
         if session is not None:
             request, instructions = with_session(request, session)
+        channels = self._config.channels
+        instructions = instructions if channels.is_empty else channels.instructions(principal.channel, instructions)
         if permissions != ALL:
             require_models_and_tools(
                 request, permissions, environment.catalogue, self._launcher.patterns.get(request.mode)

@@ -5,6 +5,7 @@ limits of its own makes none, since the limits of each new key would come on top
 others, so that a stolen one is of no use once it and the keys that it made are revoked.
 """
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from math import floor
 from typing import Annotated, Final
@@ -174,7 +175,11 @@ class Keys:
         """Return the caller as it is stored now. Raises: AccessFailure for one that may not manage keys."""
         if self._parts.mode == "none":
             raise AccessFailure(Code.ACCESS_DENIED, "without authentication there are no keys; set auth.mode")
+        if principal.acts_for_user:
+            raise AccessFailure(Code.ACCESS_DENIED, "no keys are managed for another user; leave out portico-user")
         manager = await self._parts.callers.confirm(principal)
+        if principal.outside_channel is not None:
+            manager = replace(manager, permissions=manager.permissions.common(principal.permissions))
         require(manager.permissions, Permission.MANAGE_KEYS, "manage keys")
         return manager
 

@@ -13,6 +13,7 @@ from portico.domain.plan.steps import STEP_SPECS, StepType
 from portico.settings.tables.agents import AgentName, AgentSettings, agent_errors
 from portico.settings.tables.audit import AuditSettings
 from portico.settings.tables.auth import AuthSettings, auth_errors
+from portico.settings.tables.channels import ChannelSettings, ConfiguredChannel
 from portico.settings.tables.connection import HeadersFile, ProxyEnvironment, is_loopback
 from portico.settings.tables.directories import GrammarSettings, PromptSettings
 from portico.settings.tables.engines import EngineSettings, FailoverSettings, RouteSettings, engine_errors, route_errors
@@ -65,6 +66,7 @@ class Settings(Table):
     telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
     tenants: Mapping[TenantName, TenantSettings] = Field(default_factory=dict)
+    channels: Mapping[ConfiguredChannel, ChannelSettings] = Field(default_factory=dict)
     planner: PlannerSettings = Field(default_factory=PlannerSettings)
     plan: PlanModuleSettings = Field(default_factory=PlanModuleSettings)
     memory: MemorySettings = Field(default_factory=MemorySettings)
@@ -147,6 +149,7 @@ class Settings(Table):
             yield from ((f"policy.{kind}.{index}.tool", rule.tool) for index, rule in enumerate(found))
         lists = {"policy.trusted_output": policy.trusted_output}
         lists |= {f"tenants.{name}.tools": tenant.tools or () for name, tenant in self.tenants.items()}
+        lists |= {f"channels.{name}.tools": channel.tools or () for name, channel in self.channels.items()}
         lists |= {f"agents.{name}.tools": agent.tools for name, agent in self.agents.items()}
         for key, names in lists.items():
             yield from ((f"{key}.{index}", name) for index, name in enumerate(names))
@@ -290,10 +293,10 @@ def _access_errors(settings: Settings) -> Iterator[tuple[str, str]]:
     """Yield an error for each model and agent that a tenant or a rule names and that is not there."""
     named: list[tuple[str, str, Iterable[str]]] = []
     models, agents = {*settings.engines, *settings.routes}, {*settings.agents}
-    for name, tenant in settings.tenants.items():
-        here = f"tenants.{name}"
-        named += [(f"{here}.models.{index}", model, models) for index, model in enumerate(tenant.models or ())]
-        named += [(f"{here}.agents.{index}", agent, agents) for index, agent in enumerate(tenant.agents or ())]
+    tables = {f"tenants.{name}": tenant for name, tenant in settings.tenants.items()}
+    for here, table in (tables | {f"channels.{name}": each for name, each in settings.channels.items()}).items():
+        named += [(f"{here}.models.{index}", model, models) for index, model in enumerate(table.models or ())]
+        named += [(f"{here}.agents.{index}", agent, agents) for index, agent in enumerate(table.agents or ())]
     for kind in ("allow", "deny", "approve", "pre_authorise"):
         rules: tuple[RuleSettings, ...] = getattr(settings.policy, kind)
         named += [

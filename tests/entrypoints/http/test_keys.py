@@ -99,7 +99,7 @@ async def test_a_key_with_a_channel_is_always_in_it_and_makes_only_keys_of_it(tm
         free = await granted(here)
         desk = (await make(here.served, free, channel="support-desk")).json
         shown = (await here.served.get("/v1/me", bearer(desk["secret"]))).json
-        asked = await here.served.post("/v1/execute", chat("hello"), bearer(desk["secret"]))
+        asked = await here.served.post(chat("hello"), bearer(desk["secret"]) | {"Idempotency-Key": "a"})
         listed = [
             (await here.served.get(f"/v1/executions?channel={name}", bearer(desk["secret"]))).json["data"]
             for name in ("support-desk", "api")

@@ -53,6 +53,11 @@ class Permissions:
         common = {narrower for one in own for other in allowed if (narrower := _narrower(one, other)) is not None}
         return Permissions.of([*(each for each in given if not each.startswith(begin)), *common])
 
+    def without_others(self, names: Iterable[str]) -> "Permissions":
+        """Return the set without the permissions that have no object and are not among the names."""
+        given, kept = _EVERYTHING if "*" in self.names else self.names, {*names}
+        return Permissions.of(each for each in given if ":" in each or each in kept)
+
     def common(self, other: "Permissions") -> "Permissions":
         """Return the set of what both permit."""
         pairs = ((one, another) for one in self.names for another in other.names)
@@ -140,7 +145,9 @@ class Principal:
     """Caller: the tenant and the user that it acts for, its key, what it may do, until when, and the channel it uses.
 
     `key_id` is None without a key, and `expires_at`, in Unix seconds, without an end. `limits` are those of the key,
-    which hold beside those of the tenant. A key that `has_own_channel` is always in that one.
+    which hold beside those of the tenant. A key that `has_own_channel` is always in that one. `outside_channel` are the
+    permissions that it has without the rules of its channel, None if that has none. One that `acts_for_user` was named
+    by the header `portico-user`.
     """
 
     tenant: TenantId
@@ -151,6 +158,8 @@ class Principal:
     limits: AccessLimits = NO_LIMITS
     channel: ChannelName = API
     has_own_channel: bool = False
+    outside_channel: Permissions | None = None
+    acts_for_user: bool = False
 
     @property
     def own(self) -> AccessScope:

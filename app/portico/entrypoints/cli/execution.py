@@ -7,6 +7,7 @@ from anyio.abc import TaskStatus
 from pydantic import JsonValue
 from rich.console import Console
 
+from portico.domain.access.channels import CLI, Entrance
 from portico.domain.access.principal import LOCAL
 from portico.domain.contract.request import SystemRequest
 from portico.domain.contract.response import Suspension, SystemResponse
@@ -57,7 +58,8 @@ async def run_once(
     """
     view = output.view(request)
     async with open_service(settings_of_command(settings)) as service:
-        handle = await service.facade.execute(request, LOCAL, CallOptions(subscribe=True))
+        caller = service.channels.enter(LOCAL, Entrance(CLI))
+        handle = await service.facade.execute(request, caller, CallOptions(subscribe=True))
         if isinstance(handle, ExecutionView | Accepted):
             raise AssertionError("an execution with a subscriber and without an Idempotency-Key starts at once")  # noqa: TRY004 - a bug, not a type error
         response = await _follow(handle, view)

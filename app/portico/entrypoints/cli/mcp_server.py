@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from portico.domain.access.channels import MCP, Entrance
+from portico.domain.access.principal import LOCAL
 from portico.entrypoints.cli.execution import settings_of_command
 from portico.entrypoints.cli.service_parts import OpenService
 from portico.entrypoints.mcp.stdio import bridge_stdio, serve_stdio
@@ -11,7 +13,7 @@ from portico.settings import Settings, client_key
 async def run_here(open_service: OpenService, settings: Settings) -> None:
     """Serve the local user from a service of this process, with a store in memory."""
     async with open_service(settings_of_command(settings)) as service:
-        await serve_stdio(service.facade, settings)
+        await serve_stdio(service.facade, settings, service.channels.enter(LOCAL, Entrance(MCP)))
 
 
 async def run_bridge(url: str, key_file: Path | None) -> None:

@@ -7,8 +7,10 @@ from fastapi import Request
 from fastapi.routing import APIRoute
 from starlette.responses import Response
 
+from portico.domain.access.channels import AG_UI, ANTHROPIC, OPENAI
+from portico.domain.ids import ChannelName
 from portico.entrypoints.http.client_apis.errors import ErrorShape
-from portico.entrypoints.http.context import RequestContext, context_of
+from portico.entrypoints.http.context import ENTRANCE_KEY, RequestContext, context_of
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -20,6 +22,7 @@ class ClientRoute(APIRoute):
     """
 
     error_shape: ClassVar[ErrorShape]
+    entrance: ClassVar[ChannelName]
     reads_api_key: ClassVar[bool] = False
 
     def get_route_handler(self) -> Handler:
@@ -28,6 +31,7 @@ class ClientRoute(APIRoute):
         async def handle(request: Request) -> Response:
             context = context_of(request)
             context.error_shape, context.reads_api_key = self.error_shape, self.reads_api_key
+            request.scope[ENTRANCE_KEY] = self.entrance
             return await endpoint(context)
 
         return handle
@@ -37,6 +41,7 @@ class OpenAiRoute(ClientRoute):
     """A route that OpenAI's clients call."""
 
     error_shape = ErrorShape.OPENAI
+    entrance = OPENAI
 
 
 class OpenAiReadRoute(APIRoute):
@@ -46,7 +51,21 @@ class OpenAiReadRoute(APIRoute):
         solve = super().get_route_handler()
 
         async def handle(request: Request) -> Response:
-            context_of(request).error_shape = ErrorShape.OPENAI
+            context = context_of(request)
+            context.error_shape, request.scope[ENTRANCE_KEY] = ErrorShape.OPENAI, OPENAI
+            return await solve(request)
+
+        return handle
+
+
+class AgUiRoute(APIRoute):
+    """A route that clients of AG-UI call."""
+
+    def get_route_handler(self) -> Handler:
+        solve = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            request.scope[ENTRANCE_KEY] = AG_UI
             return await solve(request)
 
         return handle
@@ -56,6 +75,7 @@ class AnthropicRoute(ClientRoute):
     """A route that Anthropic's clients call."""
 
     error_shape = ErrorShape.ANTHROPIC
+    entrance = ANTHROPIC
     reads_api_key = True
 
 
@@ -68,6 +88,7 @@ class ModelRoute(APIRoute):
         async def handle(request: Request) -> Response:
             context = context_of(request)
             context.error_shape, context.reads_api_key = shape_of_client(context), True
+            request.scope[ENTRANCE_KEY] = ANTHROPIC if context.error_shape is ErrorShape.ANTHROPIC else OPENAI
             return await solve(request)
 
         return handle

@@ -7,7 +7,7 @@ before its caller is known; probes do not.
 from asyncio import get_running_loop
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import orjson
 from fastapi import Depends, Request
@@ -19,9 +19,10 @@ from starlette.types import Receive, Scope
 
 from portico.bootstrap.service import Service
 from portico.domain.access.api_key import ApiKey
+from portico.domain.access.channels import Entrance
 from portico.domain.access.principal import Principal
 from portico.domain.failures import Failure, StorageFailure
-from portico.domain.ids import RequestId, SpanId, TraceId
+from portico.domain.ids import API, RequestId, SpanId, TraceId
 from portico.entrypoints.http.client_apis.errors import ErrorShape
 from portico.entrypoints.http.correlation import Correlation, correlate, request_trace
 from portico.entrypoints.http.errors import JSON, WholeResponse
@@ -30,6 +31,11 @@ from portico.orchestration.facade import Facade
 CONTEXT_KEY = "portico.context"
 RESOURCE_METADATA_KEY = "portico.resource_metadata"
 """Key of the scope of a request for a protected resource; its value is the URL of the metadata [RFC 9728]."""
+ENTRANCE_KEY: Final = "portico.entrance"
+"""Key of the scope of a request that came by another channel than `api`; its value is the channel."""
+ENTERED_KEY: Final = "portico.entered"
+"""Key of the scope of a request whose channel may have changed the caller; its value is the caller."""
+_NAMING: Final = frozenset({b"portico-user", b"portico-channel"})
 
 
 @dataclass(slots=True)
@@ -57,14 +63,21 @@ class RequestContext:
     _principal: Principal | None = None
 
     async def authenticate(self, *, audience: str | None = None) -> None:
-        """Find out who calls; a token may be for that `audience`, too. Raises: AccessFailure; StorageFailure."""
+        """Find out who calls, and for whom; a token may be for that `audience`, too.
+
+        Raises: AccessFailure; RequestFailure for headers that name no user or channel; StorageFailure.
+        """
         if self._principal is None:
             clock = get_running_loop().time
             began_at = clock()
-            self._principal = await self.service.authenticator.authenticate(
+            principal = await self.service.authenticator.authenticate(
                 credentials_of(self) if self.reads_api_key else bearer_credentials(self.scope),
                 audience=audience,
             )
+            is_plain = self.service.channels.is_empty and ENTRANCE_KEY not in self.scope
+            if not is_plain or not {name for name, _ in self.scope["headers"]}.isdisjoint(_NAMING):
+                principal = self.scope[ENTERED_KEY] = self.service.channels.enter(principal, _entrance(self.scope))
+            self._principal = principal
             self.authentication_ms = (clock() - began_at) * 1000
 
     async def is_still_permitted(self) -> bool:
@@ -143,6 +156,16 @@ def context_of(request: Request) -> RequestContext:
         context = RequestContext(scope, request.receive, service, get_running_loop().time())
         scope[CONTEXT_KEY] = context
     return context
+
+
+def _entrance(scope: Scope) -> Entrance:
+    """Return the entrance of the request; a header that is given several times names nothing valid."""
+    given: dict[bytes, list[str]] = {name: [] for name in _NAMING}
+    for name, value in scope["headers"]:
+        if name in _NAMING:
+            given[name].append(value.decode("latin-1"))
+    named = {name: None if not values else values[0] if len(values) == 1 else "" for name, values in given.items()}
+    return Entrance(scope.get(ENTRANCE_KEY, API), named[b"portico-channel"], named[b"portico-user"])
 
 
 def bearer_credentials(scope: Scope) -> str | None:

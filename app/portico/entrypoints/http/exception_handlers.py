@@ -16,10 +16,17 @@ from portico.domain.failures import Code, Failure, RequestFailure
 from portico.domain.field_errors import invalid_fields
 from portico.entrypoints.http.body import invalid_fields_failure
 from portico.entrypoints.http.client_errors import refusal_response
-from portico.entrypoints.http.context import RESOURCE_METADATA_KEY, RequestContext, context_of, credentials_of
+from portico.entrypoints.http.context import (
+    ENTERED_KEY,
+    RESOURCE_METADATA_KEY,
+    RequestContext,
+    context_of,
+    credentials_of,
+)
 from portico.entrypoints.http.correlation import Header
 from portico.entrypoints.http.errors import CLOSE, problem_response, record_refusal
 from portico.entrypoints.http.parameters import NOT_FOUND_MESSAGES, request_id_in_path
+from portico.orchestration.channels import name_channel
 
 
 async def refuse(request: Request, failure: Failure) -> Response:
@@ -28,7 +35,8 @@ async def refuse(request: Request, failure: Failure) -> Response:
     It carries the request id of the path, else the one of the body. A failure that concerns another execution gives
     its location.
     """
-    context = context_of(request)
+    context, entered = context_of(request), request.scope.get(ENTERED_KEY)
+    failure = failure if entered is None else name_channel(failure, entered)
     context.refusal = failure
     correlation = context.correlate(request_id_in_path(request.scope) or context.request_id)
     other_id = failure.details.get("request_id")

@@ -1,6 +1,7 @@
 """MCP over standard input and output: the server of this process, or a bridge to one elsewhere."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final, Protocol
 
 import anyio
@@ -11,7 +12,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 
-from portico.domain.access.principal import LOCAL
+from portico.domain.access.principal import Principal
 from portico.entrypoints.mcp.calls import CallRules
 from portico.entrypoints.mcp.server import PorticoServer, RequestCaller
 from portico.entrypoints.person_waits import WaitingRequests
@@ -31,8 +32,8 @@ class _Sink(Protocol):
     async def aclose(self) -> None: ...
 
 
-async def serve_stdio(facade: Facade, settings: Settings) -> None:
-    """Serve the local user until the input ends. What runs then is cancelled, except in sessions.
+async def serve_stdio(facade: Facade, settings: Settings, caller: Principal) -> None:
+    """Serve the caller until the input ends. What runs then is cancelled, except in sessions.
 
     No call waits for an answer from elsewhere: the store of this process is in memory, so there is no elsewhere.
     """
@@ -44,7 +45,7 @@ async def serve_stdio(facade: Facade, settings: Settings) -> None:
         waiting=WaitingRequests(settings.mcp.waiting),
         is_stopping=lambda: False,
     )
-    server = PorticoServer(facade, settings.mcp.expose, rules, _local_caller).build()
+    server = PorticoServer(facade, settings.mcp.expose, rules, partial(_local_caller, caller)).build()
     async with stdio_server() as (messages, replies):
         await server.run(messages, replies, server.create_initialization_options())
 
@@ -94,6 +95,6 @@ async def _pass(source: _Source, sink: _Sink, agreed: _AgreedVersion) -> None:
         await sink.aclose()
 
 
-def _local_caller(context: ServerRequestContext[Any, Any]) -> RequestCaller:
+def _local_caller(caller: Principal, context: ServerRequestContext[Any, Any]) -> RequestCaller:
     wants_progress = context.meta is not None and context.meta.get("progress_token") is not None
-    return RequestCaller(LOCAL, CallOptions(subscribe=wants_progress))
+    return RequestCaller(caller, CallOptions(subscribe=wants_progress))

@@ -1,7 +1,7 @@
 """Tables of limits: of a request, of background executions, and of the callers of a tenant."""
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from pydantic import Field, StringConstraints
 
@@ -29,6 +29,29 @@ class QueueSettings(Table):
     per_tenant: Positive = Field(500, description="Background executions of one tenant that run at the same time")
 
 
+class NarrowedObjects(Protocol):
+    """A table that may narrow the tools, the models and the agents that callers use."""
+
+    @property
+    def tools(self) -> tuple[str, ...] | None: ...
+
+    @property
+    def models(self) -> tuple[str, ...] | None: ...
+
+    @property
+    def agents(self) -> tuple[str, ...] | None: ...
+
+
+def narrowed_objects(table: NarrowedObjects) -> Mapping[ObjectKind, tuple[str, ...]]:
+    """Return the names of each kind that the table narrows."""
+    given: Mapping[ObjectKind, tuple[str, ...] | None] = {
+        "tool": table.tools,
+        "model": table.models,
+        "agent": table.agents,
+    }
+    return {kind: names for kind, names in given.items() if names is not None}
+
+
 class TenantSettings(Table):
     """Limits of all callers of a tenant together, and what each of them may use.
 
@@ -53,12 +76,7 @@ class TenantSettings(Table):
     @property
     def rights(self) -> Mapping[ObjectKind, tuple[str, ...]]:
         """Return the names of each kind that is narrowed."""
-        given: Mapping[ObjectKind, tuple[str, ...] | None] = {
-            "tool": self.tools,
-            "model": self.models,
-            "agent": self.agents,
-        }
-        return {kind: names for kind, names in given.items() if names is not None}
+        return narrowed_objects(self)
 
     @property
     def limits(self) -> AccessLimits:

@@ -39,6 +39,7 @@ _DESCRIPTION = """Portico runs LLM agents: one request in, one response out, eve
 
 **Authentication.** Send `Authorization: Bearer KEY` with an API key (`ptk_...`) or a token of the configured issuer.
 A service without authentication needs neither. 401: it is not valid; 403: the caller lacks a permission.
+With `can_act_for` the headers `portico-user` and `portico-channel` name the user and the channel of a request.
 
 **Retries.** A refusal is a problem document [RFC 9457] with a stable `code`; `GET /v1/errors` lists them. Send a
 request again if the response has `x-should-retry: true`, after `Retry-After` seconds. With an `Idempotency-Key` a
@@ -64,7 +65,7 @@ _REQUESTS: Final = (
     EmbeddingRequest,
     Extension,
 )
-_ACCESS_FAILURES: Final = (Code.ACCESS_UNAUTHENTICATED, Code.ACCESS_UNAVAILABLE)
+_ACCESS_FAILURES: Final = (Code.ACCESS_UNAUTHENTICATED, Code.ACCESS_UNAVAILABLE, Code.ACCESS_DENIED)
 _EVERY_FAILURE: Final = (Code.REQUEST_INVALID, Code.REQUEST_OVERLOADED, Code.ORCHESTRATION_INVALID_TRANSITION)
 """Refusals before a request reaches its route (a foreign Host, too many connections), and internal errors."""
 _OF_FASTAPI: Final = ("HTTPValidationError", "ValidationError")
@@ -243,7 +244,7 @@ def _add_failures(operation: dict[str, Any]) -> None:
         del responses["422"]
     codes = (*_EVERY_FAILURE, *(_ACCESS_FAILURES if "security" in operation else ()))
     for status, failure in failures(*codes).items():
-        if status == 422:
+        if status == 422 and "security" not in operation:
             continue
         known = responses.setdefault(str(status), failure)
         missing = [code for code in failure["description"].split(", ") if code not in known["description"]]

@@ -6,10 +6,11 @@ from fastapi import APIRouter, Path
 from starlette.responses import Response
 
 from portico.entrypoints.http.ag_ui_answer import answer_run
+from portico.entrypoints.http.client_route import AgUiRoute
 from portico.entrypoints.http.context import Context
 from portico.entrypoints.http.openapi.responses import IDEMPOTENCY_KEY, TRACEPARENT, describe_run, run_responses
 
-router = APIRouter(tags=["clients"])
+router = APIRouter(tags=["clients"], route_class=AgUiRoute)
 
 
 @router.post(

@@ -23,11 +23,18 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from portico.bootstrap.service import Service
+from portico.domain.access.channels import MCP as MCP_CHANNEL
 from portico.domain.access.principal import Permission, Principal
 from portico.domain.failures import AccessFailure, Code, RequestFailure
 from portico.domain.strict_json import StrictJsonError, loads
 from portico.entrypoints.http.body import read_body
-from portico.entrypoints.http.context import CONTEXT_KEY, RESOURCE_METADATA_KEY, RequestContext, context_of
+from portico.entrypoints.http.context import (
+    CONTEXT_KEY,
+    ENTRANCE_KEY,
+    RESOURCE_METADATA_KEY,
+    RequestContext,
+    context_of,
+)
 from portico.entrypoints.http.errors import JSON, WholeResponse
 from portico.entrypoints.mcp.calls import CallRules
 from portico.entrypoints.mcp.server import PorticoServer, RequestCaller
@@ -92,6 +99,7 @@ class McpEndpoint:
         context = context_of(Request(scope, receive))
         scope[RESOURCE_METADATA_KEY] = self._metadata_url
         self._require_origin(scope)
+        scope[ENTRANCE_KEY] = MCP_CHANNEL
         await context.authenticate(audience=self._resource)
         scope["user"] = _user(context.principal)
         if scope["method"] == "GET":
