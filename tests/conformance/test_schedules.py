@@ -326,9 +326,9 @@ async def test_a_refused_run_is_announced_in_the_commit_that_records_it(
     rows = await here.database.read(lambda: execute(_DELIVERIES, {}))
     assert len(rows) == announced
     for kind, body in rows:
-        told = orjson.loads(body)
-        assert (kind, told["type"]) == ("schedule.failed", "schedule.failed")
-        assert told["data"] == {
+        message = orjson.loads(body)
+        assert (kind, message["type"]) == ("schedule.failed", "schedule.failed")
+        assert message["data"] == {
             "schedule": "report",
             "tenant": LOCAL.tenant,
             "user": LOCAL.user,

@@ -15,7 +15,7 @@ Overlap = Literal["skip", "cancel", "allow"]
 
 
 class RunOutcome(StrEnum):
-    """What became of a planned time: a run, or why there was none."""
+    """Outcome of a planned time: a run, or the reason why there was none."""
 
     STARTED = "started"
     SKIPPED = "skipped"

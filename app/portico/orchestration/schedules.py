@@ -233,7 +233,7 @@ class Schedules:
         await self._found(principal.own, name)
 
     async def start(self, principal: Principal, name: str) -> StartedRun:
-        """Run a schedule now, with the rights that it has, whatever runs of it have not ended.
+        """Run a schedule now, with the rights that it has, also while earlier runs have not ended.
 
         Raises: Failure for a run that is refused.
         """

@@ -56,7 +56,7 @@ async def test_schedules_are_stored_listed_run_and_deleted(tmp_path: Path) -> No
         assert [each["name"] for each in lines(await run(ada, "list", "--json"))] == ["nightly"]
 
 
-async def test_a_refusal_is_told_and_ends_with_its_code(tmp_path: Path) -> None:
+async def test_a_refusal_is_shown_and_ends_with_its_code(tmp_path: Path) -> None:
     async with callers(tmp_path, GRANTS) as (by_name, _):
         bad = await run(by_name["ada"], "put", "nightly", "Tidy up.", "--cron", "@daily")
         assert bad.exit_code == EXIT_CODES[Category.REQUEST]

@@ -166,7 +166,7 @@ async def test_users_and_tenants_have_their_own_schedules(keyed: tuple[dict[str,
         ({"request": {**HELLO, "request_id": "mine"}}, "request.request_id"),
         ({"request": {**HELLO, "run_at": "2026-12-01T00:00:00Z"}}, "request.run_at"),
         ({"request": {**HELLO, "store": False}}, "request.store"),
-        ({"request": {**HELLO, "model": "nobody"}}, "request.model"),
+        ({"request": {**HELLO, "model": "unknown"}}, "request.model"),
         ({"request": {"messages": []}}, "request.messages"),
     ],
 )

@@ -124,5 +124,5 @@ async def list_runs(
     responses=failures(*QUOTE_REFUSALS, *READ_FAILURES, Code.REQUEST_RATE_LIMITED, Code.REQUEST_SHUTTING_DOWN),
 )
 async def run_schedule(context: Context, schedule_name: OwnSchedule) -> Response:
-    """Run a schedule of one's own now, paused or not, beside its times and whatever runs have not ended."""
+    """Run a schedule of one's own now, paused or not, also while earlier runs have not ended."""
     return context.object_response(await context.service.schedules.start(context.principal, schedule_name), 202)
