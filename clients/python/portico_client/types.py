@@ -691,6 +691,30 @@ class EndpointList(TypedDict):
     """Items."""
 
 
+class EndpointRequest(TypedDict):
+    """An endpoint to make, or to change: what is absent has its default again."""
+
+    always: NotRequired[bool]
+    """False: it hears only of executions whose request or agent names it. Default: true."""
+    content: NotRequired[bool]
+    """True: the answer is sent, too, redacted as without `can_view_full_history`. Default: false."""
+    events: NotRequired[
+        list[
+            Literal[
+                "execution.completed",
+                "execution.failed",
+                "execution.cancelled",
+                "execution.suspended",
+                "schedule.failed",
+            ]
+        ]
+        | None
+    ]
+    """Events that it hears of; absent: all."""
+    url: str
+    """URL that deliveries are sent to, with https; not in a private network."""
+
+
 class EndpointView(TypedDict):
     """An endpoint without its secret."""
 

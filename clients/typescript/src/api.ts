@@ -993,7 +993,7 @@ export interface paths {
         put?: never;
         /**
          * Run a schedule now
-         * @description Run a schedule of one's own now, paused or not, beside its times and whatever runs have not ended.
+         * @description Run a schedule of one's own now, paused or not, also while earlier runs have not ended.
          */
         post: operations["runSchedule"];
         delete?: never;
@@ -1242,6 +1242,140 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/webhooks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List endpoints of webhooks, by name
+         * @description Return the endpoints that hear of the caller's tenant, those of the configuration included.
+         *
+         *     Needs `can_manage_webhooks` and `can_view_tenant`, as every route of webhooks does.
+         */
+        get: operations["listWebhooks"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/webhooks/deliveries": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List deliveries, newest first
+         * @description Return one page of the deliveries of the caller's tenant. Delivered ones stay 7 days, dead ones 90.
+         */
+        get: operations["listDeliveries"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/webhooks/deliveries/{delivery_id}/retry": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send a delivery again
+         * @description Send a delivery again, dead or not. If it fails it is tried again as a new one is.
+         *
+         *     An endpoint that is disabled gets one attempt; if that is delivered, the endpoint is enabled.
+         */
+        post: operations["retryDelivery"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/webhooks/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show an endpoint of webhooks
+         * @description Return an endpoint without its secret.
+         */
+        get: operations["getWebhook"];
+        /**
+         * Make or change an endpoint of webhooks
+         * @description Make an endpoint, at most 20 in a tenant, or change one, which is enabled by that. Its secret stays.
+         *
+         *     The URL has https and no address of a private network. One of the configuration is read-only.
+         */
+        put: operations["putWebhook"];
+        post?: never;
+        /**
+         * Delete an endpoint of webhooks
+         * @description Delete an endpoint. What waits for it is not delivered any more.
+         */
+        delete: operations["deleteWebhook"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/webhooks/{name}/rotate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Give an endpoint of webhooks a new secret
+         * @description Make a new secret. For 24 hours deliveries have a signature of the earlier one, too.
+         */
+        post: operations["rotateWebhookSecret"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/webhooks/{name}/test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send an endpoint of webhooks a test
+         * @description Send a message of the type `webhook.test`, whatever the endpoint hears of otherwise, disabled or not.
+         */
+        post: operations["testWebhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -1383,6 +1517,24 @@ export interface components {
          */
         AttemptFailureReason: "rate_limited" | "overloaded" | "server_error" | "broken" | "malformed" | "timed_out" | "unreachable" | "tls" | "credentials" | "quota" | "model_missing" | "breaker_open" | "context_exceeded" | "refused" | "content_filtered" | "over_budget" | "over_limit" | "limit_unknown";
         /**
+         * AudioPart
+         * @description Audio, embedded in the message of a user.
+         */
+        AudioPart: {
+            /** @description The audio's bytes in base64. */
+            data: string;
+            /**
+             * @description The audio's media type.
+             * @enum {string}
+             */
+            media_type: "audio/wav" | "audio/mpeg";
+            /**
+             * @description Type of the part. (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            type: "audio";
+        };
+        /**
          * BranchTranscript
          * @description The conversation of one branch of an execution with a model.
          */
@@ -1451,6 +1603,8 @@ export interface components {
             manage_credentials: boolean;
             /** @description List, make and revoke keys. Without authentication there are none. */
             manage_keys: boolean;
+            /** @description Make and change webhooks, together with `view_tenant`. */
+            manage_webhooks: boolean;
             /** @description Read the metrics on a public listener, and the health of engines. */
             read_metrics: boolean;
             /** @description Execute, fork, quote and resume. */
@@ -1698,6 +1852,55 @@ export interface components {
             type: "custom";
         };
         /**
+         * DeliveryAccepted
+         * @description A delivery that is sent soon.
+         */
+        DeliveryAccepted: {
+            /** @description Id of the delivery: its `webhook-id`. */
+            delivery_id: string;
+        };
+        /** DeliveryPage */
+        DeliveryPage: {
+            /** @description Items of this page. */
+            data: components["schemas"]["DeliveryView"][];
+            /** @description True if there are more pages. */
+            has_more: boolean;
+            /** @description Value of `after` for the next page; null on the last one. */
+            next: string | null;
+        };
+        /**
+         * DeliveryView
+         * @description A delivery without its body.
+         */
+        DeliveryView: {
+            /** @description Number of attempts, since the last retry if there was one. */
+            attempts: number;
+            /**
+             * Format: date-time
+             * @description Time of the event.
+             */
+            created_at: string;
+            /** @description Id of the delivery: its `webhook-id`, the same at every attempt. */
+            delivery_id: string;
+            /** @description Name of its endpoint. */
+            endpoint: string;
+            /** @description Why the last attempt delivered nothing; null if it did. */
+            last_error: string | null;
+            /** @description HTTP status of the last attempt; null without an answer. */
+            last_status: number | null;
+            /** @description Time of the next attempt; null unless it waits. */
+            next_at: string | null;
+            /** @description Id of the execution; null if it is about none. */
+            request_id: string | null;
+            /**
+             * @description `waiting` for its first or next attempt, `delivered`, or `dead`.
+             * @enum {string}
+             */
+            state: "waiting" | "delivered" | "dead";
+            /** @description Type of the event. */
+            type: string;
+        };
+        /**
          * DocumentContent
          * @description A document to be stored.
          */
@@ -1710,6 +1913,26 @@ export interface components {
             shared?: boolean;
             /** @description Text, at most 1 MiB in UTF-8. It has to contain a word. */
             text: string;
+        };
+        /**
+         * DocumentPart
+         * @description Document, embedded in the message of a user.
+         */
+        DocumentPart: {
+            /** @description The document's bytes in base64. */
+            data: string;
+            /**
+             * @description The document's media type.
+             * @enum {string}
+             */
+            media_type: "application/pdf" | "text/plain" | "text/markdown";
+            /** @description Name of the document. */
+            name?: string | null;
+            /**
+             * @description Type of the part. (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            type: "document";
         };
         /**
          * DocumentSummary
@@ -1839,6 +2062,58 @@ export interface components {
              * @constant
              */
             object: "embedding";
+        };
+        /** EndpointList */
+        EndpointList: {
+            /** @description Items. */
+            data: components["schemas"]["EndpointView"][];
+        };
+        /**
+         * EndpointRequest
+         * @description An endpoint to make, or to change: what is absent has its default again.
+         */
+        EndpointRequest: {
+            /** @description False: it hears only of executions whose request or agent names it. Default: true. */
+            always?: boolean;
+            /** @description True: the answer is sent, too, redacted as without `can_view_full_history`. Default: false. */
+            content?: boolean;
+            /** @description Events that it hears of; absent: all. */
+            events?: ("execution.completed" | "execution.failed" | "execution.cancelled" | "execution.suspended" | "schedule.failed")[] | null;
+            /** @description URL that deliveries are sent to, with https; not in a private network. */
+            url: string;
+        };
+        /**
+         * EndpointView
+         * @description An endpoint without its secret.
+         */
+        EndpointView: {
+            /** @description False if it hears only of executions whose request or agent names it. */
+            always: boolean;
+            /** @description True if the answer is sent, too. */
+            content: boolean;
+            /** @description Time at which it was made; null of the file. */
+            created_at: string | null;
+            /** @description Public id of the key that made or changed it last; null without a key, and of the file. */
+            created_by: string | null;
+            /** @description Time since which it hears of nothing; null while it does. */
+            disabled_at: string | null;
+            /** @description `gone` after a 410, `failing` after three days without a delivery, `revoked` with its key. */
+            disabled_because: string | null;
+            /** @description Events that it hears of. */
+            events: string[];
+            /** @description Time since which every attempt has failed; null if none has. */
+            failing_since: string | null;
+            /** @description Name of the endpoint. */
+            name: string;
+            /**
+             * @description `file` for one of the configuration, which is read-only.
+             * @enum {string}
+             */
+            source: "api" | "file";
+            /** @description Time of its last change; null of the file. */
+            updated_at: string | null;
+            /** @description URL that deliveries are sent to. */
+            url: string;
         };
         /**
          * EngineHealth
@@ -2962,8 +3237,8 @@ export interface components {
          * @description Message of a conversation, independent of any provider's dialect.
          */
         Message: {
-            /** @description Text, or a list of text and image parts. */
-            content: string | (components["schemas"]["TextPart"] | components["schemas"]["ImagePart"])[];
+            /** @description Text, or a list of parts: text and images, and of a user also documents and audio. */
+            content: string | (components["schemas"]["TextPart"] | components["schemas"]["ImagePart"] | components["schemas"]["DocumentPart"] | components["schemas"]["AudioPart"])[];
             /** @description Name of the author or tool. */
             name?: string | null;
             /**
@@ -2998,8 +3273,8 @@ export interface components {
          *     `kept` holds blocks in the provider's own format, in their original order. They are omitted for any other provider.
          */
         ModelMessage: {
-            /** @description Text, or a list of text and image parts. */
-            content: string | (components["schemas"]["TextPart"] | components["schemas"]["ImagePart"])[];
+            /** @description Text, or a list of parts: text and images, and of a user also documents and audio. */
+            content: string | (components["schemas"]["TextPart"] | components["schemas"]["ImagePart"] | components["schemas"]["DocumentPart"] | components["schemas"]["AudioPart"])[];
             /** @description Blocks that the provider needs back unchanged. */
             kept: {
                 [key: string]: unknown;
@@ -3027,6 +3302,41 @@ export interface components {
         NamedTool: {
             /** @description Name of the tool. */
             name: string;
+        };
+        /**
+         * NewEndpointView
+         * @description An endpoint with a new secret.
+         */
+        NewEndpointView: {
+            /** @description False if it hears only of executions whose request or agent names it. */
+            always: boolean;
+            /** @description True if the answer is sent, too. */
+            content: boolean;
+            /** @description Time at which it was made; null of the file. */
+            created_at: string | null;
+            /** @description Public id of the key that made or changed it last; null without a key, and of the file. */
+            created_by: string | null;
+            /** @description Time since which it hears of nothing; null while it does. */
+            disabled_at: string | null;
+            /** @description `gone` after a 410, `failing` after three days without a delivery, `revoked` with its key. */
+            disabled_because: string | null;
+            /** @description Events that it hears of. */
+            events: string[];
+            /** @description Time since which every attempt has failed; null if none has. */
+            failing_since: string | null;
+            /** @description Name of the endpoint. */
+            name: string;
+            /** @description Secret that signs, which cannot be shown again. */
+            secret: string;
+            /**
+             * @description `file` for one of the configuration, which is read-only.
+             * @enum {string}
+             */
+            source: "api" | "file";
+            /** @description Time of its last change; null of the file. */
+            updated_at: string | null;
+            /** @description URL that deliveries are sent to. */
+            url: string;
         };
         /**
          * NewKeyView
@@ -3633,7 +3943,7 @@ export interface components {
         };
         /**
          * RunOutcome
-         * @description What became of a planned time: a run, or why there was none.
+         * @description Outcome of a planned time: a run, or the reason why there was none.
          * @enum {string}
          */
         RunOutcome: "started" | "skipped" | "missed" | "refused";
@@ -4260,6 +4570,8 @@ export interface components {
             tools?: string[] | null;
             /** @description 32 hex digits; if absent, taken from `traceparent` or generated. */
             trace_id?: string | null;
+            /** @description Endpoints of GET /v1/webhooks that hear of this execution, beside those that hear of all. */
+            webhooks?: string[];
         };
         /**
          * SystemResponse
@@ -16485,6 +16797,1253 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["UsageList"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ACCESS_UNAUTHENTICATED */
+            401: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ACCESS_DENIED */
+            403: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            404: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            405: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            422: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
+            503: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    listWebhooks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EndpointList"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ACCESS_UNAUTHENTICATED */
+            401: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ACCESS_DENIED */
+            403: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
+            503: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    listDeliveries: {
+        parameters: {
+            query?: {
+                /** @description Only deliveries in this state. */
+                state?: "waiting" | "delivered" | "dead";
+                /** @description Only deliveries to this endpoint. */
+                endpoint?: string;
+                /** @description Only deliveries about this execution. */
+                request_id?: string;
+                /**
+                 * @description Maximum number of deliveries.
+                 * @example 10
+                 */
+                limit?: number;
+                /** @description The `next` of the previous page. */
+                after?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeliveryPage"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ACCESS_UNAUTHENTICATED */
+            401: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ACCESS_DENIED */
+            403: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            404: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            405: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            422: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
+            503: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    retryDelivery: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of the delivery.
+                 * @example msg_0123456789abcdef0123456789abcdef
+                 */
+                delivery_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is sent soon, with the same `webhook-id` */
+            202: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeliveryAccepted"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ACCESS_UNAUTHENTICATED */
+            401: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ACCESS_DENIED */
+            403: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            404: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            405: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            422: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
+            503: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getWebhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Name of the endpoint.
+                 * @example orders
+                 */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EndpointView"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ACCESS_UNAUTHENTICATED */
+            401: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ACCESS_DENIED */
+            403: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            404: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            405: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            422: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
+            503: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    putWebhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Name of the endpoint.
+                 * @example orders
+                 */
+                name: string;
+            };
+            cookie?: never;
+        };
+        /** @description Strict JSON: no duplicate keys, NaN, lone surrogates or unknown fields. Default limits: body 4 MiB, depth 64, 1,000 messages, 128 tools, 20 tool rounds, 32 calls per reply, 600 s. Fields of features that this version lacks are refused by name. */
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["EndpointRequest"];
+            };
+        };
+        responses: {
+            /** @description The endpoint, changed */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EndpointView"];
+                };
+            };
+            /** @description The endpoint, which is new, with its secret this once */
+            201: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NewEndpointView"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ACCESS_UNAUTHENTICATED */
+            401: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ACCESS_DENIED */
+            403: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            404: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            405: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_ID_CONFLICT */
+            409: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_TOO_LARGE */
+            413: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_UNSUPPORTED_MEDIA */
+            415: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            422: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_RATE_LIMITED */
+            429: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
+            503: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    deleteWebhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Name of the endpoint.
+                 * @example orders
+                 */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The endpoint is gone, with its deliveries */
+            204: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ACCESS_UNAUTHENTICATED */
+            401: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ACCESS_DENIED */
+            403: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            404: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            405: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_ID_CONFLICT */
+            409: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            422: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
+            503: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    rotateWebhookSecret: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Name of the endpoint.
+                 * @example orders
+                 */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The endpoint, with its new secret this once */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NewEndpointView"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ACCESS_UNAUTHENTICATED */
+            401: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ACCESS_DENIED */
+            403: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            404: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            405: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_ID_CONFLICT */
+            409: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            422: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
+            503: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    testWebhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Name of the endpoint.
+                 * @example orders
+                 */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The test is sent soon */
+            202: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeliveryAccepted"];
                 };
             };
             /** @description REQUEST_INVALID */

@@ -34,6 +34,7 @@ from portico.orchestration.facade import (
     SuspensionChange,
 )
 from portico.orchestration.schedules import ScheduleRequest
+from portico.orchestration.webhooks import EndpointRequest
 
 _DESCRIPTION = """Portico runs LLM agents: one request in, one response out, every step recorded.
 
@@ -62,6 +63,7 @@ _REQUESTS: Final = (
     MemoryQuery,
     KeyRequest,
     ScheduleRequest,
+    EndpointRequest,
     EmbeddingRequest,
     Extension,
 )
