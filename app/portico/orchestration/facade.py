@@ -176,7 +176,7 @@ __all__ = [
 @value
 class FacadeConfig:
     """Configuration besides engines and tools: caps, the currency of prices, this replica, the attempts of the last
-    hour by engine, and grammars and flows by name.
+    hour by engine, grammars and flows by name, the rules of channels, and the engine that embeds, if one does.
     """
 
     limits: ConfiguredLimits
@@ -188,7 +188,6 @@ class FacadeConfig:
     self_approval: bool = True
     """True if the user who asked for a call that waits for an approval may give it."""
     embedder: str | None = None
-    """The engine that embeds documents and queries; None if no engine does."""
     channels: Channels = NO_CHANNELS
     sampler: Callable[[TraceId], bool] | None = None
     """Decides about the traces of which no caller has decided; None without an export of spans: none is recorded."""
@@ -235,7 +234,7 @@ class Facade:
             environment, config.flows, replica=config.replica.name, recent_attempts=config.recent_attempts
         )
         self.usage = Usage(environment, config.currency)
-        self.keys = Keys(stores.keys)
+        self.keys, self.channels = Keys(stores.keys), config.channels
         self.webhooks = Webhooks(stores.webhooks)
         self._environment = environment
         self._launcher = launcher
@@ -312,7 +311,7 @@ class Facade:
 
     async def _quote(self, admitted: "_Admitted", principal: Principal) -> Quote:
         request, limits, _, agent, _, guards = admitted
-        config, patterns = self._config, self._launcher.patterns
+        patterns, config = self._launcher.patterns, self._config
         quotes = QuoteCalculator.of(self._environment, patterns, config.currency, config.embedder)
         quote = partial(quotes.quote, request, limits, agent, principal.permissions, guards.judges)
         return await self._environment.thread_pool.run(quote)

@@ -7,7 +7,7 @@ Theory of operation
 2. A run's request id names the schedule and the planned time. So a replica that takes over a claim of a dead one finds
    the execution that it has started, and no time runs twice.
 3. A run has the rights that its owner has then: those of the key, or of a token for `TOKEN_DAYS` after the schedule was
-   stored. Without any, the schedule is paused.
+   stored. Without any, the schedule is paused. The rules of the channel `schedule` narrow them.
 4. What refuses a run for a moment, as a full queue or a stopping replica, leaves the time due. A next time that comes
    meanwhile takes its place.
 """
@@ -21,11 +21,12 @@ import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from portico.capabilities.schedules.cron import Cron, require_cron, require_time_zone
+from portico.domain.access.channels import SCHEDULE, Entrance
 from portico.domain.access.principal import AccessScope, Permission, Principal
 from portico.domain.contract.quote import Quote
 from portico.domain.contract.request import SystemRequest
 from portico.domain.failures import AccessFailure, Code, Failure, RequestFailure, StorageFailure, invalid_request
-from portico.domain.ids import ChannelName, RequestId, UserId
+from portico.domain.ids import RequestId, UserId
 from portico.domain.schedules import RUN_PREFIX, Overlap, RunOutcome, Schedule, ScheduleOwner, ScheduleRun
 from portico.domain.value import value
 from portico.orchestration.announcements import Announcements
@@ -40,8 +41,6 @@ from portico.ports.schedules import ScheduleStore
 from portico.ports.storage import ExecutionStore
 from portico.ports.timers import DueTimer, TimerKind, TimerNotices, TimerQueue
 
-CHANNEL: Final = ChannelName("schedule")
-"""The channel of every run."""
 TOKEN_DAYS: Final = 30
 ON_TIME_S: Final = 60.0
 """Seconds after its time in which a run is on time, as after the failure of a replica."""
@@ -325,7 +324,12 @@ class Schedules:
         if self._parts.mode != "none" and owner.key_id is None and owner.expires_at is None:
             raise AccessFailure(Code.ACCESS_UNAUTHENTICATED, "it was stored without authentication")
         principal = Principal(owner.tenant, owner.user, owner.key_id, owner.permissions, owner.expires_at)
-        return replace(await self._parts.callers.confirm(principal), channel=CHANNEL)
+        holder = await self._parts.callers.confirm(principal)
+        if owner.user != holder.user:
+            require(holder.permissions, Permission.ACT_FOR, "act for another user")
+        return self._facade.channels.enter(
+            replace(holder, user=owner.user, has_own_channel=False), Entrance(channel=SCHEDULE)
+        )
 
     async def _quote(self, principal: Principal, request: SystemRequest) -> Quote:
         """Return the quote of one run. Raises: Failure for a request that `execute` would refuse."""

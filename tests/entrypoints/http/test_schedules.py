@@ -24,6 +24,7 @@ GRANTS = {
     "chief": ("red", "chief", ["can_send_messages", "can_view_tenant", "model:*"]),
     "reader": ("red", "reader", []),
     "bob": ("blue", "bob", None),
+    "relay": ("red", "relay", ["can_act_for", "can_send_messages", "model:*"]),
 }
 HELLO: dict[str, Any] = {"messages": [{"role": "user", "content": "Hello"}]}
 EVERY_MINUTE = "* * * * *"
@@ -101,6 +102,17 @@ async def test_a_run_by_hand_starts_now_paused_or_not(ada: Caller, clock: Clock)
     await clock.sleep(1)
     [run] = await runs_of(ada)
     assert (run["request_id"], run["outcome"], run["state"]) == (request_id, "started", "COMPLETE")
+
+
+async def test_a_schedule_that_a_relay_stores_runs_as_the_user_that_it_named(
+    keyed: tuple[dict[str, Caller], Service], clock: Clock
+) -> None:
+    by_name, _ = keyed
+    for_eve = Caller(by_name["relay"].served, {**by_name["relay"].headers, "portico-user": "eve"})
+    assert (await put(for_eve, paused=True)).json["user"] == "eve"
+    started = await for_eve.send("POST", "/v1/schedules/report/runs")
+    run = (await by_name["eve"].get(f"/v1/executions/{started.json['request_id']}")).json
+    assert (started.status, run["user"], run["channel"]) == (202, "eve", "schedule")
 
 
 async def test_after_a_pause_of_the_service_the_last_time_runs_and_the_others_are_missed(tmp_path: Path) -> None:
