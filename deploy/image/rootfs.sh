@@ -33,6 +33,8 @@ fi
 find "$root/opt/portico/bin" -mindepth 1 ! -name 'python*' ! -name portico -delete
 (cd "$root"/opt/portico/lib/python3*/site-packages && rm -rf numpy/f2py sqlalchemy/testing alembic/testing \
     sqlalchemy/dialects/mssql sqlalchemy/dialects/mysql sqlalchemy/dialects/oracle)
+# Rich highlights code in Python alone.
+find "$root"/opt/portico/lib/python3*/site-packages/pygments/lexers -name '*.py' ! -name __init__.py ! -name _mapping.py ! -name python.py -delete
 find "$root/opt/portico" -type d \( -name tests -o -name benchmarks -o -name __pycache__ -o -name include \) -prune -exec rm -rf {} +
 find "$root/opt/portico" -type f \( -name '*.pyi' -o -name '*.h' -o -name '*.c' -o -name '*.cpp' -o -name '*.pyx' -o -name '*.pxd' \
     -o -name '*.a' \) -delete
