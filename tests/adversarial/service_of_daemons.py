@@ -1,4 +1,4 @@
-"""Service that holds five boxes whose programs leave daemons, until it is killed. Arguments: the level, a directory."""
+"""Service that holds 20 boxes whose programs leave daemons, until it is killed. Arguments: the level, a directory."""
 
 import os
 import sys
@@ -33,7 +33,7 @@ async def main() -> None:
     box = Box(writable=(directory,), directory=directory)
     isolated = IsolatedProgram(opened_sandbox(), box, 1 << 20, level)
     async with anyio.create_task_group() as group:
-        for number in range(5):
+        for number in range(20):
             started = directory / f"started-{number}"
             name = f"portico-daemon-{os.getpid()}-{number}"
             program = ProgramRun(
@@ -44,7 +44,7 @@ async def main() -> None:
                 limits=replace(LIMITS, cpu_seconds=60),
             )
             group.start_soon(run_program, program)
-        while len(list(directory.glob("started-*"))) < 5:  # noqa: ASYNC110, ASYNC240 - what other processes do
+        while len(list(directory.glob("started-*"))) < 20:  # noqa: ASYNC110, ASYNC240 - what other processes do
             await anyio.sleep(0.01)
         sys.stdout.write("running\n")
         sys.stdout.flush()

@@ -1,9 +1,12 @@
 """`run_code`: code of a model that calls tools, its rounds, its limits, and what a person answers in the middle."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from portico.adapters.system import SystemClock
@@ -19,7 +22,9 @@ from portico.ports.code import CodeProgram
 from portico.ports.journal import ExecutionHistory
 from portico.ports.tool import ToolContext, ToolError
 from tests.support.code import DONE, code_harness, in_real_time, interpreter, rounds_of, runs
-from tests.support.harness import PATTERNS, chat_request, open_suspensions, replay_offline
+from tests.support.harness import PATTERNS, chat_request, open_suspensions, replay_offline, response_of
+from tests.support.processes import children_of
+from tests.support.recovery import open_starts
 from tests.support.sandbox import opened_sandbox, require_level
 from tests.support.tools import FakeTool
 
@@ -265,4 +270,26 @@ async def test_the_interpreter_ends_with_its_run_at_each_level(level: IsolationL
             [call] = await running.start()
             assert (call.function, call.arguments) == ("f", {"n": 1})
             assert processes_of(f"seed-{level}", 0)
-    assert not processes_of(f"seed-{level}", 0)
+        assert all(each.has_ended for each in processes_of(f"seed-{level}", 0))
+
+
+async def test_code_that_runs_when_its_execution_is_stopped_ends_with_its_process() -> None:
+    with in_real_time():
+        here = code_harness(SystemClock(), runs("await calculate(expression='1')\nwhile True:\n    pass"), DONE)
+        execution = here.execution(chat_request("go"))
+        async with anyio.create_task_group() as group:
+            group.start_soon(here.drive, execution)
+            while not rounds_of(here.record(execution)):  # noqa: ASYNC110 - the interpreter is another process
+                await anyio.sleep(0.02)
+            await anyio.sleep(0.1)
+            execution.stop(Code.CANCELLED_SIGNAL, "the client cancelled it")
+    record = here.record(execution)
+    assert response_of(execution).state is State.CANCELLED
+    assert open_starts(record.events) == []
+    assert replay_offline(record) == len(record.steps)
+    assert not any("monty" in name for name in commands_of_children())
+
+
+def commands_of_children() -> list[str]:
+    """Return the command lines of this process's children that have not ended."""
+    return [Path(f"/proc/{child}/cmdline").read_text() for child in children_of(os.getpid())]

@@ -4,6 +4,8 @@ Monty has no system calls: what it cannot answer itself it asks of the service, 
 functions and nothing else. The box is the second wall, for a fault of the interpreter.
 """
 
+import os
+import signal
 import sysconfig
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
@@ -20,7 +22,7 @@ from portico.adapters.tools.code.launcher import launcher
 from portico.adapters.tools.code.values import as_json
 from portico.adapters.tools.sandbox.box import BoxError, ProcessLimits
 from portico.adapters.tools.sandbox.levels import IsolatedProgram
-from portico.adapters.tools.sandbox.process_table import MARK, become_subreaper
+from portico.adapters.tools.sandbox.process_table import MARK, become_subreaper, processes_of
 from portico.adapters.tools.sandbox.run import end_leftovers
 from portico.ports.code import CodeEnd, CodeNotStarted, CodeProgram, CodeTurn, FunctionCall, FunctionResult
 
@@ -47,6 +49,8 @@ MAX_QUESTIONS: Final = 20_000
 _LIMITS: Final = ProcessLimits(
     output=0, memory=1024 * 1024 * 1024, processes=16, open_files=64, file_bytes=0, cpu_seconds=600
 )
+_ROUNDS: Final = 100
+_ROUND_S: Final = 0.01
 _GRACE_S: Final = 2.0
 """Time that a process has to end by itself, in seconds."""
 
@@ -134,9 +138,21 @@ class MontyRun:
                 while self._opened:
                     await self._opened.pop().__aexit__(None, None, None)
             if self._pid is not None:
-                await end_leftovers(self._isolated.sandbox.runs, self._program.seed, self._pid)
+                await self._end_process(self._pid)
         finally:
             self._resources.close()
+
+    async def _end_process(self, pid: int) -> None:
+        """Return when neither the process nor anything that it started is there; the pool reaps it."""
+        for _ in range(_ROUNDS):
+            left = [each.pid for each in processes_of(self._program.seed, pid) if not each.has_ended]
+            if not left:
+                break
+            for number in left:
+                with suppress(ProcessLookupError):
+                    os.kill(number, signal.SIGKILL)
+            await anyio.sleep(_ROUND_S)
+        await end_leftovers(self._isolated.sandbox.runs, self._program.seed, pid)
 
     async def _started(self) -> "AsyncMontySession":
         """Return a session in a process of its own. Raises: MontyError, OSError, BoxError."""
