@@ -5,13 +5,11 @@ from typing import Any
 
 import pytest
 
-from portico.capabilities.models.context_window import CUT_MARK
-from portico.capabilities.models.tokens import UNCORRECTED, LearningTokenEstimator
-from portico.domain.contract.messages import Message, ToolCall
+from portico.capabilities.models.tokens import UNCORRECTED, LearningTokenEstimator, MessageSizes
+from portico.domain.contract.messages import Message
 from portico.domain.ids import TenantId
 from portico.domain.journal.outcomes import InferenceSetup
 from portico.orchestration.execution.context import RunContext
-from portico.orchestration.execution.progress import Conversation
 from portico.orchestration.patterns.agent_loop import agent_loop
 from portico.ports.journal import ExecutionHistory
 from portico.ports.model import TokenCounter
@@ -106,20 +104,14 @@ async def test_a_tool_that_goes_away_during_a_wait_is_not_offered(clock: Virtual
     assert setup_of(record).tools == ()
 
 
-def test_a_conversation_knows_the_size_of_each_message_also_after_results_were_cut() -> None:
-    call = ToolCall(id="1", name="act", arguments={})
-    messages = [
-        Message(role="user", content="Why?"),
-        Message(role="assistant", content="", tool_calls=[call]),
-        Message(role="tool", content="a long result " * 20, tool_call_id="1"),
-    ]
-    conversation = Conversation(messages[:1])
-    assert conversation.sizes() == [UNCORRECTED.message(messages[0])]
-    conversation.extend(messages[1:])
-    assert conversation.sizes() == [*map(UNCORRECTED.message, messages)]
-    conversation.cut_results((2,))
-    assert conversation.messages[2].content == CUT_MARK
-    assert conversation.sizes() == [*map(UNCORRECTED.message, conversation.messages)]
+def test_each_message_of_a_conversation_is_counted_once_and_again_after_it_was_replaced() -> None:
+    messages = [Message(role="user", content="Why?"), Message(role="assistant", content="Because.")]
+    sizes = MessageSizes()
+    assert sizes.read(messages[:1]) == [UNCORRECTED.message(messages[0])]
+    assert sizes.read(messages) == [*map(UNCORRECTED.message, messages)]
+    messages[1] = Message(role="assistant", content="That is a long story. " * 20)
+    sizes.forget_from(1)
+    assert sizes.read(messages) == [*map(UNCORRECTED.message, messages)]
 
 
 USAGE = {"usage": TEXT["usage"]}

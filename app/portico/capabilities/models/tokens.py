@@ -106,6 +106,22 @@ class EstimatingTokenCounter:
 UNCORRECTED: Final[TokenCounter] = EstimatingTokenCounter()
 
 
+class MessageSizes:
+    """Tokens of the messages of one conversation by estimate, without correction. A message is counted once."""
+
+    def __init__(self) -> None:
+        self._sizes: list[int] = []
+
+    def read(self, messages: Sequence[Message]) -> Sequence[int]:
+        """Return the tokens of each message; those that were read before are the first ones."""
+        self._sizes += map(UNCORRECTED.message, messages[len(self._sizes) :])
+        return self._sizes
+
+    def forget_from(self, index: int) -> None:
+        """Count the messages from that index on again: they were replaced."""
+        del self._sizes[index:]
+
+
 class CorrectedTokenCounter:
     """Token counter by estimate times a ratio, rounded up for each text, message and definition."""
 

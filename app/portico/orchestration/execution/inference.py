@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from portico.capabilities.context.redaction import Redactor
 from portico.capabilities.limits.quotas import Reservation
-from portico.capabilities.models.context_window import count_tokens
+from portico.capabilities.models.context_window import count_tokens, with_results_cut
 from portico.capabilities.models.failover import FailoverWalk
 from portico.capabilities.models.format_enforcement import prepare_call, submitted_reply
 from portico.capabilities.models.lane import Lane
@@ -165,7 +165,8 @@ class Inference:
         assert isinstance(setup, InferenceSetup)  # noqa: S101 - the other outcome of an inference's setup
         execution, messages = self.execution, self.conversation.messages
         if setup.cut:
-            self.conversation.cut_results(setup.cut)
+            messages[:] = with_results_cut(messages, setup.cut)
+            self.conversation.sizes.forget_from(min(setup.cut))
         inherited = self.conversation.inherited
         if inherited and execution.header.redacts_inherited:
             redacted = [*Redactor().messages(messages[:inherited]), *messages[inherited:]]
@@ -201,8 +202,8 @@ class Inference:
         assert walk.candidate is not None  # noqa: S101 - it has answered
         execution, conversation = self.execution, self.conversation
         calls = execution.ledger.tool_calls.of(self.anchor) if reply.tool_calls else ()
-        conversation.answer(reply, walk.candidate.provider, walk.setup, calls)
-        conversation.reply_span = span_id(execution.header.execution_id, self.anchor) if calls else None
+        span = span_id(execution.header.execution_id, self.anchor) if calls else None
+        conversation.answer(reply, walk.candidate.provider, walk.setup, calls, span)
         return reply
 
     def _emit(self, events: Sequence[Event]) -> None:

@@ -123,7 +123,7 @@ def _measured(
 ) -> tuple[ContextTerms, tuple[int, ...], bool]:
     """Return the terms of the conversation, what is cut of it to fit, and whether it does fit then."""
     messages, counter = conversation.messages, window.counter
-    terms = measure(messages, definitions, counter, window.limit, conversation.sizes())
+    terms = measure(messages, definitions, counter, window.limit, conversation.sizes.read(messages))
     over = terms.used - terms.limit
     if over <= 0:
         return terms, (), True

@@ -7,8 +7,8 @@ from typing import NamedTuple, Protocol
 
 from pydantic import JsonValue
 
-from portico.capabilities.models.context_window import Window, with_results_cut
-from portico.capabilities.models.tokens import UNCORRECTED
+from portico.capabilities.models.context_window import Window
+from portico.capabilities.models.tokens import MessageSizes
 from portico.domain.context.report import ContextTerms
 from portico.domain.contract.final_answer import PhaseEInput
 from portico.domain.contract.messages import Message
@@ -28,10 +28,14 @@ NO_SETUP = InferenceSetup((), ())
 
 
 class _LastReply(NamedTuple):
-    """The last reply of a conversation, and the calls that it asks for; it `is_followed` once messages come after."""
+    """The last reply of a conversation, and the calls that it asks for; it `is_followed` once messages come after.
+
+    `span` is that of the attempt that gave it, if it asks for calls.
+    """
 
     reply: Reply
     calls: Sequence[ToolCallState]
+    span: SpanId | None
     is_followed: bool = False
 
 
@@ -44,7 +48,7 @@ class Conversation:
 
     def __init__(self, messages: Sequence[Message] = ()) -> None:
         self.messages = list(messages)
-        self._sizes: list[int] = []
+        self.sizes = MessageSizes()
         self.turn_start = 0
         self.inherited = 0
         """Number of the first messages that a fork has from its origin."""
@@ -55,8 +59,6 @@ class Conversation:
         self.setup = NO_SETUP
         self.first_setup: FirstSetup | None = None
         """What PREPARE has found for the first inference of the conversation."""
-        self.reply_span: SpanId | None = None
-        """Span of the attempt that gave the last reply."""
         self.round_span: SpanId | None = None
         """Span of the attempt whose tool round ended last, until an inference follows it."""
         self._last: _LastReply | None = None
@@ -100,7 +102,7 @@ class Conversation:
         is_first = not self.messages
         added = [*messages] if is_first else [*self._last_answer(), *messages]
         if self._last is not None:
-            self._last = _LastReply(self._last.reply, self._last.calls, is_followed=True)
+            self._last = self._last._replace(is_followed=True)
         if self.pending:
             added += self.pending
             self.pending = ()
@@ -109,31 +111,27 @@ class Conversation:
             self.turn_start = len(self.messages)
         return added
 
-    def sizes(self) -> Sequence[int]:
-        """Return the estimated tokens of each message, without correction. A message is counted once."""
-        sizes = self._sizes
-        sizes += map(UNCORRECTED.message, self.messages[len(sizes) :])
-        return sizes
-
-    def cut_results(self, cut: Sequence[int]) -> None:
-        """Put the mark that something was cut in place of the tool results at those indexes."""
-        self.messages[:] = with_results_cut(self.messages, cut)
-        del self._sizes[min(cut) :]
-
     def end_round(self, results: Sequence[Message]) -> None:
         """Add the last answer with the results of its calls, which no inference follows now."""
         self.extend(results)
         self._last = None
 
-    def answer(self, reply: Reply, provider: str, setup: InferenceSetup, calls: Sequence[ToolCallState]) -> None:
-        """Take a reply with the calls that it asks for and the tools that it was offered."""
-        self._last, self.last_provider = _LastReply(reply, calls), provider
+    def answer(
+        self,
+        reply: Reply,
+        provider: str,
+        setup: InferenceSetup,
+        calls: Sequence[ToolCallState],
+        span: SpanId | None,
+    ) -> None:
+        """Take a reply with the calls that it asks for, the span of its attempt, and the tools that it was offered."""
+        self._last, self.last_provider = _LastReply(reply, calls, span), provider
         self.setup, self.open_calls = setup, calls
 
     def take_open_calls(self) -> Sequence[ToolCallState]:
         """Return the calls of the last reply, which are no longer open."""
         calls, self.open_calls = self.open_calls, ()
-        self.round_span = self.reply_span
+        self.round_span = None if self._last is None else self._last.span
         return calls
 
     def restarted(self) -> "Conversation":
@@ -148,7 +146,7 @@ class Conversation:
         copied.turn_start, copied.last_provider = self.turn_start, self.last_provider
         copied.inherited = self.inherited
         copied.was_rejected, copied.pending = self.was_rejected, self.pending
-        copied._last = None if self._last is None else _LastReply(self._last.reply, (), self._last.is_followed)
+        copied._last = None if self._last is None else self._last._replace(calls=(), span=None)
         return copied
 
     def _last_answer(self) -> list[Message]:
