@@ -7,7 +7,7 @@ from tests.architecture.source import Finding, Rule, Source, called, dotted, pro
 
 MAX_PUBLIC_METHODS = 12
 MAX_ATTRIBUTES = 12
-LARGER_CLASSES = {"LogSink": 13, "RunContext": 20, "ToolCallState": 14}
+LARGER_CLASSES = {"Facade": 15, "LogSink": 13, "RunContext": 20, "ToolCallState": 14}
 """A kind of line in the log is a method, a pattern has no other door than its context, and a call is so many facts."""
 VALUE_BASES = ("BaseModel", "Table", "NamedTuple", "StrEnum", "Enum", "Protocol", "Exception")
 

@@ -19,7 +19,8 @@ SHARED_CLASS_NAMES = frozenset({"State"})
 NUMBERED_TEST = re.compile(r"test_[a-z]\d+_")
 QUESTION = re.compile(r"(What|Whether|Who|Where|When|Which|How|Why)\b")
 RIDDLES = ("told", "unsaid", "untold", "whoever", "whatever", "somebody", "nobody")
-RIDDLE = re.compile(rf"(?<![a-z])({'|'.join(RIDDLES)})(?![a-z])", re.IGNORECASE)
+RIDDLE = re.compile(rf"(?<![a-z])({'|'.join(RIDDLES)})(?![a-z])(?! answered in time)", re.IGNORECASE)
+"""The result of an approval that has expired is a fixed text, too."""
 FIXED_TEXTS = (
     "app/portico/adapters/stores/codec.py",
     "app/portico/capabilities/prompting/definition.py",

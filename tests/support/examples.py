@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from portico.domain import fallback
-from portico.domain.access.tool_policy import CallVerdict
+from portico.domain.access.tool_policy import ApprovalReason, ApprovalTerms, CallVerdict
 from portico.domain.context.guards import GuardVerdict
 from portico.domain.context.report import (
     ContextChunk,
@@ -29,7 +29,7 @@ from portico.domain.contract.response import (
     ValidationResult,
 )
 from portico.domain.failures import Code, failure
-from portico.domain.ids import DocumentId
+from portico.domain.ids import DocumentId, UserId
 from portico.domain.journal import events
 from portico.domain.journal.events import (
     CorrelationContext,
@@ -44,6 +44,7 @@ from portico.domain.journal.outcomes import (
     AgentCallStarted,
     AgentStarted,
     AnswerValidated,
+    Approver,
     AttemptCancelled,
     AttemptFailed,
     AttemptSucceeded,
@@ -53,6 +54,7 @@ from portico.domain.journal.outcomes import (
     CodeRound,
     CodeStarted,
     CompactionStarted,
+    GrantUsed,
     InferenceSetup,
     NodeEnded,
     Plan,
@@ -149,6 +151,11 @@ OUTCOMES: Sequence[Any] = (
     ToolEnded("[3, 4]", is_error=True, code=Code.TOOL_TIMEOUT, duration_ms=0.1, retry=True),
     ToolCallSuspended({"question": "really?"}, 0.5),
     CallDecided(CallVerdict.ASK, "f" * 32),
+    CallDecided(
+        CallVerdict.ASK, "f" * 32, ApprovalReason.RULE, ApprovalTerms(2, 600, "deny", grants=False), grantable=True
+    ),
+    GrantUsed(),
+    GrantUsed("grant-1", UserId("boss"), 1.5),
     NodeEnded('{"text":"done"}', 1.5),
     AgentStarted("Be brief.", "primary", "helper"),
     AgentCallStarted(
@@ -179,6 +186,8 @@ OUTCOMES: Sequence[Any] = (
         {"decision": "approve", "list": [1, 2.5, None]},
         (GuardVerdict("no_secrets", "flag", tripped=True),),
         is_untrusted=True,
+        by=(Approver(UserId("boss"), 1.5, "fine"), Approver(UserId("chief"), 2.5)),
+        expired=True,
     ),
     Refused(
         Code.TOOL_NOT_FOUND,
@@ -318,6 +327,7 @@ EVENTS: Sequence[Event] = (
     events.FlowStep("Draft", "suspend"),
     SUSPENDED,
     events.ExecutionResumed("2/0/0/0/1", SuspensionKind.QUESTION, "ask_person", "local"),
+    events.ApprovalGiven("2/0/0", UserId("boss"), 1, 2),
     COMPLETED,
     FAILED,
     CANCELLED,

@@ -21,7 +21,8 @@ from portico.domain.access.principal import LOCAL
 from portico.domain.contract.request import SystemRequest
 from portico.domain.contract.response import SuspensionKind
 from portico.domain.ids import DocumentId
-from portico.orchestration.executions import ExecutionView, ResumeAccepted
+from portico.orchestration.execution_views import ExecutionView
+from portico.orchestration.executions import ResumeAccepted
 from portico.orchestration.facade import DocumentContent
 from portico.orchestration.runtime.fork import ForkRequest
 from portico.orchestration.runtime.handle import ExecutionHandle

@@ -265,7 +265,7 @@ class _Replica:
             if self._run.starts_execution:
                 await self._start(harness, launcher)
             else:
-                await self._recover(Recovery(store, launcher), runner)
+                await self._recover(Recovery(store, launcher, self._clock), runner)
             await runner.drain(lambda: None)
         return InstantCounts(self._commits.count, self._effects.count)
 

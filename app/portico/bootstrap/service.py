@@ -26,7 +26,6 @@ from portico.adapters.runners.dbos import DbosRunner
 from portico.adapters.runners.local import LocalRunner
 from portico.adapters.runners.log_tailer import LogTailer
 from portico.adapters.runners.task_pool import TaskPool, open_task_pool
-from portico.adapters.stores.erasure import DatabaseRecords
 from portico.adapters.stores.executions.statistics import StorageStatistics
 from portico.adapters.stores.executions.store import DatabaseExecutionStore
 from portico.adapters.stores.factory import open_database, open_read_only
@@ -48,6 +47,7 @@ from portico.bootstrap.access import AccessReports, key_parts, open_access
 from portico.bootstrap.agents import agent_source, check_agents, configured_agents
 from portico.bootstrap.changes import start_changes
 from portico.bootstrap.engines import EngineResources, build_engine, engine_catalogue, failover_policy, model_names
+from portico.bootstrap.facade_stores import facade_stores
 from portico.bootstrap.files import session_files
 from portico.bootstrap.flows import (
     LoadedFlow,
@@ -96,12 +96,13 @@ from portico.orchestration.channels import Channels
 from portico.orchestration.direct_calls import DirectCalls
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.pattern import Pattern
-from portico.orchestration.facade import Facade, FacadeConfig, FacadeStores, ReplicaInfo
+from portico.orchestration.facade import Facade, FacadeConfig, ReplicaInfo
 from portico.orchestration.flow.flow_loop import flow_pattern
 from portico.orchestration.flow.served_flow import ServedFlow
 from portico.orchestration.patterns import agent_loop, redundant_loop, specialized_loop
 from portico.orchestration.planning import plan_mode
 from portico.orchestration.planning.plan_check import refusal_of
+from portico.orchestration.runtime.approval_answer import ApprovalConfig
 from portico.orchestration.runtime.handle import LocalExecutions
 from portico.orchestration.runtime.launcher import Launcher
 from portico.orchestration.runtime.recovery import Recovery
@@ -219,7 +220,6 @@ async def open_service(
     """
     base = Foundation.of(settings, reaches_servers=reaches_servers)
     clock, metrics, storage, owner = base.clock, base.metrics, settings.storage, ReplicaId(base.entropy.uuid7())
-    patterns = _with_planner(patterns, settings, base)
     announcements = announcements_of(settings)
     callbacks = base.writer_callbacks(
         lambda *lost: launcher.local.fail_unsaved(*lost),  # noqa: PLW0108 - made below
@@ -251,11 +251,11 @@ async def open_service(
             memory = start_memory(database, settings, engines, base.memory_resources(accounts), group)
             shared = _webhook_resources(base, replica.owner, group, stack)
             webhooks = await start_webhooks(database, settings, replica.timers, announcements, shared)
-            sessions = DatabaseSessions(database)
-            stores = FacadeStores(store, DatabaseRecords(database), memory, keys, webhooks)
+            sessions, stores = DatabaseSessions(database), facade_stores(database, store, memory, keys, webhooks)
             environment = base.environment(journal, event_bus, sessions, engines, validator, accounts, memory.search)
-            launcher = Launcher(observed(environment, tracing), runner, _with_flows(patterns, flows))
-            recovery, tailer, local = Recovery(store, launcher), LogTailer(store, event_bus), launcher.local
+            environment = replace(environment, grants=stores.grants)
+            launcher = Launcher(observed(environment, tracing), runner, _all_patterns(patterns, flows, settings, base))
+            recovery, tailer, local = Recovery(store, launcher, clock), LogTailer(store, event_bus), launcher.local
             config, purge = base.facade_config(flows, tracing, replica), purge_job(database, clock, storage, base.files)
             feed, live = start_changes(environment, stores, launcher=launcher, flows=flows, group=group)
             plain = Facade(environment, stores, config, launcher=launcher, recovery=recovery, tailer=tailer, live=live)
@@ -293,8 +293,7 @@ async def open_history_reader(settings: Settings) -> AsyncIterator[HistoryReader
     Raises: ConfigurationFailure, StorageFailure.
     """
     base = Foundation.of(settings, is_offline=True)
-    flows = served_flows(base.flows, settings.flows)
-    patterns = _with_flows(_with_planner(PATTERNS, settings), flows)
+    patterns = _with_flows(_with_planner(PATTERNS, settings), served_flows(base.flows, settings.flows))
     async with open_read_only(settings.storage.url, base.clock, base.entropy) as database:
         store = DatabaseExecutionStore(database, base.clock, ReplicaId(base.entropy.uuid7()), base.logs)
         yield HistoryReader(store, patterns, installed_interpreter())
@@ -488,7 +487,7 @@ class Foundation:
             self.metrics.recent_attempts,
             self.grammars,
             flows,
-            self_approval=settings.policy.self_approval,
+            approvals=ApprovalConfig(settings.policy.self_approval, settings.policy.edit_on_approve),
             embedder=settings.memory.embedder,
             sampler=None if tracing is None else tracing.is_sampled,
             channels=Channels({ChannelName(name): table.rules() for name, table in settings.channels.items()}),
@@ -595,3 +594,10 @@ def _check_static_plan(steps: Sequence[PlanStep], settings: Settings, base: Foun
 def _with_flows(patterns: Mapping[Mode, Pattern], flows: Mapping[str, ServedFlow]) -> Mapping[Mode, Pattern]:
     """Return the patterns with these flows in mode flow."""
     return {mode: flow_pattern(flows) if mode is Mode.FLOW else pattern for mode, pattern in patterns.items()}
+
+
+def _all_patterns(
+    patterns: Mapping[Mode, Pattern], flows: Mapping[str, ServedFlow], settings: Settings, base: Foundation
+) -> Mapping[Mode, Pattern]:
+    """Return the patterns with the configured planner and these flows."""
+    return _with_flows(_with_planner(patterns, settings, base), flows)

@@ -29,5 +29,7 @@ SuspensionId = NewType("SuspensionId", str)
 IdempotencyKey = NewType("IdempotencyKey", str)
 DocumentId = NewType("DocumentId", str)
 """Name of a document that clients store for retrieval, unique for a user of a tenant."""
+GrantId = NewType("GrantId", str)
+"""Name of a person's leave for later calls of a tool."""
 ReplicaId = NewType("ReplicaId", str)
 """Name of one process that runs executions."""

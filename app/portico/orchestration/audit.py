@@ -10,6 +10,7 @@
 | memory | `delete` | |
 | keys | `create`, `revoke` | |
 | webhooks | `put`, `delete`, `rotate` | |
+| grants | `revoke` | |
 | facade | `fork` | |
 
 The line of a change is written before it, so that none happens without a line, and a second one if it then fails. A
@@ -23,19 +24,20 @@ from typing import Final, Literal
 from portico.domain.access.principal import Principal
 from portico.domain.contract.request import SystemRequest
 from portico.domain.failures import Failure, StorageFailure
-from portico.domain.ids import DocumentId, KeyId, RequestId, SessionId, UserId
+from portico.domain.ids import DocumentId, GrantId, KeyId, RequestId, SessionId, UserId
 from portico.domain.journal.events import StoredEvent
 from portico.orchestration.erasure import Erasure
+from portico.orchestration.execution_views import ExecutionView
 from portico.orchestration.executions import (
     AnswerAccepted,
     ExecutionPage,
     Executions,
-    ExecutionView,
     ResumeAccepted,
 )
 from portico.orchestration.facade import DEFAULT_OPTIONS, CallOptions, Facade
 from portico.orchestration.files import FilePage, Files, WrittenFileView
 from portico.orchestration.flow.snapshot import FlowSnapshot
+from portico.orchestration.grants import Grants
 from portico.orchestration.keys import KeyRequest, Keys, NewKeyView
 from portico.orchestration.memory import Memory
 from portico.orchestration.records import Records, SuspensionPage
@@ -311,6 +313,18 @@ class AuditedMemory(Memory):
             await super().delete(principal, document_id)
 
 
+class AuditedGrants(Grants):
+    """Grants whose revocations are recorded."""
+
+    def __init__(self, audit: Audit, plain: Grants) -> None:
+        vars(self).update(vars(plain))
+        self._audit = audit
+
+    async def revoke(self, principal: Principal, grant_id: GrantId) -> None:
+        async with self._audit.change(Action.GRANT_REVOKE, principal, grant_id):
+            await super().revoke(principal, grant_id)
+
+
 class AuditedKeys(Keys):
     """Keys whose creation and revocation are recorded; the public id of a new key is in a second line."""
 
@@ -365,6 +379,7 @@ class AuditedFacade(Facade):
         self.memory = AuditedMemory(audit, plain.memory)
         self.keys = AuditedKeys(audit, plain.keys)
         self.webhooks = AuditedWebhooks(audit, plain.webhooks)
+        self.grants = AuditedGrants(audit, plain.grants)
 
     async def fork(
         self, request_id: RequestId, fork: ForkRequest, principal: Principal, options: CallOptions = DEFAULT_OPTIONS

@@ -6,7 +6,7 @@ from portico.domain.contract.messages import Message
 from portico.domain.ids import IdempotencyKey, RequestId, SpanId, TraceId
 from portico.domain.journal.header import ClientView, SpanLink
 from portico.domain.value import value
-from portico.orchestration.executions import ExecutionView
+from portico.orchestration.execution_views import ExecutionView
 from portico.orchestration.runtime.transcript import Transcript
 
 

@@ -16,7 +16,7 @@ from portico.domain.failures import Code, RequestFailure
 from portico.domain.ids import RequestId, SessionId, TenantId
 from portico.domain.journal.suspensions import ABOUT_CALLS
 from portico.domain.value import value
-from portico.orchestration.executions import listed_execution
+from portico.orchestration.execution_views import listed_execution
 from portico.orchestration.records import Records, SuspensionView, suspension_view
 from portico.orchestration.redaction import redacted_suspensions, sees_all
 from portico.ports.events import Change, ChangeFeed, ExecutionRemoval

@@ -1,45 +1,43 @@
 """Existing executions: those that run here, wait for an answer, or have ended."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Literal
-
-import orjson
-from pydantic import BaseModel, Field
 
 from portico.capabilities.context.title import title_of
 from portico.domain.access.principal import AccessScope, Permission, Principal
-from portico.domain.contract.response import Cost, Suspension, SystemError, SystemResponse
+from portico.domain.contract.response import Suspension, SuspensionKind
 from portico.domain.failures import (
-    TAXONOMY,
     AccessFailure,
     Code,
     RequestFailure,
     StorageFailure,
-    failure,
 )
-from portico.domain.ids import ChannelName, ExecutionId, RequestId, SessionId, TenantId, UserId
-from portico.domain.journal.events import RESUME_ANCHOR, Event, ExecutionResumed, GuardEnd, StoredEvent, UnnumberedEvent
+from portico.domain.ids import ExecutionId, RequestId, TenantId
+from portico.domain.journal.events import StoredEvent
 from portico.domain.journal.outcomes import RecordedStep
 from portico.domain.journal.status import ExecutionStatus
 from portico.domain.journal.suspensions import ABOUT_CALLS
-from portico.domain.lifecycle import TERMINAL, Mode, State
+from portico.domain.lifecycle import State
 from portico.domain.value import value
 from portico.orchestration.execution.environment import Environment
+from portico.orchestration.execution_views import ExecutionView, shown_view, view_of
 from portico.orchestration.guards import check_answer
 from portico.orchestration.redaction import (
     RedactedSubscription,
     redact_handle,
-    redacted_error,
     redacted_events,
-    redacted_response,
-    redacted_suspensions,
     sees_all,
 )
 from portico.orchestration.rights import require
 from portico.orchestration.runtime.agent_trace import AgentTrace, agent_trace
+from portico.orchestration.runtime.approval_answer import (
+    USUAL_APPROVALS,
+    ApprovalCheck,
+    ApprovalConfig,
+    CollectedAnswers,
+)
 from portico.orchestration.runtime.driver import pattern_for, require_current_version
 from portico.orchestration.runtime.event_page import EventPage, EventSelection, event_page
 from portico.orchestration.runtime.fork import whole_request
@@ -64,71 +62,16 @@ from portico.orchestration.runtime.resume import (
 from portico.orchestration.runtime.subscription import CatchUpSubscription
 from portico.ports.events import EventTailer, Subscription
 from portico.ports.journal import ExecutionHistory
-from portico.ports.storage import AnswerReceipt, ExecutionFilter, ExecutionStore, StoredExecution
+from portico.ports.storage import (
+    AnswerReceipt,
+    Answers,
+    ExecutionFilter,
+    ExecutionStore,
+    OutdatedAnswers,
+    StoredExecution,
+)
 
 EVENTS_PER_PAGE = 1_000
-
-
-class ForkOrigin(BaseModel):
-    """The execution from which a fork or a continuation comes."""
-
-    request_id: RequestId = Field(description="The request's id.")
-    from_step: int | Literal["end"] = Field(
-        description="Number of top-level steps that were inherited; `end`: it goes on after the last message."
-    )
-
-
-class ExecutionFacts(BaseModel):
-    """An execution and its status, without its response."""
-
-    request_id: RequestId = Field(description="The request's id.")
-    title: str | None = Field(
-        description="The first 80 characters of the last user message, with white space collapsed, always redacted; "
-        "null without text."
-    )
-    user: UserId = Field(description="User who asked for the execution.")
-    origin: ForkOrigin | None = Field(description="What it is a fork or a continuation of.")
-    session_id: SessionId | None = Field(description="The session's id.")
-    mode: Mode = Field(description="The mode, which selects the pattern.")
-    agent: str | None = Field(description="The agent that the request names.")
-    channel: ChannelName = Field(description="The channel by which the request came, such as `api` or `openai`.")
-    state: State = Field(description="The state of its lifecycle.")
-    created_at: datetime = Field(description="The time at which it was accepted.")
-    started_at: datetime | None = Field(description="The time at which it began to run; null before.")
-    entered_at: datetime = Field(description="The time at which it entered its state.")
-    attempt: int = Field(description="Attempts at a valid answer, the current one included.")
-    provider: str | None = Field(description="The engine that was asked last; null before the first inference.")
-    model: str | None = Field(description="The model that was asked last, as it is configured.")
-    total_steps: int = Field(
-        description="Plan steps that have ended, waves of a flow in which a node has, or else rounds: inferences at "
-        "the top level."
-    )
-    events: int = Field(
-        description="Number of its last event. It only grows, also when events are deleted: of two views the one with "
-        "the higher number is newer."
-    )
-    last_step: str | None = Field(
-        description="Name of the plan step, or key of the flow's node, that ended last, or else `round N`."
-    )
-    fork_points: int | None = Field(
-        description="Highest `from_step` of a fork besides `end`; null if it is not known any more."
-    )
-    last_error: SystemError | None = Field(description="The most recent error; it may have been recovered from.")
-    suspensions: list[Suspension] = Field(description="Open suspensions.")
-
-
-class ExecutionView(ExecutionFacts):
-    """An execution and its status."""
-
-    response: SystemResponse | None = Field(description="The response; null until there is one.")
-
-
-class ExecutionSummary(ExecutionFacts):
-    """An execution and its status in brief, with figures instead of its response."""
-
-    tokens: int | None = Field(description="Input and output tokens together; null until there is a response.")
-    cost: Cost | None = Field(description="Cost of the tokens, if prices are configured.")
-    duration: float | None = Field(description="Seconds from its start to its end; null until it has ended.")
 
 
 @value
@@ -141,7 +84,12 @@ class ExecutionPage:
 
 @value
 class AnswerAccepted:
-    """The answer to a suspension of another user's execution was accepted; the execution itself is not shown."""
+    """The answer to a suspension of another user's execution was accepted; the execution itself is not shown.
+
+    It `is_pending` if other users must approve a call, too.
+    """
+
+    is_pending: bool = False
 
 
 @value
@@ -171,7 +119,7 @@ class Executions:
         launcher: Launcher,
         recovery: Recovery,
         event_tailer: EventTailer,
-        self_approval: bool = True,
+        approvals: ApprovalConfig = USUAL_APPROVALS,
     ) -> None:
         self._environment = environment
         self._store = store
@@ -179,15 +127,15 @@ class Executions:
         self._recovery = recovery
         self._replayer = OfflineReplayer(launcher.patterns)
         self._event_tailer = event_tailer
-        self._self_approval = self_approval
+        self._approvals = approvals
 
     async def show(self, principal: Principal, request_id: RequestId) -> ExecutionView:
         """Return the execution with its status."""
         history = await self._running_history(principal.readable, request_id)
         status = None if history is None else status_of(history)
         if history is not None and status is not None and status.state is not State.SUSPENDED:
-            return _shown(_view(_running_here(history, status)), principal)
-        return _shown(_view(await self._stored(principal.readable, request_id)), principal)
+            return shown_view(view_of(_running_here(history, status)), principal)
+        return shown_view(view_of(await self._stored(principal.readable, request_id)), principal)
 
     async def require(self, scope: AccessScope, request_id: RequestId) -> None:
         """Raise RequestFailure (REQUEST_NOT_FOUND) if there is no such execution in the scope."""
@@ -199,7 +147,7 @@ class Executions:
     ) -> ExecutionPage:
         """Return a page of executions."""
         page = await self._store.executions(principal.readable, selected, after=after, limit=limit)
-        return ExecutionPage([_shown(_view(each), principal) for each in page.items], page.next)
+        return ExecutionPage([shown_view(view_of(each), principal) for each in page.items], page.next)
 
     async def read(
         self, principal: Principal, request_id: RequestId, *, after: int = 0, types: frozenset[str] | None = None
@@ -326,6 +274,25 @@ class Executions:
         REQUEST_SHUTTING_DOWN); ValidationFailure (VALIDATION_INPUT_REFUSED); AccessFailure (ACCESS_DENIED);
         StorageFailure (STORAGE_SNAPSHOT_INVALID) if today's pattern diverges from the journal. Nothing is changed then.
         """
+        while True:
+            stored, history, answers = await self._answers(principal, request_id, request, is_untrusted=is_untrusted)
+            with suppress(OutdatedAnswers):
+                receipt = await self._store.answer(stored.tenant, stored.execution_id, answers, claim=True)
+                break
+        is_own = stored.user == principal.user
+        if receipt.open_suspensions and is_own:
+            return await self._accepted(principal, stored, subscribe=subscribe)
+        if not receipt.open_suspensions:
+            history = await self._answered(stored, history, answers.steps, receipt)
+            handle = self._launcher.start(history, claimed=True, subscribe=subscribe and is_own)
+            if is_own:
+                return handle if sees_all(principal) else redact_handle(handle)
+        return AnswerAccepted(is_pending=bool(answers.changed))
+
+    async def _answers(
+        self, principal: Principal, request_id: RequestId, request: ResumeRequest, *, is_untrusted: bool
+    ) -> tuple[StoredExecution, ExecutionHistory, Answers]:
+        """Return the execution, its history, and the answers, which may be recorded. Raises: as `resume`."""
         if self._launcher.local.find(principal.own, request_id) is not None:
             raise RequestFailure(Code.REQUEST_RESUME_UNEXPECTED, "the execution is not suspended")
         self._launcher.require_accepting()
@@ -335,18 +302,11 @@ class Executions:
             self._require_right_to_answer(principal, stored, suspension)
         history = await self._history(stored)
         require_current_version(history.header, self._launcher.patterns)
-        steps, events = await self._checked(principal, history, request, selected, is_untrusted=is_untrusted)
+        answers = await self._checked(principal, history, request, selected, is_untrusted=is_untrusted)
         await self._verify_replayable(history)
-        receipt = await self._store.answer(stored.tenant, stored.execution_id, steps, events, claim=True)
-        is_own = stored.user == principal.user
-        if receipt.open_suspensions and is_own:
-            return await self._accepted(principal, stored, subscribe=subscribe)
-        if not receipt.open_suspensions:
-            history = await self._answered(stored, history, steps, receipt)
-            handle = self._launcher.start(history, claimed=True, subscribe=subscribe and is_own)
-            if is_own:
-                return handle if sees_all(principal) else redact_handle(handle)
-        return AnswerAccepted()
+        if answers.changed or any(each.approvals is not None for each in selected):
+            answers = replace(answers, after=stored.last_sequence_number)
+        return stored, history, answers
 
     async def _checked(
         self,
@@ -356,28 +316,33 @@ class Executions:
         selected: Sequence[Suspension],
         *,
         is_untrusted: bool,
-    ) -> tuple[list[RecordedStep], list[UnnumberedEvent]]:
-        """Return the steps of the answers to these suspensions, and their events.
+    ) -> Answers:
+        """Return the answers to these suspensions, with their events.
 
-        Raises: RequestFailure (REQUEST_INVALID); ValidationFailure (VALIDATION_INPUT_REFUSED).
+        Raises: RequestFailure (REQUEST_INVALID, REQUEST_RESUME_MISMATCH); ValidationFailure (VALIDATION_INPUT_REFUSED).
         """
         header, correlation, now = history.header, history.events[0].correlation, self._environment.clock.now()
         pattern, whole = pattern_for(header, self._launcher.patterns), whole_request(header)
-        steps: list[RecordedStep] = []
-        events: list[UnnumberedEvent] = []
+        collected = CollectedAnswers(principal.user, correlation)
         for index, (suspension, answer) in enumerate(zip(selected, request.given, strict=True)):
             guards = await check_answer(self._environment, pattern, whole, answer.payload)
             errors = pattern.answer_errors(header.request, suspension, answer.payload)
             within = "" if request.answers is None else f"answers.{index}."
             require_answer(suspension, answer.payload, errors, within=within)
-            step = answer_step(suspension, answer.payload, at=now, guards=guards, is_untrusted=is_untrusted)
-            steps.append(step)
-            found: list[Event] = [GuardEnd(each.guard, each.action, each.tripped) for each in guards]
-            found.append(
-                ExecutionResumed(suspension.suspension_id, suspension.kind, suspension.tool_id, principal.user)
+            given = None
+            if suspension.kind is SuspensionKind.APPROVAL:
+                check = ApprovalCheck(self._environment, history, principal, self._approvals, within=within)
+                given = check.check(suspension, answer.payload)
+            step = answer_step(
+                suspension,
+                answer.payload,
+                at=now,
+                guards=guards,
+                is_untrusted=is_untrusted,
+                by=() if given is None else given.by,
             )
-            events += [(RESUME_ANCHOR, correlation, event) for event in found]
-        return steps, events
+            collected.add(suspension, step, given)
+        return collected.answers()
 
     async def _answerable(
         self, principal: Principal, request_id: RequestId
@@ -403,7 +368,7 @@ class Executions:
             require(principal.permissions, Permission.SEND_MESSAGES, "answer questions")
             return
         require(principal.permissions, Permission.APPROVE, "decide about calls")
-        if stored.user == principal.user and not self._self_approval:
+        if stored.user == principal.user and not self._approvals.self_approval:
             message = "another user must decide: policy.self_approval is false"
             raise AccessFailure(Code.ACCESS_DENIED, message)
 
@@ -499,91 +464,3 @@ class Executions:
 def _running_here(history: ExecutionHistory, status: ExecutionStatus) -> StoredExecution:
     last = history.events[-1].sequence_number if history.events else 0
     return StoredExecution.of_running(history.header, status, last, title_of(history.header))
-
-
-def _view(execution: StoredExecution) -> ExecutionView:
-    return ExecutionView(**_facts(execution), response=execution.status.response)
-
-
-def _facts(execution: StoredExecution) -> dict[str, Any]:
-    """Return what a view and a summary have in common."""
-    status, origin, from_step = execution.status, execution.origin, execution.origin_step
-    return {
-        "request_id": execution.request_id,
-        "title": execution.title,
-        "user": execution.user,
-        "origin": None
-        if origin is None
-        else ForkOrigin(request_id=origin, from_step="end" if from_step is None else from_step),
-        "session_id": execution.session_id,
-        "mode": execution.mode,
-        "agent": execution.agent,
-        "channel": execution.channel,
-        "state": status.state,
-        "created_at": datetime.fromtimestamp(execution.created_at, UTC),
-        "started_at": None if status.started_at is None else datetime.fromtimestamp(status.started_at, UTC),
-        "entered_at": datetime.fromtimestamp(status.entered_at, UTC),
-        "attempt": status.attempt,
-        "provider": status.provider,
-        "model": status.model,
-        "total_steps": status.total_steps,
-        "events": execution.last_sequence_number,
-        "last_step": status.last_step,
-        "fork_points": status.fork_points,
-        "last_error": _last_error(status),
-        "suspensions": list(execution.suspensions),
-    }
-
-
-def _shown(view: ExecutionView, principal: Principal) -> ExecutionView:
-    """Return the view as the principal sees it."""
-    return _redacted(view, is_whole=sees_all(principal))
-
-
-def _redacted(view: ExecutionView, *, is_whole: bool) -> ExecutionView:
-    if is_whole:
-        return view
-    response = None if view.response is None else redacted_response(view.response)
-    error = None if view.last_error is None else redacted_error(view.last_error)
-    suspensions = redacted_suspensions(view.suspensions)
-    return view.model_copy(update={"suspensions": suspensions, "response": response, "last_error": error})
-
-
-def listed_execution(execution: StoredExecution, *, is_whole: bool) -> bytes:
-    """Return the JSON of the execution in brief, redacted unless it `is_whole`.
-
-    It is written from the fields, since making the model first takes twice as long and lists change often.
-    """
-    facts = _facts(execution)
-    if not is_whole:
-        facts["suspensions"] = redacted_suspensions(execution.suspensions)
-        facts["last_error"] = None if facts["last_error"] is None else redacted_error(facts["last_error"])
-    return orjson.dumps(facts | _figures(facts, execution.status.response), _model_json, orjson.OPT_UTC_Z)
-
-
-def _model_json(model: BaseModel) -> orjson.Fragment:
-    return orjson.Fragment(model.model_dump_json())
-
-
-def summary_of(view: ExecutionView) -> ExecutionSummary:
-    """Return the view in brief."""
-    facts = {name: getattr(view, name) for name in ExecutionFacts.model_fields}
-    return ExecutionSummary(**facts, **_figures(facts, view.response))
-
-
-def _figures(facts: Mapping[str, Any], response: SystemResponse | None) -> dict[str, Any]:
-    """Return what a summary has instead of the response."""
-    started_at = facts["started_at"] if facts["state"] in TERMINAL else None
-    return {
-        "tokens": None if response is None else response.token_usage.total_tokens,
-        "cost": None if response is None else response.cost,
-        "duration": None if started_at is None else (facts["entered_at"] - started_at).total_seconds(),
-    }
-
-
-def _last_error(status: ExecutionStatus) -> SystemError | None:
-    """Return the response's error if it has one; of an error that was recovered from only the code is stored."""
-    code, response = status.last_error, status.response
-    if response is not None and response.error is not None:
-        return response.error
-    return None if code is None else SystemError.of(failure(code, TAXONOMY[code].meaning))

@@ -37,17 +37,16 @@ from portico.orchestration.erasure import Erasure
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.pattern import Pattern
 from portico.orchestration.execution.session_turn import history_window
+from portico.orchestration.execution_views import ExecutionSummary, ExecutionView, summary_of
 from portico.orchestration.executions import (
     AnswerAccepted,
     Executions,
-    ExecutionSummary,
-    ExecutionView,
     ResumeAccepted,
-    summary_of,
 )
 from portico.orchestration.files import FileView, WrittenFileView
 from portico.orchestration.flow.served_flow import ServedFlow
 from portico.orchestration.flow.snapshot import FlowSnapshot
+from portico.orchestration.grants import Grants, GrantView
 from portico.orchestration.guards import NOTHING_GUARDED, GuardResult, check_request, input_contract, of_input
 from portico.orchestration.introspection import (
     AgentView,
@@ -84,6 +83,7 @@ from portico.orchestration.records import Records, SuspensionView
 from portico.orchestration.redaction import redact_handle, sees_all
 from portico.orchestration.rights import require, require_models_and_tools
 from portico.orchestration.runtime.agent_trace import AgentTrace
+from portico.orchestration.runtime.approval_answer import USUAL_APPROVALS, ApprovalConfig
 from portico.orchestration.runtime.branch_transcripts import BranchTranscript
 from portico.orchestration.runtime.event_page import EventSelection
 from portico.orchestration.runtime.fork import ForkRequest, continuation, fork_execution, merge_overrides, own_quote
@@ -102,6 +102,7 @@ from portico.orchestration.statistics import StatisticsSelection, StatisticsView
 from portico.orchestration.usage import Usage, UsageView
 from portico.orchestration.webhooks import WebhookParts, Webhooks
 from portico.ports.events import EventTailer
+from portico.ports.grants import GrantStore
 from portico.ports.journal import ExecutionHistory, IdempotencyClaim, IdempotencyHit
 from portico.ports.runtime import QueueTicket
 from portico.ports.storage import ExecutionStore, RecordStore
@@ -137,6 +138,7 @@ __all__ = [
     "FlowView",
     "ForkRequest",
     "GivenAnswer",
+    "GrantView",
     "HistoryReader",
     "KeyRequest",
     "KeyView",
@@ -185,7 +187,7 @@ class FacadeConfig:
     recent_attempts: Mapping[str, RecentAttempts]
     grammars: Mapping[str, str] = field(default_factory=dict)
     flows: Mapping[str, ServedFlow] = field(default_factory=dict)
-    self_approval: bool = True
+    approvals: ApprovalConfig = USUAL_APPROVALS
     """True if the user who asked for a call that waits for an approval may give it."""
     embedder: str | None = None
     channels: Channels = NO_CHANNELS
@@ -202,6 +204,7 @@ class FacadeStores:
     memory: MemoryParts
     keys: KeyParts
     webhooks: WebhookParts
+    grants: GrantStore
 
 
 class Facade:
@@ -224,7 +227,7 @@ class Facade:
             launcher=launcher,
             recovery=recovery,
             event_tailer=tailer,
-            self_approval=config.self_approval,
+            approvals=config.approvals,
         )
         self.records = Records(environment, stores.executions, stores.records, launcher, config.flows)
         self.erasure = Erasure(environment, stores.records, self.executions, self.records, launcher.local, changes=live)
@@ -235,7 +238,7 @@ class Facade:
         )
         self.usage = Usage(environment, config.currency)
         self.keys, self.channels = Keys(stores.keys), config.channels
-        self.webhooks = Webhooks(stores.webhooks)
+        self.webhooks, self.grants = Webhooks(stores.webhooks), Grants(stores.grants, environment.clock)
         self._environment = environment
         self._launcher = launcher
         self._config = config

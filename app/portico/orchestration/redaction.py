@@ -21,8 +21,10 @@ from portico.domain.contract.messages import Message
 from portico.domain.contract.request import SystemRequest
 from portico.domain.contract.response import (
     REDACTED,
+    GivenApprovals,
     PlanReport,
     StepReport,
+    Suspension,
     SuspensionKind,
     SystemError,
     SystemResponse,
@@ -112,12 +114,14 @@ def redacted_error(error: SystemError) -> SystemError:
 
 def redacted_suspensions(suspensions: Sequence[Q]) -> list[Q]:
     """Return the suspensions with their questions redacted, but for calls that the client runs."""
-    return [
-        each
-        if each.kind is SuspensionKind.CLIENT_TOOL
-        else each.model_copy(update={"value": Redactor().value(each.value)})
-        for each in suspensions
-    ]
+    return [each if each.kind is SuspensionKind.CLIENT_TOOL else _redacted_question(each) for each in suspensions]
+
+
+def _redacted_question(suspension: Q) -> Q:
+    update: dict[str, Any] = {"value": Redactor().value(suspension.value)}
+    if isinstance(suspension, Suspension) and suspension.approvals is not None:
+        update["approvals"] = _approvals(suspension.approvals)
+    return suspension.model_copy(update=update)
 
 
 def redacted_request(request: SystemRequest) -> SystemRequest:
@@ -293,7 +297,18 @@ def _final_answer(answer: FinalAnswer, *, is_text_repeated: bool) -> FinalAnswer
 def _call_made(call: ToolCallMade) -> ToolCallMade:
     redactor = Redactor()
     arguments = call.arguments if call.client else redactor.value(call.arguments)
-    return call.model_copy(update={"arguments": arguments, "result": redactor.value(call.result)})
+    shown: dict[str, Any] = {"arguments": arguments, "result": redactor.value(call.result)}
+    if call.decision is not None:
+        by = [each.model_copy(update={"reason": redactor.value(each.reason)}) for each in call.decision.by]
+        shown["decision"] = call.decision.model_copy(update={"by": by})
+    return call.model_copy(update=shown | {"asked_arguments": redactor.value(call.asked_arguments)})
+
+
+def _approvals(approvals: GivenApprovals) -> GivenApprovals:
+    """Return the approvals with the comments and the changed arguments redacted."""
+    redactor = Redactor()
+    given = [each.model_copy(update={"reason": redactor.value(each.reason)}) for each in approvals.given]
+    return approvals.model_copy(update={"given": given, "arguments": redactor.value(approvals.arguments)})
 
 
 def _answer_messages(response: SystemResponse) -> list[Message]:

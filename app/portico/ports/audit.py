@@ -21,6 +21,7 @@ class Action(StrEnum):
     FILE_WRITE = "file.write"
     FILE_DELETE = "file.delete"
     SUSPENSION_ANSWER = "suspension.answer"
+    GRANT_REVOKE = "grant.revoke"
     MEMORY_DELETE = "memory.delete"
     KEY_CREATE = "key.create"
     KEY_REVOKE = "key.revoke"

@@ -17,6 +17,7 @@ from portico.domain.journal.outcomes import RecordedStep
 from portico.domain.journal.status import ExecutionStatus
 from portico.domain.lifecycle import TERMINAL, Mode, State
 from portico.domain.value import value
+from portico.ports.grants import Grant
 from portico.ports.journal import ExecutionHistory
 
 T = TypeVar("T")
@@ -170,6 +171,27 @@ class AnswerReceipt:
     events: Sequence[StoredEvent] = ()
 
 
+class OutdatedAnswers(Exception):  # noqa: N818 - a reason to make them anew
+    """Something has happened to the execution since the answers were made."""
+
+
+@value
+class Answers:
+    """Answers to suspensions: the steps of those that are answered, the `changed` suspensions that stay open, the
+    events, at least one, and the grants that the answers give.
+
+    They were made when the event of number `after` was the last one; None if that does not matter. If the time for them
+    has `expired`, they are taken all the same.
+    """
+
+    steps: Sequence[RecordedStep]
+    events: Sequence[UnnumberedEvent] = ()
+    changed: Sequence[Suspension] = ()
+    grants: Sequence[Grant] = ()
+    after: int | None = None
+    expired: bool = False
+
+
 class ExecutionStore(Protocol):
     """Stored executions of all replicas. Those of another tenant, and those out of a scope, are treated as missing.
 
@@ -205,20 +227,14 @@ class ExecutionStore(Protocol):
         ...
 
     async def answer(
-        self,
-        tenant: TenantId,
-        execution_id: ExecutionId,
-        steps: Sequence[RecordedStep],
-        events: Sequence[UnnumberedEvent] = (),
-        *,
-        claim: bool = False,
+        self, tenant: TenantId, execution_id: ExecutionId, answers: Answers, *, claim: bool = False
     ) -> AnswerReceipt:
         """Record answers, at least one, as the steps of their suspensions, each once, and publish the events.
 
         All of it is one transaction. With `claim` this replica becomes the owner in it if no suspension is left open.
 
         Raises: RequestFailure (REQUEST_RESUME_UNEXPECTED if the execution is not suspended, REQUEST_RESUME_MISMATCH if
-        one of these suspensions is not open); nothing is changed then.
+        one of these suspensions is not open); OutdatedAnswers; nothing is changed then.
         """
         ...
 

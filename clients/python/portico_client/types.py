@@ -104,6 +104,8 @@ Code: TypeAlias = Literal[
 
 ConfidenceSource: TypeAlias = Literal["voting", "validation", "retrieval"]
 
+DecisionVerdict: TypeAlias = Literal["approved", "denied", "granted", "expired"]
+
 FallbackEvent: TypeAlias = Literal[
     "START", "PROVIDER_SUCCESS", "RETRYABLE_ERROR", "FATAL_ERROR", "USER_ABORT", "TIMEOUT"
 ]
@@ -266,6 +268,26 @@ class Alive(TypedDict):
 
     alive: Literal[True]
     """Always true."""
+
+
+class ApprovalGiven(TypedDict):
+    """Approval of a call that more than one user must approve; `given` of the `needed` have."""
+
+    caused_by: str | None
+    given: int
+    needed: int
+    parent_span_id: str | None
+    request_id: str
+    sequence_number: int
+    session_id: str | None
+    span_id: str
+    step_name: NotRequired[str]
+    """Step of a plan in which the event happened."""
+    suspension_id: str
+    timestamp: str
+    trace_id: str
+    type: Literal["approval.given"]
+    user: str
 
 
 class AttemptBucket(TypedDict):
@@ -518,6 +540,30 @@ class Custom(TypedDict):
     """Severity of a violation. Default: `error`."""
     type: Literal["custom"]
     """Type of the rule."""
+
+
+class DecidedBy(TypedDict):
+    """User who decided about a call."""
+
+    at: str
+    """Time of the answer, or of the grant."""
+    reason: NotRequired[str | None]
+    """The user's comment."""
+    user: str
+    """The user."""
+
+
+class DecisionMade(TypedDict):
+    """Decision about a call that a person was asked for."""
+
+    by: list[DecidedBy]
+    """Who decided; empty if the time for it expired."""
+    edited: NotRequired[bool]
+    """True if the arguments were changed; absent otherwise. Default: false."""
+    grant_id: NotRequired[str | None]
+    """The grant that stood in for an answer; null without one."""
+    verdict: DecisionVerdict
+    """`approved`, `denied`, `granted` (by a grant for later calls), or `expired` (without an answer)."""
 
 
 class DeliveryAccepted(TypedDict):
@@ -1310,6 +1356,41 @@ class GivenAnswer(TypedDict):
     """The tool that waits for the answer."""
 
 
+class GivenApprovals(TypedDict):
+    """Approvals of a call that more than one user must approve."""
+
+    arguments: NotRequired[dict[str, Any] | None]
+    """The arguments that were approved so far, if they are not those of the model; absent otherwise."""
+    given: list[DecidedBy]
+    """Who has approved so far."""
+    needed: int
+    """Number of users who must approve."""
+
+
+class GrantList(TypedDict):
+    data: list[GrantView]
+    """Items."""
+
+
+GrantView = TypedDict(
+    "GrantView",
+    {
+        "agent": "str | None",
+        "expires_at": "str",
+        "for": "Literal['execution', 'session']",
+        "grant_id": "str",
+        "granted_at": "str",
+        "granted_by": "str",
+        "match": "Literal['tool', 'arguments']",
+        "request_id": "str",
+        "session_id": "str | None",
+        "tool": "str",
+        "user": "str",
+        "uses": "int",
+    },
+)
+
+
 class GuardEnd(TypedDict):
     """End of a guard: the action that it takes if it trips, and if it did."""
 
@@ -1798,6 +1879,8 @@ class OpenSuspension(TypedDict):
 
     agent: NotRequired[str | None]
     """Configured agent that acts there; null without one."""
+    approvals: NotRequired[GivenApprovals | None]
+    """Approvals so far, of a call that needs more than one; absent otherwise."""
     arguments_digest: NotRequired[str | None]
     """Digest of the arguments that an approval applies to."""
     asked_at: NotRequired[str | None]
@@ -1810,6 +1893,8 @@ class OpenSuspension(TypedDict):
     """Time of expiry."""
     kind: SuspensionKind
     """Kind of the suspension."""
+    on_expiry: NotRequired[Literal["deny"] | None]
+    """`deny` if the call is not approved then, and the execution goes on; absent if it is cancelled."""
     request_id: str
     """The request's id."""
     session_id: str | None
@@ -2586,6 +2671,8 @@ class Suspension(TypedDict):
 
     agent: NotRequired[str | None]
     """Configured agent that acts there; null without one."""
+    approvals: NotRequired[GivenApprovals | None]
+    """Approvals so far, of a call that needs more than one; absent otherwise."""
     arguments_digest: NotRequired[str | None]
     """Digest of the arguments that an approval applies to."""
     asked_at: NotRequired[str | None]
@@ -2596,6 +2683,8 @@ class Suspension(TypedDict):
     """Time of expiry."""
     kind: SuspensionKind
     """Kind of the suspension."""
+    on_expiry: NotRequired[Literal["deny"] | None]
+    """`deny` if the call is not approved then, and the execution goes on; absent if it is cancelled."""
     step_name: NotRequired[str | None]
     """Plan step or node of a flow that is suspended."""
     suspension_id: str
@@ -2794,11 +2883,15 @@ class ToolCallMade(TypedDict):
     agent: str | None
     """Configured agent that made the call; null without one."""
     arguments: dict[str, Any]
-    """Arguments by name."""
+    """Arguments by name, as the tool got them."""
+    asked_arguments: dict[str, Any] | None
+    """The arguments that the model asked for, if a person changed them; absent otherwise."""
     attempts: int
     """Number of times the tool ran."""
     client: NotRequired[bool]
     """True if the client runs the tool; absent otherwise. Default: false."""
+    decision: DecisionMade | None
+    """What persons decided about the call; absent if no person was asked."""
     duration_ms: float
     """Duration of all attempts in milliseconds."""
     edited: NotRequired[bool]
@@ -3238,6 +3331,7 @@ ExecutionEvent: TypeAlias = (
     | RetrievalEnd
     | ExecutionSuspended
     | ExecutionResumed
+    | ApprovalGiven
     | ExecutionCompleted
     | ExecutionFailed
     | ExecutionCancelled

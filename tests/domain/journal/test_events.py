@@ -47,6 +47,7 @@ CONTRACT = {
     "retrieval.end": "top_k found lexical vector duration_ms",
     "execution.suspended": "suspensions response",
     "execution.resumed": "suspension_id kind tool_id resumed_by",
+    "approval.given": "suspension_id user given needed",
     "execution.completed": "response",
     "execution.failed": "response",
     "execution.cancelled": "response",

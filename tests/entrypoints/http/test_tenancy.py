@@ -66,6 +66,7 @@ LISTS: Mapping[str, Sequence[str]] = {
     ),
     "GET /v1/sessions": ("",),
     "GET /v1/suspensions": ("", "?request_id=open", "?user=ada", "?session_id=talk"),
+    "GET /v1/grants": ("",),
     "GET /v1/usage": ("", "?by=day", "?by=user"),
     "GET /v1/stats": ("", "?bucket=day"),
     "GET /v1/me": ("",),
@@ -83,6 +84,8 @@ PUT_SCHEDULE = "PUT /v1/schedules/{schedule_name}"
 SEARCH_MEMORY = "POST /v1/memory/search"
 MAKE_KEY = "POST /v1/keys"
 REVOKE_KEY = "DELETE /v1/keys/{public_id}"
+REVOKE_GRANT = "DELETE /v1/grants/{grant_id}"
+"""Grants of others are revoked by no one, see `test_approval_answers.py`."""
 DOCUMENT = orjson.dumps({"text": "My name is Ada."})
 SCHEDULE = orjson.dumps({"cron": "0 3 * * *", "request": {"messages": [{"role": "user", "content": "I am Ada."}]}})
 
@@ -108,6 +111,7 @@ def test_every_route_has_a_case() -> None:
         SEARCH_MEMORY,
         MAKE_KEY,
         REVOKE_KEY,
+        REVOKE_GRANT,
         RUN,
     }
     of_tenants = {route for route in described_routes() if OF_TENANTS in route}
@@ -309,6 +313,7 @@ async def test_no_route_of_a_resource_answers_without_a_key(tmp_path: Path) -> N
             SEARCH_MEMORY,
             MAKE_KEY,
             REVOKE_KEY,
+            REVOKE_GRANT,
         }:
             for method, path in addressed(route):
                 answer = await stranger.send(method, path, b"{}" if method in {"POST", "PATCH", "PUT"} else None)

@@ -14,7 +14,7 @@ from portico.orchestration.runtime.recovery import Recovery
 from portico.orchestration.runtime.resume import status_of
 from portico.ports.journal import ExecutionHistory
 from portico.ports.runtime import QueueTicket, ReservedPlace
-from portico.ports.storage import RecoveryTicket
+from portico.ports.storage import RecoveryTicket, StoredExecution
 from tests.support.harness import Harness, chat_request, make_harness, scripted_engine
 from tests.support.virtual_time import VirtualClock
 
@@ -37,6 +37,9 @@ class FakeStore:
 
     async def expired(self) -> Sequence[RecoveryTicket]:
         return self.tickets
+
+    async def find_all(self, tenant: str, execution_ids: Sequence[str]) -> Sequence[StoredExecution]:
+        return []
 
     async def cancel_requested(self) -> Sequence[RecoveryTicket]:
         return self.tickets
@@ -77,7 +80,7 @@ def harness(clock: VirtualClock) -> Harness:
 
 
 def recovery_of(here: Harness, store: FakeStore, runner: FakeRunner) -> Recovery:
-    return Recovery(store, Launcher(here.environment, runner, PATTERNS))
+    return Recovery(store, Launcher(here.environment, runner, PATTERNS), here.environment.clock)
 
 
 def stored_events(here: Harness) -> list[StoredEvent]:

@@ -27,6 +27,7 @@ from portico.adapters.stores.schema import (
     cancels,
     commits,
     executions,
+    grants,
     idempotency_keys,
     messages,
     metadata_entries,
@@ -363,6 +364,7 @@ DELETE_CANCELS = Statement(lambda _: delete(cancels).where(cancels.c.execution_i
 _ERASE = (
     DELETE_COMMITS,
     DELETE_SUSPENSIONS,
+    Statement(lambda _: delete(grants).where(grants.c.execution_id == bindparam("the_execution_id"))),
     DELETE_CANCELS,
     Statement(
         lambda _: delete(metadata_entries).where(metadata_entries.c.execution_id == bindparam("the_execution_id"))

@@ -310,6 +310,28 @@ limit_rates: Final = Table(
     Column("full_at", Double, nullable=False),
 )
 
+grants: Final = Table(
+    "grants",
+    metadata,
+    Column("grant_id", TEXT, primary_key=True),
+    Column("tenant", TEXT, nullable=False),
+    Column("user_id", TEXT, nullable=False),
+    Column("tool", TEXT, nullable=False),
+    Column("tool_digest", TEXT, nullable=False),
+    Column("scope", TEXT, nullable=False),
+    Column("execution_id", TEXT, nullable=False),
+    Column("request_id", TEXT, nullable=False),
+    Column("session_id", TEXT),
+    Column("agent", TEXT, nullable=False),
+    Column("arguments_digest", TEXT, nullable=False),
+    Column("granted_by", TEXT, nullable=False),
+    Column("granted_at", Double, nullable=False),
+    Column("expires_at", Double, nullable=False),
+    Column("uses", BigInteger, nullable=False),
+    Index("grants_tool", "tenant", "user_id", "tool"),
+    Index("grants_execution", "execution_id"),
+)
+
 limit_slots: Final = Table(
     "limit_slots",
     metadata,

@@ -11,7 +11,9 @@ from typing import Any, Final
 import jsonschema_rs
 
 from portico.domain.access.tool_policy import (
+    USUAL_TERMS,
     ApprovalReason,
+    ApprovalTerms,
     CallCircumstances,
     CallVerdict,
     PolicyDecision,
@@ -96,11 +98,21 @@ class ToolPolicy:
         tool = offered.name
         if self.denies(tool, arguments, caller):
             return _DENIED
-        asks = _any_applies(self._approve, tool, arguments, caller)
-        if about.is_replica and (asks or offered.unsafe or offered.approval):
+        terms = self.approval_terms(tool, arguments, caller)
+        if about.is_replica and (terms is not None or offered.unsafe or offered.approval):
             return _DENIED
-        reason = ApprovalReason.RULE if asks else self._reason(offered, arguments, caller, about)
-        return _RUNS if reason is None else PolicyDecision(CallVerdict.ASK, reason)
+        reason = self._reason(offered, arguments, caller, about) if terms is None else ApprovalReason.RULE
+        if reason is None:
+            return _RUNS
+        terms = terms or USUAL_TERMS
+        is_repeated = offered.unsafe and about.is_repeated
+        return PolicyDecision(CallVerdict.ASK, reason, terms, grantable=terms.may_grant and not is_repeated)
+
+    def approval_terms(self, tool: str, arguments: Mapping[str, Any], caller: ToolCaller) -> ApprovalTerms | None:
+        """Return the terms of the first rule of `approve` that is about the call; None without one."""
+        applying = (each for each in self._approve if each.concerns(tool, caller) and each.accepts(arguments))
+        rule = next(applying, None)
+        return None if rule is None else rule.rule.terms
 
     def _reason(
         self, offered: OfferedTool, arguments: Mapping[str, Any], caller: ToolCaller, about: CallCircumstances

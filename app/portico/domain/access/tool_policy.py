@@ -1,8 +1,9 @@
 """Policy of tool calls: its rules, its verdicts, and the callers that rules name."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final, Literal
 
 from portico.domain.ids import API, ChannelName, KeyId, TenantId, UserId
 from portico.domain.value import value
@@ -34,12 +35,37 @@ class ApprovalReason(StrEnum):
     """The tool is declared to act outside."""
 
 
+@value(slots=False)
+class ApprovalTerms:
+    """Terms of an approval: so many `approvers`, all different users, must agree.
+
+    Without an answer within `expires_seconds` the execution is cancelled, or the call denied; None stands for the time
+    in which every suspension expires. An answer may grant later calls, too, if it `grants`.
+    """
+
+    approvers: int = 1
+    expires_seconds: int | None = None
+    on_expiry: Literal["cancel", "deny"] = "cancel"
+    grants: bool = True
+
+    @property
+    def may_grant(self) -> bool:
+        """True if an answer may grant later calls, and a grant stand in for one."""
+        return self.grants and self.approvers == 1
+
+
+USUAL_TERMS: Final = ApprovalTerms()
+"""The terms of an approval that no rule asks for."""
+
+
 @value
 class PolicyDecision:
-    """Decision about a call; one that asks has a reason."""
+    """Decision about a call; one that asks has a reason and terms, and is `grantable` if a grant can stand in."""
 
     verdict: CallVerdict
     reason: ApprovalReason | None = None
+    terms: ApprovalTerms = USUAL_TERMS
+    grantable: bool = False
 
 
 @value
@@ -47,7 +73,8 @@ class PolicyRule:
     """Rule for calls of `tool`; with `arguments`, a JSON Schema of them, only for those that it accepts.
 
     The others limit it to an agent, a tenant, a user, a key or a channel. A name that ends with `*` stands for all that
-    begin like it. The rule demands every property that `arguments` names.
+    begin like it. The rule demands every property that `arguments` names. The `terms` are those of a rule of
+    `approve`.
     """
 
     tool: str
@@ -57,6 +84,7 @@ class PolicyRule:
     user: str | None = None
     key: str | None = None
     channel: str | None = None
+    terms: ApprovalTerms = USUAL_TERMS
 
 
 @value
@@ -79,6 +107,10 @@ class ToolCaller:
     key_id: KeyId | None = None
     agent: str | None = None
     channel: ChannelName = API
+
+    def acting_as(self, agent: str | None) -> "ToolCaller":
+        """Return the caller with that agent, or without one."""
+        return replace(self, agent=agent)
 
 
 @value

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, Str
 
 from portico.domain.access.limits import MILLIONTHS, Rate, format_rate, parse_rate
 from portico.domain.contract.messages import TOOL_NAME_PATTERN
-from portico.domain.ids import CHANNEL_PATTERN, ChannelName, DocumentId, KeyId, RequestId, SessionId, TraceId
+from portico.domain.ids import CHANNEL_PATTERN, ChannelName, DocumentId, GrantId, KeyId, RequestId, SessionId, TraceId
 from portico.domain.tools import tool_of
 
 MAX_MESSAGES: Final = 10_000
@@ -27,6 +27,7 @@ SessionIdText = Annotated[SessionId, _ID]
 DocumentIdText = Annotated[DocumentId, _ID]
 ChannelText = Annotated[ChannelName, StringConstraints(pattern=rf"^{CHANNEL_PATTERN}$")]
 ScheduleNameText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+GrantIdText = Annotated[GrantId, _ID]
 KeyIdText = Annotated[KeyId, StringConstraints(pattern=r"^[A-Za-z0-9]{8}$")]
 TraceIdText = Annotated[TraceId, StringConstraints(pattern=r"^[0-9a-fA-F]{32}$", to_lower=True)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]

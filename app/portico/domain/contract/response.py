@@ -26,7 +26,7 @@ from portico.domain.contract.constrained_types import ConfidenceSource, FormatEn
 from portico.domain.contract.final_answer import FinalAnswer
 from portico.domain.contract.messages import Message, ModelMessage, ToolCall, TracedMessage
 from portico.domain.failures import Category, Code, Failure
-from portico.domain.ids import API, ChannelName, RequestId, SessionId, SuspensionId, ToolCallId, TraceId
+from portico.domain.ids import API, ChannelName, RequestId, SessionId, SuspensionId, ToolCallId, TraceId, UserId
 from portico.domain.lifecycle import Mode, State
 
 Durability = Literal["memory", "journaled"]
@@ -126,12 +126,45 @@ class ToolCallStatus(StrEnum):
     NOT_RUN = "not_run"
 
 
+class DecidedBy(_Outbound):
+    """User who decided about a call."""
+
+    user: UserId = Field(description="The user.")
+    at: datetime = Field(description="Time of the answer, or of the grant.")
+    reason: str | None = Field(None, description="The user's comment.")
+
+
+class DecisionVerdict(StrEnum):
+    """Verdicts of persons about a call."""
+
+    APPROVED = "approved"
+    DENIED = "denied"
+    GRANTED = "granted"
+    EXPIRED = "expired"
+
+
+class DecisionMade(_Outbound):
+    """Decision about a call that a person was asked for."""
+
+    verdict: DecisionVerdict = Field(
+        description="`approved`, `denied`, `granted` (by a grant for later calls), or `expired` (without an answer)."
+    )
+    edited: bool = Field(False, exclude_if=not_, description="True if the arguments were changed; absent otherwise.")
+    by: list[DecidedBy] = Field(description="Who decided; empty if the time for it expired.")
+    grant_id: str | None = Field(None, description="The grant that stood in for an answer; null without one.")
+
+
 class ToolCallMade(_Outbound):
     """Tool call that the model asked for, refused ones included."""
 
     id: str = Field(description="Id of the call, generated if the provider gave none.")
     name: str = Field(description="Name of the tool as the model wrote it.")
-    arguments: dict[str, Any] = Field(description="Arguments by name.")
+    arguments: dict[str, Any] = Field(description="Arguments by name, as the tool got them.")
+    asked_arguments: dict[str, Any] | None = Field(
+        None,
+        exclude_if=_IS_NONE,
+        description="The arguments that the model asked for, if a person changed them; absent otherwise.",
+    )
     status: ToolCallStatus = Field(description="What has become of the call.")
     result: str | None = Field(description="Text the model saw; null while the call waits.")
     is_error: bool = Field(description="True if the result is an error text.")
@@ -142,6 +175,9 @@ class ToolCallMade(_Outbound):
     client: bool = Field(False, exclude_if=not_, description="True if the client runs the tool; absent otherwise.")
     edited: bool = Field(
         False, exclude_if=not_, description="True if the result is an edit of a fork; absent otherwise."
+    )
+    decision: DecisionMade | None = Field(
+        None, exclude_if=_IS_NONE, description="What persons decided about the call; absent if no person was asked."
     )
 
 
@@ -214,6 +250,18 @@ class SuspensionKind(StrEnum):
     CLIENT_TOOL = "client_tool"
 
 
+class GivenApprovals(_Outbound):
+    """Approvals of a call that more than one user must approve."""
+
+    needed: int = Field(ge=2, description="Number of users who must approve.")
+    given: list[DecidedBy] = Field(description="Who has approved so far.")
+    arguments: dict[str, Any] | None = Field(
+        None,
+        exclude_if=_IS_NONE,
+        description="The arguments that were approved so far, if they are not those of the model; absent otherwise.",
+    )
+
+
 class Suspension(_Outbound):
     """Open suspension of an execution."""
 
@@ -233,6 +281,14 @@ class Suspension(_Outbound):
     agent: str | None = Field(None, description="Configured agent that acts there; null without one.")
     asked_at: datetime | None = Field(None, description="Time of the suspension.")
     expires_at: datetime = Field(description="Time of expiry.")
+    on_expiry: Literal["deny"] | None = Field(
+        None,
+        exclude_if=_IS_NONE,
+        description="`deny` if the call is not approved then, and the execution goes on; absent if it is cancelled.",
+    )
+    approvals: GivenApprovals | None = Field(
+        None, exclude_if=_IS_NONE, description="Approvals so far, of a call that needs more than one; absent otherwise."
+    )
 
 
 def _is_empty(values: Sequence[object]) -> bool:

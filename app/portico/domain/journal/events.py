@@ -20,7 +20,7 @@ from portico.domain.contract.response import StepStatus, Suspension, SuspensionK
 from portico.domain.failures import Code
 from portico.domain.fallback import Event as FsmEvent
 from portico.domain.fallback import State as FsmState
-from portico.domain.ids import RequestId, SessionId, SpanId, SuspensionId, ToolCallId, TraceId
+from portico.domain.ids import RequestId, SessionId, SpanId, SuspensionId, ToolCallId, TraceId, UserId
 from portico.domain.lifecycle import State
 from portico.domain.memory import LegState
 from portico.domain.value import value
@@ -405,6 +405,17 @@ class ExecutionResumed:
 
 
 @value(slots=False)
+class ApprovalGiven:
+    """Approval of a call that more than one user must approve; `given` of the `needed` have."""
+
+    type: ClassVar[str] = "approval.given"
+    suspension_id: SuspensionId
+    user: UserId
+    given: int
+    needed: int
+
+
+@value(slots=False)
 class ExecutionCompleted:
     """Terminal event of an execution that ended with an answer."""
 
@@ -458,6 +469,7 @@ Event: TypeAlias = (
     | RetrievalEnd
     | ExecutionSuspended
     | ExecutionResumed
+    | ApprovalGiven
     | TerminalEvent
 )
 """Every event that is numbered and stored; a `LiveEvent` is neither."""
@@ -532,6 +544,7 @@ EVENT_TYPES: tuple[type[Any], ...] = (
     RetrievalEnd,
     ExecutionSuspended,
     ExecutionResumed,
+    ApprovalGiven,
     ExecutionCompleted,
     ExecutionFailed,
     ExecutionCancelled,

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from pydantic import JsonValue
 
-from portico.domain.access.tool_policy import ApprovalReason, CallVerdict
+from portico.domain.access.tool_policy import USUAL_TERMS, ApprovalReason, ApprovalTerms, CallVerdict
 from portico.domain.context.guards import GuardVerdict
 from portico.domain.context.report import ContextReport, ContextTerms
 from portico.domain.contract.constrained_types import FormatEnforcement
@@ -18,6 +18,7 @@ from portico.domain.contract.messages import Message, ModelMessage, ToolCall, Tr
 from portico.domain.contract.request import ExecutionHints, Limits, NamedTool, OutputContract, PlanStep
 from portico.domain.contract.response import NO_USAGE, TokenUsage, ValidationResult
 from portico.domain.failures import Code, Failure, failure
+from portico.domain.ids import UserId
 from portico.domain.journal.step_key import StepKey
 from portico.domain.lifecycle import Mode
 from portico.domain.memory import EmbeddingCharge, FoundChunk, LegState
@@ -241,12 +242,26 @@ class ToolCallSuspended:
 @value(slots=False)
 class CallDecided:
     """Outcome: policy decided about a tool call. `tool_digest` is that of the tool's definition by then, and `reason`
-    says why a person is asked.
+    says why a person is asked, on which `terms`; a grant can stand in for an answer if it is `grantable`.
     """
 
     verdict: CallVerdict
     tool_digest: str
     reason: ApprovalReason | None = None
+    terms: ApprovalTerms = USUAL_TERMS
+    grantable: bool = False
+
+
+@value(slots=False)
+class GrantUsed:
+    """Outcome: a grant was looked for in place of a person's answer; all fields are None if none covers the call.
+
+    `granted_at` is in Unix seconds.
+    """
+
+    grant_id: str | None = None
+    granted_by: UserId | None = None
+    granted_at: float | None = None
 
 
 @value(slots=False)
@@ -320,15 +335,27 @@ class TimerFired:
 
 
 @value(slots=False)
+class Approver:
+    """User who decided about a call: when, in Unix seconds, and with which comment."""
+
+    user: UserId
+    at: float
+    reason: str | None = None
+
+
+@value(slots=False)
 class SuspensionAnswer:
     """Outcome: a suspension was answered; `guards` is what the guards found in the answer.
 
-    The text of an answer that `is_untrusted` counts as that of an untrusted tool: a model may have given it.
+    The text of an answer that `is_untrusted` counts as that of an untrusted tool: a model may have given it. A decision
+    about a call was made `by` these users, or by none if the time for it `expired`.
     """
 
     payload: JsonValue
     guards: tuple[GuardVerdict, ...] = ()
     is_untrusted: bool = False
+    by: tuple[Approver, ...] = ()
+    expired: bool = False
 
 
 @value(slots=False)
@@ -409,6 +436,7 @@ Outcome: TypeAlias = (
     | ToolEnded
     | ToolCallSuspended
     | CallDecided
+    | GrantUsed
     | NodeEnded
     | AgentStarted
     | AgentCallStarted

@@ -1,7 +1,7 @@
 """Suspensions and their valid answers [flow seed].
 
 question, flow      any JSON: becomes the result
-approval            {"decision": "approve" | "deny", "reason"?}
+approval            {"decision": "approve", "reason"?, "arguments"?, "grant"?} | {"decision": "deny", "reason"?}
 unknown_outcome     {"decision": "happened", "result"} | {"decision": "run"} | {"decision": "give_up"}
 client_tool         {"result", "is_error"?}
 """
@@ -16,23 +16,42 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, Valid
 from portico.domain.contract.response import SuspensionKind
 from portico.domain.field_errors import invalid_fields, path_within
 
+MAX_REASON: Final = 4_096
+"""Characters of the comment of a decision about a call."""
+MAX_GRANT_SECONDS: Final = 86_400
+"""Seconds for which a grant may hold."""
+EXPIRY: Final[Mapping[str, JsonValue]] = MappingProxyType({"decision": "deny", "reason": "nobody answered in time"})
+"""The answer to an approval that had none in time, where that denies the call."""
+
 
 class _Decision(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
+class GrantTerms(_Decision):
+    """Later calls of the tool that need no answer of their own: where, for how long, and with which arguments."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
+
+    scope: Literal["execution", "session"] = Field(alias="for")
+    seconds: int = Field(ge=1, le=MAX_GRANT_SECONDS)
+    match: Literal["tool", "arguments"] = "tool"
+
+
 class Approve(_Decision):
-    """Decision: the call may run."""
+    """Decision: the call may run, with these arguments if there are any in place of its own."""
 
     decision: Literal["approve"]
-    reason: str | None = None
+    reason: str | None = Field(None, max_length=MAX_REASON)
+    arguments: dict[str, JsonValue] | None = None
+    grant: GrantTerms | None = None
 
 
 class Deny(_Decision):
     """Decision: the call must not run; the model sees the reason."""
 
     decision: Literal["deny"]
-    reason: str | None = None
+    reason: str | None = Field(None, max_length=MAX_REASON)
 
 
 class Happened(_Decision):

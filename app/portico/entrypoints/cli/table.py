@@ -105,8 +105,14 @@ COMMANDS: Final[CommandTable] = MappingProxyType(
         "approvals": _group(
             "List the tool calls of a server that wait for a person, and decide.",
             list=Command(_APPROVALS, "list_calls", "List the calls that wait for a person."),
-            approve=Command(_APPROVALS, "approve", "Let calls run."),
+            approve=Command(
+                _APPROVALS,
+                "approve",
+                "Let calls run, on request with other arguments; let later calls of the tool run, too.",
+            ),
             deny=Command(_APPROVALS, "deny", "Refuse calls; the executions go on without them."),
+            grants=Command(_APPROVALS, "grants", "List the grants by which calls run unasked."),
+            revoke=Command(_APPROVALS, "revoke", "Revoke grants: later calls wait for a person again."),
             settle=Command(_APPROVALS, "settle", "Say what has become of calls whose outcome is not known."),
         ),
         "schedules": _group(

@@ -27,6 +27,7 @@ from portico.domain.access.principal import Principal
 from portico.domain.contract.constrained_types import (
     ChannelText,
     DocumentIdText,
+    GrantIdText,
     KeyIdText,
     RequestIdText,
     ScheduleNameText,
@@ -127,6 +128,7 @@ KeyIdInPath = Annotated[KeyIdText, Path(description="Public id of the key: the 8
 DeliveryIdInPath = Annotated[
     str, StringConstraints(pattern=r"^msg_[0-9a-f]{32}$"), Path(description="Id of the delivery.")
 ]
+GrantIdInPath = Annotated[GrantIdText, Path(description="Id of the grant.")]
 LastEventId = Annotated[
     DecimalInt | None, Header(alias="Last-Event-ID", description="Number of the last event that the client has read.")
 ]

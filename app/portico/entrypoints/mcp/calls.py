@@ -152,7 +152,9 @@ class McpCall:
     def _may_answer(self, suspension: Suspension) -> bool:
         permissions = self._principal.permissions
         if suspension.kind in ABOUT_CALLS:
-            return permissions.allows(Permission.APPROVE) and self._rules.self_approval
+            approvals = suspension.approvals
+            has_given = approvals is not None and self._principal.user in {each.user for each in approvals.given}
+            return permissions.allows(Permission.APPROVE) and self._rules.self_approval and not has_given
         return permissions.allows(Permission.SEND_MESSAGES)
 
     def _answers(self, outcome: CallOutcome, responses: Mapping[str, Any]) -> list[GivenAnswer]:

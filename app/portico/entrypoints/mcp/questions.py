@@ -49,7 +49,10 @@ def form_of(suspension: Suspension) -> Form | None:
 
 def question_of(suspension: Suspension) -> str:
     """Return the tool and what it asks with all arguments, without characters that do not show."""
-    shown = suspension.value if isinstance(suspension.value, str) else orjson.dumps(suspension.value).decode()
+    asked_about = suspension.value
+    if isinstance(asked_about, dict) and (changed := _changed_arguments(suspension)) is not None:
+        asked_about = {**asked_about, "arguments": changed}
+    shown = asked_about if isinstance(asked_about, str) else orjson.dumps(asked_about).decode()
     if isinstance(suspension.value, dict) and [*suspension.value] == ["question"]:
         shown = str(suspension.value["question"])
     asked = {
@@ -67,7 +70,10 @@ def answer_of(suspension: Suspension, action: Action, content: Mapping[str, Any]
         return _declined(suspension)
     filled = {name: each for name, each in (content or {}).items() if each is not None}
     if suspension.kind in ABOUT_CALLS:
-        return filled
+        changed = _changed_arguments(suspension)
+        return (
+            {**filled, "arguments": changed} if changed is not None and filled.get("decision") == "approve" else filled
+        )
     if not isinstance(filled.get("answer"), str):
         raise invalid_request((f"{suspension.suspension_id}.answer", "must be a text"))
     if suspension.kind is SuspensionKind.QUESTION:
@@ -82,6 +88,11 @@ def answer_of(suspension: Suspension, action: Action, content: Mapping[str, Any]
 def escaped(text: str) -> str:
     """Return the text with every character that does not show as its code."""
     return "".join(each if each.isprintable() else f"\\u{{{ord(each):04x}}}" for each in text)
+
+
+def _changed_arguments(suspension: Suspension) -> dict[str, Any] | None:
+    """Return the arguments that another user has approved in place of the call's; None without any."""
+    return None if suspension.approvals is None else suspension.approvals.arguments
 
 
 def _declined(suspension: Suspension) -> JsonValue | LeftOpen:

@@ -48,10 +48,10 @@ from portico.orchestration.execution.environment import ChunkCheck, Environment
 from portico.orchestration.execution.exception_report import ExceptionReporter
 from portico.orchestration.execution.execution import Execution
 from portico.orchestration.execution.inference import Inference
-from portico.orchestration.execution.ledger import ToolCallState
 from portico.orchestration.execution.position import PatternMisuse, Position
 from portico.orchestration.execution.progress import Conversation, RunProgress, StepProgress
 from portico.orchestration.execution.reserve import use_budget_reserve
+from portico.orchestration.execution.tool_call_state import ToolCallState
 from portico.orchestration.execution.tool_calls.agent_call import AgentCall
 from portico.orchestration.execution.tool_calls.call_permission import CallPermissions
 from portico.orchestration.execution.tool_calls.code_call import CodeCall, CodeRoundStart

@@ -11,7 +11,7 @@ from itertools import count
 
 from pydantic import JsonValue
 
-from portico.domain.access.tool_policy import ApprovalReason
+from portico.domain.access.tool_policy import USUAL_TERMS, ApprovalReason, ApprovalTerms
 from portico.domain.contract.response import SuspensionKind
 from portico.domain.fingerprints import question_digest
 from portico.domain.journal.events import CorrelationContext, Event, LiveDelta
@@ -124,7 +124,7 @@ class SuspensionRequest:
     """A question that suspends its branch until it is answered.
 
     It is asked in the plan step or node `step_name`, and `agent` acts there; each is None outside of any. An approval
-    has a `reason`.
+    has a `reason`, and `terms`.
     """
 
     key: StepKey
@@ -136,6 +136,7 @@ class SuspensionRequest:
     step_name: str | None = None
     agent: str | None = None
     reason: ApprovalReason | None = None
+    terms: ApprovalTerms = USUAL_TERMS
 
     @property
     def fingerprint(self) -> str:

@@ -22,6 +22,7 @@ from portico.domain.value import value
 from portico.ports.code import CodeInterpreter
 from portico.ports.events import EventFeed
 from portico.ports.files import FileStore
+from portico.ports.grants import GrantStore
 from portico.ports.journal import Journal
 from portico.ports.memory import MemorySearch
 from portico.ports.model import ModelCallObserver, TokenEstimator
@@ -58,6 +59,8 @@ class Environment:
     code: CodeInterpreter | None = None
     """The interpreter of code that calls tools; None without one."""
     memory: MemorySearch | None = None
+    grants: GrantStore | None = None
+    """Grants for later calls of tools; None if there are none."""
     files: FileStore | None = None
     """Files of sessions and executions; None without them, or if those of a tenant are in one place."""
     guards: GuardCatalogue = NO_GUARDS

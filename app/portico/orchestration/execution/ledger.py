@@ -18,14 +18,14 @@ Theory of operation of the budget
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from math import floor, fsum, inf
 from typing import NamedTuple
 
 from portico.capabilities.models.context_window import count_tokens
-from portico.domain.contract.messages import Message, ToolCall
-from portico.domain.contract.response import NO_USAGE, TokenUsage, ToolCallMade, ToolCallStatus
+from portico.domain.contract.messages import ToolCall
+from portico.domain.contract.response import NO_USAGE, TokenUsage, ToolCallMade
 from portico.domain.failures import Code, OrchestrationFailure
 from portico.domain.journal.events import ToolStart
 from portico.domain.journal.header import EffectiveLimits
@@ -47,13 +47,11 @@ from portico.domain.journal.outcomes import (
 from portico.domain.journal.step_key import GUARD_KEY, RETRIEVAL_KEY, StepKey
 from portico.domain.model_call import UNSENT, AttemptFailureReason, EngineCall, Reply
 from portico.domain.token_prices import FREE, TokenPrices
-from portico.domain.tools import ArgumentViolation, OfferedTool
 from portico.domain.value import value
+from portico.orchestration.execution.tool_call_state import CANCELLED, ToolCallState
 from portico.ports.journal import ExecutionHistory
 from portico.ports.model import EngineProfile, TokenCounter
 
-NOT_RUN = "not run: the execution ended"
-CANCELLED = "cancelled while it ran"
 _FINAL_ANSWER_READS = 4096
 """Tokens that a final answer reads at most: its prompt, and what it quotes of the results."""
 _LARGEST_RESERVED_SHARE = 0.25
@@ -214,96 +212,6 @@ class _Attempt:
     is_side_question: bool
 
 
-@dataclass(slots=True)
-class ToolCallState:
-    """One call that was asked for, and what has come of it."""
-
-    call: ToolCall
-    step_name: str | None = None
-    agent: str | None = None
-    """The agent that makes the call; None without one."""
-    result: str = NOT_RUN
-    is_error: bool = True
-    code: Code | None = None
-    attempts: int = 0
-    duration_ms: float = 0.0
-    violations: Sequence[ArgumentViolation] = ()
-    granted_digest: str | None = None
-    """Digest of the definition with which it may run, empty for any; None until it may."""
-    answered_at: float = 0.0
-    """When its last question was answered, in Unix seconds."""
-    offer: OfferedTool | None = None
-    """The tool as it was offered; None until its round runs, and of an unknown tool."""
-    has_begun: bool = False
-    """True once it ran, or may have."""
-    is_waiting: bool = False
-    """True while it, or the agent that it called, waits for an answer."""
-
-    def mark_waiting(self) -> None:
-        """Let the call wait for an answer."""
-        self.is_waiting, self.is_error, self.code = True, False, None
-        self.result = CANCELLED if self.has_begun else NOT_RUN
-
-    def mark_permitted(self) -> None:
-        """Let the call wait no longer: it may run."""
-        self.is_waiting, self.is_error = False, True
-
-    def refuse(self, text: str, code: Code | None = None) -> None:
-        """End the call, which does not run, with that text."""
-        self.is_waiting, self.is_error, self.result, self.code = False, True, text, code
-
-    def leave(self) -> None:
-        """Leave the call to the client: no error, although it has not begun and does not wait. The execution ends."""
-        self.is_error = False
-
-    def answer(self, text: str) -> None:
-        """End the call with a result that did not come from its tool."""
-        self.is_waiting, self.has_begun, self.is_error, self.result = False, True, False, text
-
-    @property
-    def was_kept_from_running(self) -> bool:
-        """True if it has neither begun nor been refused."""
-        return not self.has_begun and self.result == NOT_RUN
-
-    @property
-    def has_ended(self) -> bool:
-        """True if its result stands."""
-        return not self.is_waiting and not self.was_kept_from_running
-
-    def message(self) -> Message:
-        """Return the result as a message for the model."""
-        return Message(role="tool", content=self.result, tool_call_id=self.call.id, name=self.call.name[:64])
-
-    def made(self, *, is_suspended: bool, edited: bool) -> ToolCallMade:
-        """Return the call as the response of an execution shows it that has ended or `is_suspended`.
-
-        The result of one that is `edited` is that of a fork.
-        """
-        is_open = self.is_waiting or (not self.has_begun and self.result == NOT_RUN)
-        is_left = not (self.is_error or self.has_begun or self.is_waiting)
-        waits = is_left or (is_suspended and is_open)
-        is_error = not waits and (self.is_error or self.is_waiting)
-        return ToolCallMade(
-            id=self.call.id,
-            name=self.call.name,
-            arguments=self.call.arguments,
-            status=ToolCallStatus.WAITING if waits else self._end(is_error=is_error),
-            result=None if waits else self.result,
-            is_error=is_error,
-            attempts=self.attempts,
-            duration_ms=self.duration_ms,
-            step_name=self.step_name,
-            agent=self.agent,
-            client=self.offer is not None and self.offer.client,
-            edited=edited,
-        )
-
-    def _end(self, *, is_error: bool) -> ToolCallStatus:
-        if not self.has_begun:
-            return ToolCallStatus.NOT_RUN
-        return ToolCallStatus.FAILED if is_error else ToolCallStatus.DONE
-
-
 class ToolCalls:
     """The tool calls of one execution, by the step that asked for them.
 
@@ -317,6 +225,8 @@ class ToolCalls:
         """True once a non-idempotent call was started."""
         self.has_untrusted_answer = False
         """True once an answer to a suspension was read that a model may have given."""
+        self.has_grant = False
+        """True once an answer was read that grants later calls."""
         self.rounds: set[StepKey] = set()
         """The rounds in which at least one call has an outcome."""
         self._begun: set[StepKey] = set() if history is None else _begun_calls(history)
@@ -372,11 +282,8 @@ class ToolCalls:
 
     def has_granted(self, state: ToolCallState) -> bool:
         """Return True if another call of the same tool with the same arguments may run, or has run."""
-        call = (state.call.name, state.call.arguments)
         return any(
-            each is not state
-            and (each.granted_digest is not None or each.attempts)
-            and (each.call.name, each.call.arguments) == call
+            each is not state and (each.granted_digest is not None or each.attempts) and each.is_like(state.call)
             for states in self._states.values()
             for each in states
         )
@@ -387,7 +294,7 @@ class ToolCalls:
         A call that is one of the `barriers` began after the calls before it in its round, agents included, had ended.
         """
         return any(
-            state.is_error and state.attempts and (state.call.name, state.call.arguments) == (call.name, call.arguments)
+            state.is_error and state.attempts and state.is_like(call)
             for key, states in self._states.items()
             if key.precedes(before) or any(key.is_in_earlier_branch(each) for each in barriers)
             for state in states

@@ -21,7 +21,7 @@ from portico.domain.journal.step_key import StepKey
 from portico.domain.model_call import Reply
 from portico.domain.pattern_result import PatternResult
 from portico.domain.tools import OfferedTool, ToolDefinition
-from portico.orchestration.execution.ledger import ToolCallState
+from portico.orchestration.execution.tool_call_state import ToolCallState
 from portico.ports.model import Engine
 
 NO_SETUP = InferenceSetup((), ())

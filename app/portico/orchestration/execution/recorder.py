@@ -11,6 +11,7 @@ from portico.domain.fingerprints import digest
 from portico.domain.ids import ExecutionId
 from portico.domain.journal.events import (
     RESUME_ANCHOR,
+    ApprovalGiven,
     CorrelationContext,
     Event,
     ExecutionResumed,
@@ -348,7 +349,7 @@ def _kind(part: ReplayedPart) -> str | None:
 
 def _is_suspension_event(event: Event) -> bool:
     match event:
-        case ExecutionSuspended() | ExecutionResumed() | FlowStep(outcome="suspend"):
+        case ExecutionSuspended() | ExecutionResumed() | ApprovalGiven() | FlowStep(outcome="suspend"):
             return True
         case LifecycleTransition(from_state=before, to_state=after):
             return (before, after) in SUSPENSION_EDGES

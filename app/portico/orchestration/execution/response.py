@@ -10,6 +10,7 @@ from portico.domain.contract.messages import Message
 from portico.domain.contract.request import SystemRequest
 from portico.domain.contract.response import (
     Cost,
+    GivenApprovals,
     PlanReport,
     Reasoning,
     ResponseMetadata,
@@ -248,7 +249,7 @@ def is_journaled(execution: Execution) -> bool:
 
 def _suspensions(execution: Execution) -> list[Suspension]:
     asked_at = datetime.fromtimestamp(execution.environment.clock.now(), UTC)
-    expires_at = asked_at + timedelta(seconds=execution.environment.suspension_seconds)
+    usual_seconds = execution.environment.suspension_seconds
     return [
         Suspension(
             suspension_id=question.key,
@@ -261,7 +262,11 @@ def _suspensions(execution: Execution) -> list[Suspension]:
             step_name=question.step_name,
             agent=question.agent,
             asked_at=asked_at,
-            expires_at=expires_at,
+            expires_at=asked_at + timedelta(seconds=question.terms.expires_seconds or usual_seconds),
+            on_expiry="deny" if question.terms.on_expiry == "deny" else None,
+            approvals=GivenApprovals(needed=question.terms.approvers, given=[])
+            if question.terms.approvers > 1
+            else None,
         )
         for question in execution.branches.open_questions
     ]

@@ -131,7 +131,9 @@ class LocalAgent:
             case SuspensionKind.APPROVAL:
                 decision = APPROVAL_DECISIONS.validate_python(payload)
                 if isinstance(decision, Approve):
-                    return _updated(answered, is_approved=True)
+                    arguments = call.call.arguments if decision.arguments is None else decision.arguments
+                    approved = call.call.model_copy(update={"arguments": arguments})
+                    return _updated(answered, is_approved=True, call=approved)
                 return _updated(answered, result=denial_text(decision))
             case SuspensionKind.UNKNOWN_OUTCOME:
                 match UNKNOWN_OUTCOME_DECISIONS.validate_python(payload):

@@ -16,8 +16,8 @@ from portico.domain.model_call import Reply
 from portico.orchestration.execution.branch_settings import merge_hints
 from portico.orchestration.execution.context import RunContext
 from portico.orchestration.execution.environment import Environment
-from portico.orchestration.execution.ledger import ToolCallState
 from portico.orchestration.execution.progress import Conversation
+from portico.orchestration.execution.tool_call_state import ToolCallState
 from portico.orchestration.flow.agent_answer import (
     MAX_REPAIRS,
     NOT_SUBMITTED,

@@ -14,7 +14,7 @@ from portico.domain.failures import Code, Failure, StorageFailure
 from portico.domain.lifecycle import State
 from portico.orchestration.execution.effect import SuspensionRequest
 from portico.orchestration.execution.execution import Execution
-from portico.orchestration.execution.ledger import NOT_RUN, ToolCallState
+from portico.orchestration.execution.tool_call_state import NOT_RUN, ToolCallState
 from portico.orchestration.flow.flow_loop import FlowRun, flow_loop, flow_pattern
 from portico.orchestration.flow.graph import SEPARATOR
 from portico.orchestration.flow.nodes import AgentNode

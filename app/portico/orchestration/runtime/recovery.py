@@ -20,11 +20,12 @@ from contextlib import suppress
 from portico.domain.failures import Code, RequestFailure, StorageFailure
 from portico.domain.ids import ExecutionId, ReplicaId
 from portico.domain.journal.outcomes import StopDecision
+from portico.orchestration.runtime.approval_answer import expiry_answers
 from portico.orchestration.runtime.driver import is_newer_version
 from portico.orchestration.runtime.handle import CANCELLED_BY_CLIENT
 from portico.orchestration.runtime.launcher import Launcher
 from portico.ports.journal import ExecutionHistory
-from portico.ports.runtime import QueueTicket
+from portico.ports.runtime import Clock, QueueTicket
 from portico.ports.storage import ExecutionStore, RecoveryTicket, StoredExecution
 
 _EXPIRED = StopDecision(Code.CANCELLED_TIMEOUT, "a suspension expired before it was answered")
@@ -33,9 +34,10 @@ _EXPIRED = StopDecision(Code.CANCELLED_TIMEOUT, "a suspension expired before it 
 class Recovery:
     """Claims stored executions and starts them from their histories. Raises: StorageFailure, in every method."""
 
-    def __init__(self, store: ExecutionStore, launcher: Launcher) -> None:
+    def __init__(self, store: ExecutionStore, launcher: Launcher, clock: Clock) -> None:
         self._store = store
         self._launcher = launcher
+        self._clock = clock
         self._found_before: frozenset[tuple[str, int]] = frozenset()
         self._newer_versions: set[tuple[str, int]] = set()
 
@@ -77,11 +79,37 @@ class Recovery:
         return len(orphaned)
 
     async def expire(self) -> int:
-        """End the executions with an expired suspension and return how many were found."""
+        """End the executions with an expired suspension and return how many were found.
+
+        One whose expired suspensions are approvals that are denied then goes on instead.
+        """
         expired = await self._store.expired()
         for each in expired:
-            await self._end_known(each, _EXPIRED)
+            if not await self._deny_expired(each):
+                await self._end_known(each, _EXPIRED)
         return len(expired)
+
+    async def _deny_expired(self, ticket: RecoveryTicket) -> bool:
+        """Answer the expired approvals of an execution that goes on without them; return False if it does not."""
+        now = self._clock.now()
+        try:
+            found = await self._store.find_all(ticket.tenant, [ticket.execution_id])
+            expired = [each for stored in found for each in stored.suspensions if each.expires_at.timestamp() <= now]
+            if not expired or any(each.on_expiry != "deny" for each in expired):
+                return False
+            history = await self._store.load(ticket.tenant, ticket.execution_id)
+        except StorageFailure as failure:
+            if not _is_newer_release(failure):
+                raise
+            return False
+        if history is None:
+            return False
+        answers = expiry_answers(expired, history.events[0].correlation, now)
+        with suppress(RequestFailure):  # answered or cancelled meanwhile
+            receipt = await self._store.answer(ticket.tenant, ticket.execution_id, answers)
+            if receipt.open_suspensions == 0:
+                await self._launcher.queue(QueueTicket(ticket.tenant, ticket.execution_id, receipt.epoch))
+        return True
 
     async def process_cancels(self) -> int:
         """End the executions that another replica was asked to cancel and that are this one's or unowned."""

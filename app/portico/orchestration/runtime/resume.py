@@ -17,7 +17,7 @@ from portico.domain.failures import Code, RequestFailure, invalid_request
 from portico.domain.fingerprints import question_digest
 from portico.domain.ids import SuspensionId, ToolCallId
 from portico.domain.journal.events import RESUME_ANCHOR, ExecutionSuspended, LifecycleTransition
-from portico.domain.journal.outcomes import RecordedStep, SuspensionAnswer
+from portico.domain.journal.outcomes import Approver, RecordedStep, SuspensionAnswer
 from portico.domain.journal.status import ExecutionStatus
 from portico.domain.journal.step_key import StepKey
 from portico.domain.journal.suspensions import payload_errors
@@ -131,10 +131,12 @@ def answer_step(
     at: float,
     guards: tuple[GuardVerdict, ...] = (),
     is_untrusted: bool = False,
+    by: tuple[Approver, ...] = (),
+    expired: bool = False,
 ) -> RecordedStep:
     """Return the answer as the recorded step of its suspension."""
     key, kind, tool_id = StepKey(suspension.suspension_id), suspension.kind, suspension.tool_id
-    answer = SuspensionAnswer(payload, guards, is_untrusted)
+    answer = SuspensionAnswer(payload, guards, is_untrusted, by, expired)
     return RecordedStep(key, question_digest(key, kind, tool_id, suspension.value), answer, at)
 
 

@@ -37,6 +37,7 @@ from portico.domain.journal.outcomes import (
     CodeRound,
     CodeStarted,
     CompactionStarted,
+    GrantUsed,
     InferenceSetup,
     NodeEnded,
     Outcome,
@@ -391,6 +392,11 @@ def _exception(outcome: Outcome) -> StepException | None:
     return None if raised is None else StepException.model_validate(asdict(raised))
 
 
+def _answer(outcome: SuspensionAnswer) -> Json:
+    users = {} if not outcome.by else {"by": [each.user for each in outcome.by]}
+    return {"payload": outcome.payload, **users}
+
+
 def _agent(outcome: AgentCallStarted) -> Json:
     found = {"mode": outcome.mode, "model": outcome.model, "tools": list(outcome.tools)}
     return {"preamble": outcome.system_prompt, **found}
@@ -436,8 +442,9 @@ OUTCOMES: Mapping[type[Outcome], tuple[str, Callable[[Any], Json]]] = MappingPro
         CodeRound: ("code_round", lambda outcome: {"calls": [call.model_dump(mode="json") for call in outcome.calls]}),
         ToolCallSuspended: ("tool_call", lambda outcome: {"question": outcome.value}),
         CallDecided: ("decision", lambda outcome: {"verdict": outcome.verdict, "asked_because": outcome.reason}),
+        GrantUsed: ("decision", lambda outcome: {"grant_id": outcome.grant_id, "granted_by": outcome.granted_by}),
         TimerFired: ("wait", lambda _: {}),
-        SuspensionAnswer: ("answer", lambda outcome: {"payload": outcome.payload}),
+        SuspensionAnswer: ("answer", _answer),
         Refused: ("refusal", _refusal),
         AnswerValidated: ("validation", _validation),
         RaceDecided: ("decision", lambda outcome: {"branches": list(outcome.winners)}),

@@ -1,10 +1,10 @@
 """The table `[policy]` of the configuration: rules for the calls of tools."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from portico.domain.access.tool_policy import PolicyRule, PolicyRules
+from portico.domain.access.tool_policy import ApprovalTerms, PolicyRule, PolicyRules
 from portico.settings.values import Table
 
 NamePattern = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._@|:-]{0,128}\*?$", min_length=1)]
@@ -27,7 +27,27 @@ class RuleSettings(Table):
     channel: NamePattern | None = Field(None, description="Channel that the rule is limited to")
 
 
+class ApproveRuleSettings(RuleSettings):
+    """Rule of `approve`: for which calls persons are asked, how many, and until when."""
+
+    approvers: int = Field(1, ge=1, le=5, description="Number of users who must approve")
+    expires_seconds: int | None = Field(
+        None, ge=1, le=366 * 86_400, description="Seconds for an answer; those of `limits.suspension_seconds` if absent"
+    )
+    on_expiry: Literal["cancel", "deny"] = Field(
+        "cancel", description="Without an answer: cancel the execution, or deny the call and go on"
+    )
+    grants: bool = Field(True, description="If false, an answer may not let later calls run, too")
+
+    def rule(self) -> PolicyRule:
+        """Return the rule."""
+        terms = ApprovalTerms(self.approvers, self.expires_seconds, self.on_expiry, self.grants)
+        limits = {name: getattr(self, name) for name in RuleSettings.model_fields}
+        return PolicyRule(**limits, terms=terms)
+
+
 Rules = Annotated[tuple[RuleSettings, ...], Field(strict=False)]
+ApproveRules = Annotated[tuple[ApproveRuleSettings, ...], Field(strict=False)]
 
 
 class PolicySettings(Table):
@@ -37,7 +57,11 @@ class PolicySettings(Table):
 
     allow: Rules = Field((), description="If there are any, a tool must satisfy one of them")
     deny: Rules = Field((), description="Calls that are refused")
-    approve: Rules = Field((), description="Calls that wait for a person")
+    approve: ApproveRules = Field(
+        (),
+        description="Calls that wait for persons; each rule may also have `approvers` (1 to 5, default 1), "
+        "`expires_seconds`, `on_expiry` (`cancel` or `deny`, default `cancel`) and `grants` (default true)",
+    )
     pre_authorise: Rules = Field((), description="External calls that need no person while no untrusted text is read")
     trusted_output: Annotated[tuple[ToolPattern, ...], Field(strict=False)] = Field(
         (), description="Tools whose results count as trusted text"
@@ -46,11 +70,15 @@ class PolicySettings(Table):
         True, description="If false, the user who asked for a call that waits for an approval may not give it"
     )
 
+    edit_on_approve: bool = Field(
+        True, description="If false, no user may change the arguments of a call that is approved"
+    )
+
     def rules(self) -> PolicyRules:
         """Return the rules."""
         return PolicyRules(
             deny=_rules(self.deny),
-            approve=_rules(self.approve),
+            approve=tuple([each.rule() for each in self.approve]),
             pre_authorise=_rules(self.pre_authorise),
             allow=_rules(self.allow),
             trusted_output=self.trusted_output,

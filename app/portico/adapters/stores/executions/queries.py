@@ -281,9 +281,23 @@ ANSWER = Statement(
             suspensions.c.execution_id == bindparam("the_execution_id"),
             suspensions.c.suspension_id == bindparam("the_suspension_id"),
             suspensions.c.answered_at.is_(None),
-            suspensions.c.expires_at > bindparam("now"),
+            suspensions.c.expires_at > bindparam("open_after"),
         )
         .values(answered_at=bindparam("now"))
+        .returning(suspensions.c.suspension_id)
+    )
+)
+CHANGE_SUSPENSION = Statement(
+    lambda _: (
+        update(suspensions)
+        .where(
+            suspensions.c.tenant == bindparam("the_tenant"),
+            suspensions.c.execution_id == bindparam("the_execution_id"),
+            suspensions.c.suspension_id == bindparam("the_suspension_id"),
+            suspensions.c.answered_at.is_(None),
+            suspensions.c.expires_at > bindparam("now"),
+        )
+        .values(suspension=bindparam("changed"))
         .returning(suspensions.c.suspension_id)
     )
 )

@@ -18,6 +18,7 @@ from portico.adapters.stores.database import (
 from portico.adapters.stores.executions import queries
 from portico.adapters.stores.executions.decoded_commits import DecodedCommits
 from portico.adapters.stores.executions.lease import claim_execution, end_unreadable, unreadable_events
+from portico.adapters.stores.grants import insert_grants
 from portico.adapters.stores.history import decode_sized, encoded_size, history_of_rows, load_history
 from portico.adapters.stores.journal.group_commit import INSERT_COMMIT
 from portico.adapters.stores.journal.rows import (
@@ -30,8 +31,7 @@ from portico.adapters.stores.journal.rows import (
 from portico.domain.access.principal import AccessScope
 from portico.domain.failures import Code, RequestFailure, StorageFailure
 from portico.domain.ids import ExecutionId, ReplicaId, RequestId, TenantId
-from portico.domain.journal.events import StoredEvent, UnnumberedEvent
-from portico.domain.journal.outcomes import RecordedStep
+from portico.domain.journal.events import StoredEvent
 from portico.domain.journal.status import ExecutionStatus
 from portico.domain.lifecycle import Mode, State
 from portico.ports.events import EventPublisher
@@ -39,7 +39,9 @@ from portico.ports.journal import ExecutionHistory
 from portico.ports.runtime import Clock
 from portico.ports.storage import (
     AnswerReceipt,
+    Answers,
     ExecutionFilter,
+    OutdatedAnswers,
     RecoveryTicket,
     ResultPage,
     StoredExecution,
@@ -132,17 +134,11 @@ class DatabaseExecutionStore:
         return [event for event in events if event.sequence_number > after]
 
     async def answer(
-        self,
-        tenant: TenantId,
-        execution_id: ExecutionId,
-        steps: Sequence[RecordedStep],
-        events: Sequence[UnnumberedEvent] = (),
-        *,
-        claim: bool = False,
+        self, tenant: TenantId, execution_id: ExecutionId, answers: Answers, *, claim: bool = False
     ) -> AnswerReceipt:
         which = {"the_tenant": tenant, "the_execution_id": execution_id}
         now, owner = self._clock.now(), self._owner if claim else None
-        receipt = await self._database.write(lambda: _answer(which, steps, events, now=now, owner=owner))
+        receipt = await self._database.write(lambda: _answer(which, answers, now=now, owner=owner))
         if receipt.events:
             self._sink.publish(execution_id, receipt.events)
         return receipt
@@ -250,30 +246,25 @@ def _status(cells: Sequence[Any]) -> ExecutionStatus:
     )
 
 
-def _answer(
-    which: Mapping[str, Any],
-    steps: Sequence[RecordedStep],
-    events: Sequence[UnnumberedEvent],
-    *,
-    now: float,
-    owner: str | None,
-) -> Transaction[AnswerReceipt]:
+def _answer(which: Mapping[str, Any], answers: Answers, *, now: float, owner: str | None) -> Transaction[AnswerReceipt]:
     """Record the answers; the `owner`, if there is one, claims the execution with the last answer."""
-    grown = {"committed": len(steps), "grown_by": len(events)}
+    steps, events = answers.steps, answers.events
+    grown = {"committed": max(1, len(steps)), "grown_by": len(events)}
     moved = yield from execute(queries.ADVANCE_SUSPENDED, {**which, **grown})
     if not moved:
         raise RequestFailure(
             Code.REQUEST_RESUME_UNEXPECTED, "the execution is not suspended, or is about to be cancelled"
         )
-    for step in steps:
-        answered = yield from execute(queries.ANSWER, {**which, "the_suspension_id": step.key, "now": now})
-        if not answered:
-            raise RequestFailure(Code.REQUEST_RESUME_MISMATCH, "this question is not open")
     epoch, last_commit, last_event = moved[0]
+    if answers.after is not None and last_event != answers.after + len(events):
+        raise OutdatedAnswers
+    yield from _close_and_change(which, answers, now)
+    yield from insert_grants(answers.grants, now)
     commits = [
-        empty_commit_row(which["the_execution_id"], number=number, epoch=epoch) | step_columns(step)
-        for number, step in enumerate(steps, last_commit - len(steps) + 1)
+        empty_commit_row(which["the_execution_id"], number=number, epoch=epoch)
+        for number in range(last_commit - grown["committed"] + 1, last_commit + 1)
     ]
+    commits = [row | step_columns(step) for row, step in zip(commits, steps, strict=True)] if steps else commits
     numbered = number_events(events, last_event - len(events) + 1, now)
     if numbered:
         commits[-1] |= event_columns(numbered)
@@ -285,3 +276,20 @@ def _answer(
         epoch = (yield from execute(queries.CLAIM, claimed))[0][-1]
         yield from execute(queries.CONTINUE_ANSWERED, {**which, "now": now})
     return AnswerReceipt(open_suspensions, epoch, last_commit, numbered)
+
+
+def _close_and_change(which: Mapping[str, Any], answers: Answers, now: float) -> Transaction[None]:
+    """Close the suspensions that are answered, and change those that stay open."""
+    open_after = 0.0 if answers.expired else now
+    for step in answers.steps:
+        closed = {**which, "the_suspension_id": step.key, "now": now, "open_after": open_after}
+        if not (yield from execute(queries.ANSWER, closed)):
+            raise _not_open()
+    for each in answers.changed:
+        changed = {"the_suspension_id": each.suspension_id, "changed": codec.encode_suspension(each), "now": now}
+        if not (yield from execute(queries.CHANGE_SUSPENSION, {**which, **changed})):
+            raise _not_open()
+
+
+def _not_open() -> RequestFailure:
+    return RequestFailure(Code.REQUEST_RESUME_MISMATCH, "this question is not open")

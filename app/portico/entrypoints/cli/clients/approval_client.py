@@ -5,9 +5,9 @@ from typing import Final, Literal
 from urllib.parse import quote
 
 import orjson
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from portico.domain.contract.response import SuspensionKind
+from portico.domain.contract.response import GivenApprovals, SuspensionKind
 from portico.entrypoints.cli.clients.server_client import ServerClient
 
 _PAGE_SIZE: Final = 1_000
@@ -28,6 +28,7 @@ class OpenCall(BaseModel):
     asked_because: str | None = None
     asked_at: datetime | None = None
     value: JsonValue = None
+    approvals: GivenApprovals | None = None
 
     @property
     def name(self) -> str:
@@ -38,6 +39,27 @@ class OpenCall(BaseModel):
 class _OpenCallPage(BaseModel):
     data: list[OpenCall]
     next: str | None
+
+
+class OpenGrant(BaseModel):
+    """A grant for later calls of a tool, with every other field that the server has sent."""
+
+    model_config = ConfigDict(extra="allow", populate_by_name=True)
+
+    grant_id: str
+    tool: str
+    scope: str = Field(alias="for")
+    request_id: str
+    match: str
+    user: str
+    granted_by: str
+    expires_at: datetime
+    uses: int
+    agent: str | None = None
+
+
+class _GrantList(BaseModel):
+    data: list[OpenGrant]
 
 
 class ApprovalClient(ServerClient):
@@ -60,3 +82,11 @@ class ApprovalClient(ServerClient):
         path = f"/v1/executions/{quote(call.request_id, safe='')}/resume"
         answer = {"tool_id": call.tool_id, "suspension_id": call.suspension_id, "payload": payload}
         self.send("POST", path, {}, orjson.dumps(answer))
+
+    def grants(self) -> list[OpenGrant]:
+        """Return the grants that cover calls yet, the oldest first."""
+        return self.parsed(_GrantList, self.send("GET", "/v1/grants", {}), "grants").data
+
+    def revoke(self, grant_id: str) -> None:
+        """Let the grant cover no call any more."""
+        self.send("DELETE", f"/v1/grants/{quote(grant_id, safe='')}", {})

@@ -8,6 +8,13 @@ from typing import Annotated, Literal
 
 import typer
 
+from portico.entrypoints.cli.clients.approval_options import (
+    ArgumentsOption,
+    GrantMatchOption,
+    GrantOption,
+    GrantSecondsOption,
+    approval_payload,
+)
 from portico.entrypoints.cli.exit_codes import failures_as_exits
 from portico.entrypoints.cli.options import DEFAULT_SERVER, KeyFileOption, UrlOption
 
@@ -32,12 +39,49 @@ def list_calls(
         write_open_calls(url, key_file, as_json=as_json)
 
 
-def approve(ids: IdsArgument, *, url: UrlOption = DEFAULT_SERVER, key_file: KeyFileOption = None) -> None:
-    """Let calls run."""
-    from portico.entrypoints.cli.clients.approvals import decide_approvals
+def approve(  # noqa: PLR0913 - Typer reads one parameter per option
+    ids: IdsArgument,
+    *,
+    reason: Annotated[str | None, typer.Option(help="Comment, which is recorded.", show_default=False)] = None,
+    arguments: ArgumentsOption = None,
+    grant: GrantOption = None,
+    seconds: GrantSecondsOption = 3_600,
+    match: GrantMatchOption = "tool",
+    url: UrlOption = DEFAULT_SERVER,
+    key_file: KeyFileOption = None,
+) -> None:
+    """Let calls run, on request with other arguments; let later calls of the tool run, too."""
+    from portico.entrypoints.cli.clients.approvals import approve_one, decide_approvals
+
+    payload = approval_payload(reason, arguments, grant, seconds, match)
+    with failures_as_exits():
+        (decide_approvals if arguments is None else approve_one)(url, key_file, ids, payload)
+
+
+def grants(
+    *,
+    url: UrlOption = DEFAULT_SERVER,
+    key_file: KeyFileOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
+) -> None:
+    """List the grants by which calls run unasked."""
+    from portico.entrypoints.cli.clients.approvals import write_grants
 
     with failures_as_exits():
-        decide_approvals(url, key_file, ids, {"decision": "approve"})
+        write_grants(url, key_file, as_json=as_json)
+
+
+def revoke(
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of grants.")],
+    *,
+    url: UrlOption = DEFAULT_SERVER,
+    key_file: KeyFileOption = None,
+) -> None:
+    """Revoke grants: later calls wait for a person again."""
+    from portico.entrypoints.cli.clients.approvals import revoke_grants
+
+    with failures_as_exits():
+        revoke_grants(url, key_file, ids)
 
 
 def deny(

@@ -9,6 +9,13 @@ from typing import Annotated, Any
 import typer
 
 from portico.domain.lifecycle import Mode, State
+from portico.entrypoints.cli.clients.approval_options import (
+    ArgumentsOption,
+    GrantMatchOption,
+    GrantOption,
+    GrantSecondsOption,
+    approval_payload,
+)
 from portico.entrypoints.cli.exit_codes import failures_as_exits
 from portico.entrypoints.cli.options import DEFAULT_SERVER, JsonLinesOption, KeyFileOption, QuietOption, UrlOption
 
@@ -122,8 +129,14 @@ def resume(  # noqa: PLR0913 - Typer reads one parameter per option
     *,
     suspension: Annotated[str | None, typer.Option(help="Id of the suspension, if several are open.")] = None,
     approve: Annotated[bool, typer.Option("--approve", help="Let the call run.")] = False,
+    arguments: ArgumentsOption = None,
+    grant: GrantOption = None,
+    seconds: GrantSecondsOption = 3_600,
+    match: GrantMatchOption = "tool",
     deny: Annotated[bool, typer.Option("--deny", help="Refuse the call.")] = False,
-    reason: Annotated[str | None, typer.Option(help="Reason of --deny, which the model sees.")] = None,
+    reason: Annotated[
+        str | None, typer.Option(help="Reason of --deny, which the model sees, or comment of --approve.")
+    ] = None,
     text: Annotated[str | None, typer.Option(help="Answer to a question.")] = None,
     answer: Annotated[str | None, typer.Option(metavar="JSON", help="The answer, in JSON.")] = None,
     happened: Annotated[
@@ -148,7 +161,7 @@ def resume(  # noqa: PLR0913 - Typer reads one parameter per option
     call, unknown = [SuspensionKind.APPROVAL], [SuspensionKind.UNKNOWN_OUTCOME]
     texts = [SuspensionKind.QUESTION, SuspensionKind.FLOW]
     choices: dict[str, tuple[bool, list[SuspensionKind], Callable[[], Any]]] = {
-        "--approve": (approve, call, lambda: {"decision": "approve"}),
+        "--approve": (approve, call, lambda: approval_payload(reason, arguments, grant, seconds, match)),
         "--deny": (deny, call, lambda: {"decision": "deny", **({} if reason is None else {"reason": reason})}),
         "--text": (text is not None, texts, lambda: text),
         "--answer": (answer is not None, [*SuspensionKind], lambda: _json(answer or "")),
@@ -159,8 +172,10 @@ def resume(  # noqa: PLR0913 - Typer reads one parameter per option
     given = [(kinds, payload) for is_given, kinds, payload in choices.values() if is_given]
     if len(given) != 1:
         raise typer.BadParameter("exactly one is needed", param_hint=", ".join(choices))
-    if reason is not None and not deny:
-        raise typer.BadParameter("goes with --deny", param_hint="--reason")
+    if reason is not None and not (deny or approve):
+        raise typer.BadParameter("goes with --deny or --approve", param_hint="--reason")
+    if not approve and (arguments is not None or grant is not None):
+        raise typer.BadParameter("go with --approve", param_hint="--arguments, --grant")
     [(kinds, payload)] = given
     output = OutputOptions(stream=True, as_json=as_json, quiet=quiet)
     found = Answer(payload(), kinds, suspension)

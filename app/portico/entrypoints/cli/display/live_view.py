@@ -87,6 +87,10 @@ def _retrieval(event: events.RetrievalEnd) -> str:
     return f"{event.found} of {event.top_k} chunks  {legs}  {event.duration_ms:.1f} ms"
 
 
+def _resumed(event: events.ExecutionResumed) -> str:
+    return f"{event.tool_id} answered by {event.resumed_by}" if event.resumed_by else f"{event.tool_id} expired"
+
+
 def _terminal(event: events.TerminalEvent) -> str:
     usage = event.response.token_usage
     return f"{event.response.state}  {usage.total_tokens} tokens{' (estimated)' if usage.estimated else ''}"
@@ -123,7 +127,10 @@ _STYLES: Mapping[type[Any], _EventStyle] = MappingProxyType(
         events.RetrievalStart: _EventStyle("blue", lambda event: f"up to {event.top_k} chunks"),
         events.RetrievalEnd: _EventStyle("blue", _retrieval),
         events.ExecutionSuspended: _EventStyle("yellow", lambda event: f"{len(event.suspensions)} open suspensions"),
-        events.ExecutionResumed: _EventStyle("yellow", lambda event: f"{event.tool_id} answered by {event.resumed_by}"),
+        events.ExecutionResumed: _EventStyle("yellow", _resumed),
+        events.ApprovalGiven: _EventStyle(
+            "yellow", lambda event: f"approved by {event.user}  {event.given} of {event.needed}"
+        ),
         events.ExecutionCompleted: _EventStyle("green", _terminal),
         events.ExecutionFailed: _EventStyle("red", _terminal),
         events.ExecutionCancelled: _EventStyle("red", _terminal),

@@ -167,6 +167,8 @@ EXAMPLES: Mapping[str, tuple[OperationExample, ...]] = MappingProxyType(
                 "Answer a question", {"request_id": "question"}, {"tool_id": "ask_person", "payload": "yes"}
             ),
         ),
+        "listGrants": (OperationExample("List what runs unasked"),),
+        "revokeGrant": (OperationExample("Revoke a grant; a new service has none", {"grant_id": "0199"}, status=404),),
         "listSessions": (OperationExample("List the ten sessions used last", {"limit": "10"}),),
         "getSession": (OperationExample("Show a session", _GAMES),),
         "updateSession": (OperationExample("Keep a note with a session", _GAMES, {"state": {"topic": "dice"}}),),

@@ -296,7 +296,11 @@ async def list_suspensions(context: Context, query: Annotated[SuspensionListQuer
     summary="Answer an open suspension",
     response_model=SystemResponse,
     responses={
-        **execution_responses("The execution completed", "Other suspensions are open"),
+        **execution_responses(
+            "The execution completed",
+            "Other suspensions are open, or other users must approve the call; without a body for the execution of "
+            "another user",
+        ),
         204: {"description": "The answer to a suspension of another user's execution was accepted"},
     },
     openapi_extra=describe_body(ResumeRequest, PREFER),
@@ -310,12 +314,16 @@ async def resume_execution(
     three forms as that of execute. It continues even if the client leaves. `question` and `flow` are answered by
     the user who asked, `approval` and `unknown_outcome` by each user of the tenant with `can_approve`, to whom the
     execution of another user is not shown.
+
+    An approval may change the `arguments`, and may give a `grant`: later calls of the tool then run unasked. Where a
+    rule needs several `approvers`, the suspension stays open until so many users have approved the same arguments.
     """
     responder = ExecutionResponder(context, _response_kind(context))
     subscribe = responder.kind is ResponseKind.EVENTS
     resumed = await context.facade.executions.resume(context.principal, request_id, body, subscribe=subscribe)
     if isinstance(resumed, AnswerAccepted):
-        return WholeResponse(204, b"", context.correlate(request_id).headers())
+        status = 202 if resumed.is_pending else 204
+        return WholeResponse(status, b"", context.correlate(request_id).headers())
     if isinstance(resumed, ExecutionHandle):
         return await responder.respond(resumed)
     if resumed.events is None:

@@ -27,7 +27,8 @@ from portico.orchestration.execution.branches import has_diverged
 from portico.orchestration.execution.effect import Effect
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.execution import Execution
-from portico.orchestration.execution.ledger import CANCELLED, ToolCallState, too_many_calls
+from portico.orchestration.execution.ledger import too_many_calls
+from portico.orchestration.execution.tool_call_state import CANCELLED, ToolCallState
 
 _TOO_DEEP = f"not run: agents call each other at most {MAX_AGENT_DEPTH} levels deep"
 _BUDGET_SPENT = "not run: the budget of the execution is spent"
@@ -129,7 +130,7 @@ class AgentCall:
         return self.start.key, self.start.correlation, self._ended(at, code)
 
     def _end(self, text: str, at: float) -> None:
-        self.state.is_waiting, self.state.result = False, text
+        self.state.is_waiting, self.state.result = False, self.state.marked(text)
         self.state.duration_ms = max(0.0, at - self.started_at) * 1000
         end = self._ended(at, self.state.code)
         self._execution.recorder.emit(self.start.key, self.start.correlation, end)

@@ -4,6 +4,9 @@ Decision n of call k is recorded under `k/decision/n`. A replay reads the decisi
 has not run when its execution is continued is decided again; if that decision is stricter, or if the tool behind an
 open or approved question has changed, it is recorded behind the earlier one and holds. Every decision that asks has a
 question of its own, so an approval belongs to one call, its arguments, and one definition of its tool.
+
+A grant that a person gave with an earlier answer may stand in for an answer. Whether one did is recorded under
+`k/decision/n/0`. It is looked for only where there can be one: in a session, and behind an answer that gave one.
 """
 
 from collections.abc import Callable
@@ -18,15 +21,17 @@ from portico.domain.contract.response import SuspensionKind
 from portico.domain.failures import Code
 from portico.domain.fingerprints import digest
 from portico.domain.journal.events import CorrelationContext
-from portico.domain.journal.outcomes import CallDecided, Outcome, SuspensionAnswer
+from portico.domain.journal.outcomes import CallDecided, GrantUsed, Outcome, SuspensionAnswer
 from portico.domain.journal.step_key import StepKey
-from portico.domain.journal.suspensions import APPROVAL_DECISIONS, Approve, Deny, denial_text
+from portico.domain.journal.suspensions import APPROVAL_DECISIONS, Deny, denial_text
 from portico.domain.tools import OfferedTool
 from portico.orchestration.execution.branch_settings import BranchSettings
+from portico.orchestration.execution.call_answer import granted_answer, person_answer
 from portico.orchestration.execution.effect import Effect, SuspensionRequest
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.execution import Execution
-from portico.orchestration.execution.ledger import ToolCallState
+from portico.orchestration.execution.tool_call_state import ToolCallState
+from portico.orchestration.execution.tool_calls.grant_use import GrantUse
 
 
 class CallPermissions:
@@ -48,8 +53,8 @@ class CallPermissions:
             state.refuse(NOT_PERMITTED, Code.TOOL_EXECUTION_FAILED)
             return False
         if decision.verdict is CallVerdict.ASK:
-            question_key = _question_key(key, number)
-            if not self._is_approved(state, question_key, decision.reason):
+            is_granted = decision.grantable and await self._is_granted(state, key, number, decision)
+            if not is_granted and not self._is_approved(state, _question_key(key, number), decision):
                 return False
         state.granted_digest = decision.tool_digest
         return True
@@ -60,7 +65,8 @@ class CallPermissions:
         is_repeated = offered.unsafe and self._has_failed(state, key.parent)
         if offered.agent or not (offered.approval or is_repeated):
             return True
-        return self._is_approved(state, key, ApprovalReason.REPEATED if is_repeated else ApprovalReason.TOOL)
+        reason = ApprovalReason.REPEATED if is_repeated else ApprovalReason.TOOL
+        return self._is_approved(state, key, CallDecided(CallVerdict.ASK, offered.digest, reason))
 
     def _has_failed(self, state: ToolCallState, call_key: StepKey) -> bool:
         """Return True if the same call has failed in a step before that of this call."""
@@ -118,21 +124,45 @@ class CallPermissions:
         if made.verdict is CallVerdict.ASK and registry.violations(call.name, call.arguments):
             made = PolicyDecision(CallVerdict.RUN)
         current = registry.offer_of(call.name)
-        return CallDecided(made.verdict, current[0].digest if current else "", made.reason)
+        digest = current[0].digest if current else ""
+        return CallDecided(made.verdict, digest, made.reason, made.terms, made.grantable)
 
-    def _is_approved(self, state: ToolCallState, key: StepKey, reason: ApprovalReason | None) -> bool:
+    async def _is_granted(self, state: ToolCallState, key: StepKey, number: int, decision: CallDecided) -> bool:
+        """Return True if a grant covers the call, which counts as used then.
+
+        It is looked for behind a new decision only: who was asked before the grant was given decides.
+        """
+        execution, decided = self.execution, key.decision(number)
+        use = GrantUse(execution.header, state.call, decided.child(0), self.settings, decision)
+        cursor, has_grant = execution.recorder.cursor, execution.ledger.tool_calls.has_grant
+        if cursor.has_history and cursor.step(decided) is not None:
+            may_be_there = cursor.step(use.key) is not None
+        else:
+            may_be_there = execution.header.request.session_id is not None or has_grant
+        if not may_be_there:
+            return False
+        step = await execution.perform(use)
+        assert isinstance(step.outcome, GrantUsed)  # noqa: S101 - the only outcome of a look for a grant
+        if step.outcome.grant_id is None:
+            return False
+        state.mark_permitted(granted_answer(step.outcome, step.at))
+        return True
+
+    def _is_approved(self, state: ToolCallState, key: StepKey, decision: CallDecided) -> bool:
         """Return True if a person approved the call. Raises: BranchSuspended without an answer."""
         state.mark_waiting()
-        question = replace(question_about(SuspensionKind.APPROVAL, state.call, key, self.settings), reason=reason)
-        step = self.execution.answer_to(question)
+        question = question_about(SuspensionKind.APPROVAL, state.call, key, self.settings)
+        step = self.execution.answer_to(replace(question, reason=decision.reason, terms=decision.terms))
         assert isinstance(step.outcome, SuspensionAnswer)  # noqa: S101 - the only outcome of a question
-        state.answered_at = step.at
         answer = APPROVAL_DECISIONS.validate_python(step.outcome.payload)
+        given = person_answer(state.call, step.outcome, answer, step.at)
         if isinstance(answer, Deny):
             state.refuse(denial_text(answer), Code.TOOL_EXECUTION_FAILED)
-        else:
-            state.mark_permitted()
-        return isinstance(answer, Approve)
+            state.answer_given = given
+            return False
+        self.execution.ledger.tool_calls.has_grant |= answer.grant is not None
+        state.mark_permitted(given, answer.arguments)
+        return True
 
     def _has_run(self, key: StepKey) -> bool:
         """Return True if an attempt at the call has started."""
@@ -188,7 +218,10 @@ def _question_key(key: StepKey, number: int) -> StepKey:
 
 
 def _supersedes(latest: CallDecided, earlier: CallDecided) -> bool:
-    """Return True if the latest decision is stricter, or asks the same about another definition of the tool."""
+    """Return True if the latest decision is stricter, or asks the same about another definition of the tool.
+
+    One that needs more users is stricter.
+    """
     if latest.verdict is CallVerdict.ASK is earlier.verdict:
-        return latest.tool_digest != earlier.tool_digest
+        return latest.tool_digest != earlier.tool_digest or latest.terms.approvers > earlier.terms.approvers
     return latest.verdict.strictness > earlier.verdict.strictness

@@ -15,7 +15,8 @@ from portico.domain.journal.suspensions import CLIENT_RESULTS, answer_text
 from portico.orchestration.execution.branch_settings import BranchSettings
 from portico.orchestration.execution.effect import SuspensionRequest
 from portico.orchestration.execution.execution import Execution
-from portico.orchestration.execution.ledger import ToolCallState, too_many_calls
+from portico.orchestration.execution.ledger import too_many_calls
+from portico.orchestration.execution.tool_call_state import ToolCallState
 from portico.orchestration.execution.tool_calls.content_stream import ContentStream
 
 

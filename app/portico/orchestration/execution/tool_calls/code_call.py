@@ -31,8 +31,9 @@ from portico.orchestration.execution.branch_settings import BranchSettings, perm
 from portico.orchestration.execution.effect import BranchStopped, BranchSuspended, Effect, RecordedValue
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.execution import Execution
-from portico.orchestration.execution.ledger import CANCELLED, ToolCallState, too_many_calls
+from portico.orchestration.execution.ledger import too_many_calls
 from portico.orchestration.execution.recorder import diverged
+from portico.orchestration.execution.tool_call_state import CANCELLED, ToolCallState
 from portico.orchestration.execution.tool_calls.content_stream import ContentStream
 from portico.ports.code import CodeEnd, CodeNotStarted, CodeProgram, CodeRun, CodeTurn, FunctionCall, FunctionResult
 
@@ -128,7 +129,7 @@ class CodeCall:
         effect = RecordedValue(key, digest("code", key), correlation, find=ended, is_instant=True)
         step = await execution.perform(effect)
         assert isinstance(step.outcome, ToolEnded)  # noqa: S101 - the only outcome of an end
-        state.is_waiting, state.result = False, step.outcome.content
+        state.is_waiting, state.result = False, state.marked(step.outcome.content)
         state.is_error, state.code = step.outcome.is_error, step.outcome.code
         state.duration_ms = max(0.0, step.at - self.started_at) * 1000
         self._note(step.at)

@@ -1,6 +1,7 @@
 """Tool round: the tool calls of one reply, their approvals, attempts and results."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
@@ -44,7 +45,8 @@ from portico.orchestration.execution.effect import (
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.exception_report import ExceptionReporter
 from portico.orchestration.execution.execution import NON_IDEMPOTENT_GRACE_S, Execution
-from portico.orchestration.execution.ledger import ToolCallState, too_many_calls
+from portico.orchestration.execution.ledger import too_many_calls
+from portico.orchestration.execution.tool_call_state import ToolCallState
 from portico.orchestration.execution.tool_calls.call_permission import CallPermissions, question_about
 from portico.orchestration.execution.tool_calls.client_call import ClientCall
 from portico.orchestration.execution.tool_calls.content_stream import ContentStream
@@ -197,7 +199,8 @@ class ToolRound:
         except (BranchSuspended, BranchStopped) as end:
             return end
         finally:
-            self.ended_at = max(self.ended_at, state.answered_at)
+            if state.answer_given is not None:
+                self.ended_at = max(self.ended_at, state.answer_given.at)
 
     def _attempt(
         self,
@@ -346,6 +349,8 @@ class ToolAttempt(Effect):
         if stream.on_progress is not None:
             stream.end_progress()
         if isinstance(ended, ToolEnded):
+            if self._state.answer_given is not None:
+                ended = replace(ended, content=self._state.marked(ended.content))
             stream.show(call.id, result=ended.content)
         return ended
 
@@ -406,7 +411,8 @@ class NonIdempotentToolAttempt(ToolAttempt, NonIdempotentEffect):
         """Return the outcome that the person decided; None to run the call once more."""
         match UNKNOWN_OUTCOME_DECISIONS.validate_python(payload):
             case Happened(result=result):
-                return ToolEnded(answer_text(result), is_error=False, code=None, duration_ms=0.0)
+                text = self._state.marked(answer_text(result))
+                return ToolEnded(text, is_error=False, code=None, duration_ms=0.0)
             case RunAgain():
                 return None
             case GiveUp():

@@ -5,7 +5,7 @@ from typing import Any
 from alembic import op
 from sqlalchemy import BigInteger, Column, Double, Integer, LargeBinary, PrimaryKeyConstraint, Text, text
 
-revision = "1i"
+revision = "1j"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -22,6 +22,7 @@ def upgrade() -> None:
     _metadata_entries()
     _commits()
     _suspensions()
+    _grants()
     _sessions()
     _replicas()
     _schedules()
@@ -120,6 +121,20 @@ def _suspensions() -> None:
         PrimaryKeyConstraint("execution_id", "suspension_id"),
     )
     _partial_index("suspensions_open", "suspensions", ["tenant", "execution_id"], "answered_at IS NULL")
+
+
+def _grants() -> None:
+    op.create_table(
+        "grants",
+        *map(_text, ("grant_id", "tenant", "user_id", "tool", "tool_digest", "scope", "execution_id", "request_id")),
+        _text("session_id", nullable=True),
+        *map(_text, ("agent", "arguments_digest", "granted_by")),
+        *map(_number, ("granted_at", "expires_at")),
+        _count("uses"),
+        PrimaryKeyConstraint("grant_id"),
+    )
+    op.create_index("grants_tool", "grants", ["tenant", "user_id", "tool"])
+    op.create_index("grants_execution", "grants", ["execution_id"])
 
 
 def _sessions() -> None:

@@ -8,6 +8,7 @@ import orjson
 
 from portico.domain.contract.response import Suspension, SuspensionKind
 from portico.domain.ids import RequestId
+from portico.domain.journal.suspensions import MAX_GRANT_SECONDS
 from portico.entrypoints.http.client_apis.ag_ui.request import InterruptAnswer
 from portico.entrypoints.http.client_apis.ids import digits
 
@@ -17,9 +18,20 @@ def _decision(*choices: str, **others: Any) -> Mapping[str, Any]:
     return {"type": "object", "properties": properties, "required": ["decision"]}
 
 
+_GRANT: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "for": {"type": "string", "enum": ["execution", "session"]},
+        "seconds": {"type": "integer", "minimum": 1, "maximum": MAX_GRANT_SECONDS},
+        "match": {"type": "string", "enum": ["tool", "arguments"]},
+    },
+    "required": ["for", "seconds"],
+}
 _SCHEMAS: Final[Mapping[SuspensionKind, Mapping[str, Any]]] = MappingProxyType(
     {
-        SuspensionKind.APPROVAL: _decision("approve", "deny", reason={"type": "string"}),
+        SuspensionKind.APPROVAL: _decision(
+            "approve", "deny", reason={"type": "string"}, arguments={"type": "object"}, grant=_GRANT
+        ),
         SuspensionKind.UNKNOWN_OUTCOME: _decision("happened", "run", "give_up", result={"type": "string"}),
         SuspensionKind.QUESTION: {"type": "string"},
         SuspensionKind.FLOW: {},
@@ -45,13 +57,19 @@ def interrupt_of(request_id: RequestId, suspension: Suspension) -> dict[str, Any
         **call,
         "responseSchema": _SCHEMAS[suspension.kind],
         "expiresAt": suspension.expires_at.isoformat().replace("+00:00", "Z"),
-        "metadata": {"value": suspension.value},
+        "metadata": {"value": suspension.value, **_approvals(suspension)},
     }
 
 
 def payload_of(answer: InterruptAnswer, kind: SuspensionKind) -> Any:
     """Return the payload that answers a suspension of this kind. Raises: KeyError if no payload refuses it."""
     return dict(REFUSED_BY_PAYLOAD[kind]) if answer.is_cancelled else answer.payload
+
+
+def _approvals(suspension: Suspension) -> dict[str, Any]:
+    """Return who has approved a call so far that more than one user must approve; empty for any other."""
+    given = suspension.approvals
+    return {} if given is None else {"approvals": given.model_dump(mode="json")}
 
 
 def _message(suspension: Suspension) -> str:
