@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from portico.adapters.telemetry.logs import LogSink
 from portico.adapters.tools.builtin import BUILTIN_TOOLS
+from portico.adapters.tools.caller_values import HeaderTemplates
 from portico.adapters.tools.code.interpreter import MontyInterpreter, installed_interpreter
 from portico.adapters.tools.external_tool import ExternalToolFacts
 from portico.adapters.tools.files.directories import FileDirectories
@@ -230,6 +231,7 @@ def _program(name: str, table: ProgramSettings, settings: Settings, sandbox: San
         limits=_limits(table, table.timeout),
         environment=table.environment(settings.child_environment),
         ok_exit_codes=frozenset(table.ok_exit_codes),
+        pass_caller=table.pass_caller,
     )
     try:
         return ProgramTool(config)
@@ -259,7 +261,12 @@ def _http_tool(name: str, table: HttpToolSettings, client: "httpx2.AsyncClient")
         headers=_no_headers if table.headers_file is None else table.headers_file.read,
         select=table.selected,
         allow_private=table.allow_private,
+        caller_headers=table.headers,
     )
+    try:
+        HeaderTemplates(table.headers)
+    except ValueError as error:
+        raise ConfigurationFailure(Code.CONFIG_INVALID, f"tools.http.{name}.headers: {error}") from None
     try:
         return HttpTool(config, client)
     except ValueError as error:

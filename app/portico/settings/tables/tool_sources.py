@@ -27,6 +27,8 @@ def _parameters(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the schema, which refuses undeclared properties unless it says otherwise. Raises: ValueError."""
     if schema.get("type") != "object" or not isinstance(schema.get("properties", {}), Mapping):
         raise ValueError('must be a JSON Schema of an object: { type = "object", properties = { … } }')
+    if any(name.startswith(("caller.", "metadata.")) for name in schema.get("properties", {})):
+        raise ValueError("must have no property `caller.…` or `metadata.…`: these places are for facts of the caller")
     if "additionalProperties" in schema:
         return schema
     for keyword in _COMPOSITION:
@@ -89,6 +91,8 @@ EnvironmentFromFile = Annotated[
 ToolName = Annotated[str, StringConstraints(pattern=TOOL_NAME_PATTERN)]
 VariableName = Annotated[str, StringConstraints(pattern=_VARIABLE)]
 ServerName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,24}$"), AfterValidator(_server_name)]
+HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$")]
+HeaderText = Annotated[str, StringConstraints(pattern=r"^[ -~]{0,1024}$")]
 Word = Annotated[str, AfterValidator(_word)]
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
@@ -186,6 +190,9 @@ class ProgramSettings(ExternalToolSettings, RunSettings):
     ok_exit_codes: Annotated[tuple[int, ...], Field(min_length=1, strict=False)] = Field(
         (0,), description="Exit codes of a success"
     )
+    pass_caller: bool = Field(
+        False, description="True if its environment says for whom it acts: `PORTICO_TENANT`, `PORTICO_USER`, …"
+    )
 
 
 class PythonSettings(RunSettings):
@@ -251,7 +258,12 @@ class HttpToolSettings(ExternalToolSettings):
 
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = Field("GET", description="Method of the request")
     url: Annotated[str, Field(min_length=1)] = Field(
-        description="URL; `{name}` in its path or query is the argument of that name"
+        description="URL; `{name}` in its path or query is the argument of that name, `{caller.user}` and"
+        " `{metadata.NAME}` are facts of the caller"
+    )
+    headers: Mapping[HeaderName, HeaderText] = Field(
+        default_factory=dict,
+        description="Request headers; `{caller.user}` and `{metadata.NAME}` are facts of the caller, empty if absent",
     )
     headers_file: HeadersFromFile | None = Field(
         None, description="File of request headers, one `Name: value` a line; it is read again when it changes"

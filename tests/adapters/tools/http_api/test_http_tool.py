@@ -1,5 +1,6 @@
 """HTTP APIs as tools, against a server on loopback."""
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -9,9 +10,9 @@ from portico.adapters.tools.external_tool import ExternalToolFacts
 from portico.adapters.tools.http_api.exchange import http_client
 from portico.adapters.tools.http_api.http_tool import HttpTool, HttpToolConfig
 from portico.capabilities.tools.definition import ToolArgumentError
-from portico.domain.ids import IdempotencyKey, ToolCallId
+from portico.domain.ids import IdempotencyKey, RequestId, TenantId, ToolCallId, UserId
 from portico.domain.json_path import parse
-from portico.domain.tools import SideEffects
+from portico.domain.tools import Caller, SideEffects
 from portico.ports.tool import ToolContext, ToolError, ToolOutcomeUnknown
 from tests.support.entropy import SeededEntropy
 from tests.support.upstream import ScriptedUpstream, UpstreamAction, closed_port, reply
@@ -54,6 +55,23 @@ async def test_arguments_that_are_not_in_the_url_are_the_query_of_a_get() -> Non
     assert request.headers["authorization"] == "Bearer canary"
     assert request.headers["host"] == upstream.url.removeprefix("http://")
     assert '"city": "Berlin"' in text
+
+
+async def test_the_caller_is_named_to_the_configured_host_and_not_behind_a_redirect_to_another() -> None:
+    ann = Caller(TenantId("acme"), UserId("ann"), None, RequestId("r-1"))
+    context = ToolContext(
+        ToolCallId("call_1"), 5, VirtualClock(), SeededEntropy(1), IdempotencyKey("key-1"), caller=ann
+    )
+    async with ScriptedUpstream(reply(WEATHER)) as other:
+        moved = redirect(other.url.replace("127.0.0.1", "localhost"))
+        async with ScriptedUpstream(reply(WEATHER), moved) as upstream:
+            tool = http_tool(f"{upstream.url}/{{caller.user}}", caller_headers={"X-User": "{caller.user}"})
+            await tool.execute({"city": "Ulm"}, context)
+            with suppress(ToolError):
+                await tool.execute({"city": "Ulm"}, context)
+    assert [(each.path, each.headers["x-user"]) for each in upstream.requests] == [("/ann?city=Ulm", "ann")] * 2
+    assert all("x-user" not in each.headers for each in other.requests)
+    assert tool.info().identity != http_tool(f"{upstream.url}/{{caller.user}}").info().identity
 
 
 async def test_a_configured_pair_of_the_query_always_wins() -> None:

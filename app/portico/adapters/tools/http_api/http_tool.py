@@ -1,12 +1,14 @@
 """A configured HTTP API as a tool."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx2
 import orjson
 
+from portico.adapters.tools.caller_values import HeaderTemplates
 from portico.adapters.tools.external_tool import ExternalTool, ExternalToolFacts
 from portico.adapters.tools.http_api.exchange import HttpExchange, origin_of
 from portico.adapters.tools.http_api.url_template import UrlTemplate, query_pairs
@@ -14,7 +16,7 @@ from portico.adapters.tools.plain_text import plain_text
 from portico.capabilities.tools.definition import ToolArgumentError
 from portico.domain.fingerprints import digest
 from portico.domain.json_path import Matches, PathStep, children
-from portico.domain.tools import Availability
+from portico.domain.tools import Availability, Caller
 from portico.domain.value import value
 from portico.ports.tool import ToolContext, ToolError
 
@@ -30,7 +32,8 @@ _CONTAINMENT: Final = (
 class HttpToolConfig:
     """Configuration of one HTTP tool.
 
-    `url` has places for arguments, `headers` reads the current request headers, `select` is the part of a JSON reply
+    `url` has places for arguments and for facts of the caller, `caller_headers` are headers with places for the latter,
+    and `headers` reads those of the file. `select` is the part of a JSON reply
     that is the result. With `allow_private` the configured host may be in a private network.
     """
 
@@ -41,6 +44,7 @@ class HttpToolConfig:
     headers: Callable[[], Mapping[str, str]]
     select: tuple[PathStep, ...] | None = None
     allow_private: bool = False
+    caller_headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class HttpTool(ExternalTool):
@@ -55,15 +59,10 @@ class HttpTool(ExternalTool):
         self._template = UrlTemplate(config.url, config.facts.parameters)
         for name in self._repeated(config.facts.parameters.get("properties", {})):
             raise ValueError(f"sets {name} in its query, so {name} must be no property of the parameters")
-        origin = origin_of(urlsplit(config.url))
-        self._exchange = HttpExchange(
-            client,
-            config.method,
-            config.max_bytes,
-            headers=lambda parts: config.headers() if origin_of(parts) == origin else {},
-            private_host=origin[1] if config.allow_private else None,
-        )
-        identity, containment = digest(config.method, config.url), _CONTAINMENT[config.allow_private]
+        self._client, self._origin = client, origin_of(urlsplit(config.url))
+        self._caller_headers = HeaderTemplates(config.caller_headers)
+        passed = [sorted(config.caller_headers.items())] if config.caller_headers else []
+        identity, containment = digest(config.method, config.url, *passed), _CONTAINMENT[config.allow_private]
         super().__init__(config.facts, "http", identity=identity, containment=containment)
 
     def available(self) -> Availability:
@@ -76,18 +75,29 @@ class HttpTool(ExternalTool):
         after the request was sent; ToolError for an address that tools must not reach, a connection that was refused,
         a status other than 2xx and a reply that is too large.
         """
-        url = self._template.fill(arguments)
+        url, exchange = self._template.fill(arguments, context.caller), self._exchange(context.caller)
         repeated = self._repeated(arguments)
         if repeated:
             raise ToolArgumentError(tuple((f"arguments.{name}", "is set by the configuration") for name in repeated))
         rest = {name: value for name, value in arguments.items() if name not in self._template.names}
         if self._config.method in _QUERY_METHODS:
             pairs = httpx2.QueryParams(tuple(query_pairs(rest)))
-            data = await self._exchange.fetch(str(httpx2.URL(url).copy_merge_params(pairs)) if pairs else url)
+            data = await exchange.fetch(str(httpx2.URL(url).copy_merge_params(pairs)) if pairs else url)
         else:
             headers = {"content-type": "application/json", "idempotency-key": context.idempotency_key}
-            data = await self._exchange.fetch(url, orjson.dumps(rest), headers)
+            data = await exchange.fetch(url, orjson.dumps(rest), headers)
         return self._result(data)
+
+    def _exchange(self, caller: Caller | None) -> HttpExchange:
+        """Return the exchange of a call, whose headers go to the configured origin only. Raises: ToolError."""
+        config, own = self._config, self._caller_headers.fill(caller)
+        return HttpExchange(
+            self._client,
+            config.method,
+            config.max_bytes,
+            headers=lambda parts: {**config.headers(), **own} if origin_of(parts) == self._origin else {},
+            private_host=self._origin[1] if config.allow_private else None,
+        )
 
     def _repeated(self, names: Iterable[str]) -> list[str]:
         """Return those names whose values would go into the query, where the configuration has a value for them."""

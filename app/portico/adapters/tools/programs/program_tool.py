@@ -6,6 +6,7 @@ from pathlib import Path
 from shutil import which
 from typing import Any
 
+from portico.adapters.tools.caller_values import caller_environment
 from portico.adapters.tools.external_tool import ExternalTool, ExternalToolFacts
 from portico.adapters.tools.programs.command_template import CommandTemplate
 from portico.adapters.tools.sandbox.box import SEARCH_PATH, BoxError, ProcessLimits
@@ -22,7 +23,7 @@ class ProgramConfig:
     """Configuration of one program tool.
 
     `command` is the program and its words with places for arguments; a relative path of the program begins at `base`.
-    `environment` is that of the program.
+    `environment` is that of the program, to which `pass_caller` adds for whom it acts.
     """
 
     facts: ExternalToolFacts
@@ -32,6 +33,7 @@ class ProgramConfig:
     limits: ProcessLimits
     environment: Mapping[str, str]
     ok_exit_codes: frozenset[int] = frozenset({0})
+    pass_caller: bool = False
 
 
 class ProgramTool(ExternalTool):
@@ -44,7 +46,8 @@ class ProgramTool(ExternalTool):
         self._config = config
         self._template = CommandTemplate(config.command, config.facts.parameters)
         isolated, box = config.isolated, config.isolated.box
-        identity = digest(config.command, str(box.directory), isolated.network, isolated.is_enforced)
+        passed = ["pass_caller"] if config.pass_caller else []
+        identity = digest(config.command, str(box.directory), isolated.network, isolated.is_enforced, *passed)
         super().__init__(
             config.facts,
             "cli",
@@ -70,6 +73,7 @@ class ProgramTool(ExternalTool):
         another code than the accepted ones, or exceeds a limit.
         """
         words = self._template.fill(arguments)
+        own = caller_environment(context.caller) if self._config.pass_caller else {}
         path = self._path()
         if path is None:
             raise ToolError(f"{self._template.program} is not installed")
@@ -79,7 +83,7 @@ class ProgramTool(ExternalTool):
                     command=(path, *words),
                     run=context.idempotency_key,
                     isolated=self._config.isolated,
-                    environment=self._config.environment,
+                    environment={**self._config.environment, **own},
                     limits=self._config.limits,
                 )
             )
