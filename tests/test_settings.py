@@ -120,6 +120,7 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
             "breaker_cooldown": 15,
             "retry_budget": 0.2,
             "retry_floor": 10,
+            "max_deployments": 3,
         },
         "telemetry": {
             "log_level": "info",
@@ -178,6 +179,11 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
                 "headers": {},
                 "max_connections": 256,
                 "prompt_cache": "off",
+                "requests": None,
+                "tokens": None,
+                "cost": None,
+                "balance": "least_busy",
+                "deployments": {},
                 "vendor": None,
                 "auth": None,
                 "known_as": None,
@@ -514,6 +520,38 @@ class TestContradictions:
             (
                 '[engines.a]\nmodel = "gemini://gemini-2.5-flash"\nprompt_cache = "auto"',
                 "engines.a.prompt_cache: has no meaning for gemini://",
+            ),
+            (
+                '[engines.a]\nmodel = "openai://m"\ndeployments = {}',
+                "engines.a.deployments: must have a table for each deployment, as [engines.NAME.deployments.KEY]",
+            ),
+            (
+                '[engines.a]\nmodel = "openai://m"\nbalance = "priority"',
+                "engines.a.balance: has no meaning without engines.a.deployments",
+            ),
+            (
+                '[engines.a]\nmodel = "openai://m"\n[engines.a.deployments.b]\n[engines.a.deployments.c]\nweight = 2',
+                "engines.a.deployments.c: must differ from engines.a.deployments.b in its model, address, key",
+            ),
+            (
+                '[engines.a]\nmodel = "rehearsal://"\n[engines.a.deployments.b]',
+                "engines.a.deployments: has no meaning for rehearsal://",
+            ),
+            (
+                '[engines.a]\nmodel = "rehearsal://"\nrequests = "1/1"',
+                "engines.a.requests: has no meaning for rehearsal://",
+            ),
+            (
+                '[engines.a]\nmodel = "openai://m"\n[engines.a.deployments.b]\nmodel = "rehearsal://"',
+                "engines.a.deployments.b.model: must be the model of a provider, not rehearsal://",
+            ),
+            (
+                '[engines.a]\nmodel = "gemini://m"\n[engines.a.deployments.b]\napi = "responses"',
+                "engines.a.deployments.b.api: has no meaning for gemini://",
+            ),
+            (
+                '[engines.a]\nmodel = "openai://m"\n[engines.a.deployments.b]\nwieght = 2',
+                "engines.a.deployments.b.wieght",
             ),
             (
                 '[engines.a]\nmodel = "gemini://gemini-2.5-flash"\nvendor = "groq"',

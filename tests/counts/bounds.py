@@ -22,6 +22,7 @@ BOUNDS: Final[Mapping[str, int]] = MappingProxyType(
         "served chat": 480,
         "one more served tool round": 340,
         "one more served chunk": 21,
+        "served chat on 16 deployments, more": 27,
     }
 )
 CHAT_BOUNDS: Final[Mapping[str, int]] = MappingProxyType(

@@ -46,6 +46,7 @@ FRAMEWORK: Final = "FastAPI and Starlette"
 """The way without a bound: its calls depend on their release."""
 WARM_UP: Final = 3
 CHUNKS: Final = 10
+DEPLOYMENTS: Final = 16
 CONTEXT_WINDOW: Final = 1_000_000
 TEXT: Final = {"text": "The answer is forty-two."}
 CALL: Final = {"tool_calls": [{"name": FEW_TOOLS[0], "arguments": {"number": 1}}]}
@@ -162,17 +163,22 @@ async def _served_ways() -> dict[str, Way]:
         stream = await _counted(partial(_send, client, STREAM_REQUEST))
         upstream.chunks = 2 * CHUNKS
         longer_stream = await _counted(partial(_send, client, STREAM_REQUEST))
+    async with open_upstream() as upstream, _served(upstream.port, DEPLOYMENTS) as client:
+        deployed = await _counted(partial(_send, client, CHAT_REQUEST))
     return {
         "served chat": _way(chat),
         "one more served tool round": _way(_more(two_rounds, one_round)),
         "one more served chunk": _way(_more(longer_stream, stream), CHUNKS),
+        "served chat on 16 deployments, more": _way(_more(deployed, chat)),
     }
 
 
 @asynccontextmanager
-async def _served(upstream: int) -> AsyncIterator[ClientConnection]:
-    """Connect to a running server whose engine is the upstream at that port."""
-    engine = {"model": "openai://bench", "base_url": f"http://127.0.0.1:{upstream}/v1"}
+async def _served(upstream: int, deployments: int = 0) -> AsyncIterator[ClientConnection]:
+    """Connect to a running server whose engine is the upstream at that port, behind so many deployments."""
+    engine: dict[str, Any] = {"model": "openai://bench", "base_url": f"http://127.0.0.1:{upstream}/v1"}
+    if deployments:
+        engine["deployments"] = {f"d{number}": {"headers": {"X-Key": f"{number}"}} for number in range(deployments)}
     with tempfile.TemporaryDirectory(prefix="portico-counts-") as directory:
         app = _created(Path(directory), {"engines": {"openai": engine}})
         async with running_server(app) as server, server.connect() as client:

@@ -32,11 +32,20 @@ from portico.adapters.engines.reasoning import LEVELS, LevelRow
 from portico.adapters.engines.reasoning import TABLES as REASONING_TABLES
 from portico.adapters.telemetry.metrics.catalogue import SERIES
 from portico.bootstrap.service import PATTERNS
+from portico.capabilities.models.health import (
+    CONSEQUENCES,
+    MOST_BACKOFF_S,
+    MOST_REST_S,
+    PROBE_INTERVAL_S,
+    QUOTA_REST_S,
+    Consequence,
+)
 from portico.capabilities.prompting.definition import PromptDefinition
 from portico.capabilities.prompting.registry import SYSTEM_PROMPTS, default_registry
 from portico.domain.diagrams import fallback_mermaid, lifecycle_mermaid
 from portico.domain.failures import TAXONOMY, FailureRow
 from portico.domain.journal.events import EVENT_FIELDS, EVENT_TYPES, WIRE_NAMES
+from portico.domain.model_call import UNSENT
 from portico.entrypoints.cli.command_line import command_line
 from portico.entrypoints.http.client_apis.messages.transcript import DROPPED_BLOCKS
 from portico.entrypoints.http.client_apis.request_fields import NEUTRAL_VALUES
@@ -44,7 +53,7 @@ from portico.ports.engine_schemes import SCHEMES
 from portico.settings.schema import Settings
 from portico.settings.tables.agents import AgentSettings
 from portico.settings.tables.channels import ChannelSettings
-from portico.settings.tables.engines import EngineSettings, RouteSettings
+from portico.settings.tables.engines import DeploymentSettings, EngineSettings, RouteSettings
 from portico.settings.tables.guards import GuardSettings
 from portico.settings.tables.limits import TenantSettings
 from portico.settings.tables.tool_sources import (
@@ -111,6 +120,7 @@ FIRST_COUNTS: Mapping[str, int] = {
     "served chat": 661,
     "one more served tool round": 490,
     "one more served chunk": 38,
+    "served chat on 16 deployments, more": 27,
 }
 """The numbers of the ways when they were counted first."""
 FIRST_FRAMEWORK_CALLS = 116
@@ -168,6 +178,19 @@ def providers() -> str:
     return head + "".join(map(_provider_row, SCHEMES))
 
 
+_NEXT = "goes to the next deployment at once"
+_CONSEQUENCES = {
+    Consequence.REST: "rests for `Retry-After` or until the reset that the provider names, at most "
+    f"{MOST_REST_S:g} s; without either 1 s, which doubles in a row to {MOST_BACKOFF_S:g} s, and {QUOTA_REST_S:g} s "
+    f"after `quota`. The later of two ends holds | {_NEXT}",
+    Consequence.FAILURE: f"has a failure in its breaker; while that is open it is ejected | {_NEXT}",
+    Consequence.DENIAL: f"is refused until its key changes, with one probe each {PROBE_INTERVAL_S:g} s: after a "
+    f"refused key at once, after 403 and 404 with the second in a row from another execution | {_NEXT}",
+    Consequence.NOTHING: "has no part in it | ends, or goes on [by cause](#fallback-by-cause); after `kept_refused` "
+    "the deployment is asked again at once, without the blocks",
+}
+
+
 def vendors() -> str:
     """One row for each vendor of `openai://`: its hosts, and what it takes."""
     head = "| `vendor` | Hosts | Reasoning | Documents | Audio | `prompt_cache_key` | Windows and prices |\n"
@@ -191,6 +214,17 @@ def reasoning() -> str:
     )
     rows = ((parameter, row) for parameter, table in REASONING_TABLES.items() for row in table)
     return head + "".join(_reasoning_row(parameter, row) for parameter, row in rows)
+
+
+def deployments() -> str:
+    """One row for each consequence that a failed attempt has for its deployment, with the reasons that have it."""
+    head = "| An attempt ends as | The deployment | The inference |\n|---|---|---|\n"
+    rows = (
+        f"| {_code(reason for reason in CONSEQUENCES if CONSEQUENCES[reason] is each and reason not in UNSENT)} "
+        f"| {_CONSEQUENCES[each]} |\n"
+        for each in Consequence
+    )
+    return head + "".join(rows)
 
 
 def counts() -> str:
@@ -254,6 +288,7 @@ PART_WRITERS: Mapping[str, Callable[[], str]] = {
     "vendors": vendors,
     "clouds": clouds,
     "reasoning": reasoning,
+    "deployments": deployments,
     "counts": counts,
     "client_parameters": client_parameters,
     "dropped_blocks": dropped_blocks,
@@ -469,6 +504,8 @@ def _sections() -> Iterator[tuple[str, type[BaseModel]]]:
             yield named[name]
         elif isinstance(setting.annotation, type):
             yield name, setting.annotation
+        if name == "engines":
+            yield "engines.NAME.deployments.KEY", DeploymentSettings
         if name == "tools":
             yield "tools.sandbox", SandboxSettings
             yield "tools.files", FileSettings

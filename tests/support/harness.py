@@ -13,8 +13,9 @@ from portico.adapters.event_bus import EventBus
 from portico.bootstrap.service import PATTERNS
 from portico.capabilities.limits.quotas import Quotas
 from portico.capabilities.limits.usage_meter import UsageMeter
-from portico.capabilities.models.breaker import FailoverPolicy, ProviderHealth
 from portico.capabilities.models.catalogue import EngineCatalogue
+from portico.capabilities.models.deployments import DeployedEngine
+from portico.capabilities.models.health import FailoverPolicy, ProviderHealth
 from portico.capabilities.models.tokens import LearningTokenEstimator
 from portico.capabilities.prompting.registry import PromptRegistry, default_registry
 from portico.capabilities.tools.executor import ToolExecutor
@@ -164,7 +165,7 @@ class Harness:
 
 def make_harness(
     clock: Clock,
-    *engines: Engine,
+    *engines: Engine | DeployedEngine,
     tools: Sequence[Tool] = (),
     step_functions: Sequence[StepFunction] = (),
     sources: Sequence[ToolSource] = (),
@@ -175,6 +176,7 @@ def make_harness(
     concurrent_inferences: int = 32,
     prompts: PromptRegistry | None = None,
     limits: AccessLimits | None = None,
+    caps: Mapping[str, Mapping[str, AccessLimits]] = MappingProxyType({}),
     **bounds: Any,
 ) -> Harness:
     """Return a harness with these engines as the default route; one that is `moving` reroutes rejected answers.
@@ -187,8 +189,10 @@ def make_harness(
     entropy = SeededEntropy(0)
     registry = ToolRegistry(*tools, sources=sources, policy=ToolPolicy(rules), step_functions=step_functions)
     names = [engine.profile.name for engine in engines]
-    named = {engine.profile.name: engine for engine in (*engines, *chain.from_iterable(by_cause.values()))}
+    every = (*engines, *chain.from_iterable(by_cause.values()))
+    named: dict[str, Engine | DeployedEngine] = {engine.profile.name: engine for engine in every}
     causes = {cause: [engine.profile.name for engine in members] for cause, members in by_cause.items()}
+    quotas = Quotas(ExactLimitStore(clock), clock, {} if limits is None else {"default": limits}, engines=caps)
     world = Environment(
         journal=journal,
         clock=clock,
@@ -199,14 +203,14 @@ def make_harness(
         ),
         tool_registry=registry,
         tool_executor=ToolExecutor(registry, clock, entropy, 262_144),
-        health=ProviderHealth(policy, clock, list(named)),
+        health=ProviderHealth(policy, clock, named, quotas.caps),
         token_estimator=LearningTokenEstimator(),
         thread_pool=InlineThreadPool(),
         answer_validator=InlineAnswerValidator(),
         conversations=FixedConversations(),
         concurrent_inferences=concurrent_inferences,
         prompts=prompts or default_registry(),
-        quotas=Quotas(ExactLimitStore(clock), clock, {} if limits is None else {"default": limits}),
+        quotas=quotas,
         usage=UsageMeter(RecordedUsage(), "process"),
     )
     values = vars(LIMITS) | {"max_retries": policy.max_retries} | bounds

@@ -1,6 +1,6 @@
-"""Builders of engines by their scheme, and the profiles of configured engines."""
+"""Builders of engines by their scheme, the profiles of configured engines, and the metrics that know their names."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -25,9 +25,24 @@ from portico.adapters.engines.openai.vendors import GENERIC, OPENAI, VENDORS
 from portico.adapters.engines.rehearsal import engine as rehearsal
 from portico.adapters.engines.timeouts import Timeouts
 from portico.adapters.telemetry.genai import ModelName
+from portico.adapters.telemetry.metrics.sink import MetricsSink
 from portico.bootstrap import clouds
-from portico.capabilities.models.breaker import FailoverPolicy
 from portico.capabilities.models.catalogue import EngineCatalogue
+from portico.capabilities.models.deployments import (
+    DeployedEngine,
+    Deployment,
+    DeploymentState,
+    ReportedLimits,
+    common_profile,
+)
+from portico.capabilities.models.health import (
+    BreakerState,
+    CircuitBreaker,
+    DeploymentHealth,
+    FailoverPolicy,
+    ProviderHealth,
+)
+from portico.domain.access.limits import NO_LIMITS, AccessLimits
 from portico.domain.failures import Code, ConfigurationFailure
 from portico.domain.token_prices import TokenPrices
 from portico.domain.value import value
@@ -59,6 +74,8 @@ class EngineBuild:
     profile: EngineProfile
     settings: Settings
     resources: EngineResources
+    limits: ReportedLimits | None = None
+    """Receives what the provider reports about its limits; None for an engine without deployments."""
 
     @property
     def timeouts(self) -> Timeouts:
@@ -86,12 +103,13 @@ def _http(
     route = Route(_tls(spec), spec.timeouts.connect_seconds, proxy)
     transport: Transport = AiohttpTransport(spec.resources.session, route)
     return HttpEngine(
-        spec.profile,
+        replace(spec.profile, binds_kept=dialect.binds_kept),
         dialect,
         endpoint=endpoint,
         transport=transport if authenticated is None else authenticated(transport),
         clock=spec.resources.clock,
         on_unknown_frames=spec.resources.on_unknown_frames,
+        on_used_up=None if spec.limits is None else spec.limits.report,
     )
 
 
@@ -99,8 +117,10 @@ def _tls(spec: EngineBuild) -> SSLContext:
     try:
         return tls_context(spec.engine.ca_file)
     except OSError as error:
+        name, deployment = spec.profile.name, spec.profile.deployment
+        key = f"engines.{name}" if deployment is None else f"engines.{name}.deployments.{deployment}"
         raise ConfigurationFailure(
-            Code.CONFIG_INVALID, f"engines.{spec.profile.name}.ca_file: must be a file of certificates in PEM format"
+            Code.CONFIG_INVALID, f"{key}.ca_file: must be a file of certificates in PEM format"
         ) from error
 
 
@@ -160,14 +180,45 @@ BUILDERS: Mapping[str, Callable[[EngineBuild], Engine]] = MappingProxyType(
 """The builder of the engines of each scheme; `SCHEMES` has the facts."""
 
 
-def build_engine(name: str, settings: Settings, resources: EngineResources) -> Engine:
+def build_engine(name: str, settings: Settings, resources: EngineResources) -> Engine | DeployedEngine:
     """Build a configured engine. Raises: ConfigurationFailure (CONFIG_INVALID)."""
-    return BUILDERS[settings.engines[name].model.scheme](
-        EngineBuild(settings.engines[name], engine_profile(name, settings), settings, resources)
+    engine, profile = settings.engines[name], engine_profile(name, settings)
+    if not engine.deployments:
+        return BUILDERS[engine.model.scheme](EngineBuild(engine, profile, settings, resources))
+    deployments = [_build_deployment(profile, key, settings, resources) for key in engine.deployments]
+    return DeployedEngine(profile, deployments, engine.balance, settings.failover.max_deployments)
+
+
+def _build_deployment(shared: EngineProfile, key: str, settings: Settings, resources: EngineResources) -> Deployment:
+    """Build a deployment of the engine of that profile, whose window and capabilities it has."""
+    engine, limits = settings.engines[shared.name], ReportedLimits()
+    endpoint, deployment = engine.endpoint(key), engine.deployments[key]
+    profile = replace(
+        _profile(shared.name, endpoint, settings),
+        context_window=shared.context_window,
+        capabilities=shared.capabilities,
+        max_connections=deployment.concurrency or engine.max_connections,
+        deployment=key,
+        account=deployment.account or key,
     )
+    built = BUILDERS[endpoint.model.scheme](EngineBuild(endpoint, profile, settings, resources, limits))
+    return Deployment(built, deployment.weight, endpoint.api_key.read, limits)
 
 
-def engine_catalogue(settings: Settings, engines: Mapping[str, Engine]) -> EngineCatalogue:
+def engine_limits(settings: Settings) -> Mapping[str, Mapping[str, AccessLimits]]:
+    """Return the caps by the address of an engine or a deployment: its own, and those of its engine, by their names."""
+    found: dict[str, Mapping[str, AccessLimits]] = {}
+    for name, engine in settings.engines.items():
+        whole = {} if engine.limits == NO_LIMITS else {name: engine.limits}
+        found[name] = {} if engine.deployments else whole
+        for key, deployment in engine.deployments.items():
+            address = f"{name}/{key}"
+            own = {} if deployment.limits == NO_LIMITS else {address: deployment.limits}
+            found[address] = {**whole, **own}
+    return {address: limits for address, limits in found.items() if limits}
+
+
+def engine_catalogue(settings: Settings, engines: Mapping[str, Engine | DeployedEngine]) -> EngineCatalogue:
     """Return the catalogue of these engines with the configured routes."""
     routes = settings.routes.items()
     return EngineCatalogue(
@@ -186,6 +237,14 @@ def server_url(engine: EngineSettings) -> str:
     return engine.base_url or (f"http://{address}" if address else scheme.base_url)
 
 
+def endpoint_settings(settings: Settings) -> Mapping[str, EngineSettings]:
+    """Return the settings of what attempts are made on by its address: engines, and `ENGINE/DEPLOYMENT`."""
+    found: dict[str, EngineSettings] = {}
+    for name, engine in settings.engines.items():
+        found |= {f"{name}/{key}": engine.endpoint(key) for key in engine.deployments} or {name: engine}
+    return found
+
+
 def model_names(settings: Settings) -> Mapping[str, ModelName]:
     """Return the names of the configured models in telemetry, by engine."""
     urls = {name: engine.model for name, engine in settings.engines.items()}
@@ -193,8 +252,18 @@ def model_names(settings: Settings) -> Mapping[str, ModelName]:
 
 
 def engine_profile(name: str, settings: Settings) -> EngineProfile:
-    """Return the facts about an engine: what is configured, then what is known of the model, then defaults."""
+    """Return the facts about an engine: what is configured, then what is known of the model, then defaults.
+
+    Those of an engine with deployments hold for all of them.
+    """
     engine = settings.engines[name]
+    profile = _profile(name, engine, settings)
+    if not engine.deployments:
+        return profile
+    return common_profile(profile, [_profile(name, engine.endpoint(key), settings) for key in engine.deployments])
+
+
+def _profile(name: str, engine: EngineSettings, settings: Settings) -> EngineProfile:
     scheme, identity = SCHEMES[engine.model.scheme], engine.identity
     known_prices = _known_prices(engine, settings.telemetry.currency)
     missing = [
@@ -292,4 +361,38 @@ def failover_policy(settings: Settings) -> FailoverPolicy:
         breaker_cooldown=failover.breaker_cooldown,
         retry_budget=failover.retry_budget,
         retry_floor=failover.retry_floor,
+    )
+
+
+def observe_engines(observe: Callable[..., None], health: ProviderHealth) -> None:
+    """Let the metrics read the states of breakers and deployments."""
+    for provider, breaker in health.breakers.items():
+        for state in BreakerState:
+            observe("portico_breaker_state", partial(_is_in_state, breaker, state), provider, state)
+    for provider, members in health.deployments.items():
+        for member in members:
+            for condition in DeploymentState:
+                is_so = partial(_is_deployment_in_state, member, condition)
+                observe("portico_deployment_state", is_so, provider, member.deployment.name, condition)
+
+
+def _is_in_state(breaker: CircuitBreaker, state: BreakerState) -> bool:
+    return breaker.state is state
+
+
+def _is_deployment_in_state(deployment: DeploymentHealth, state: DeploymentState) -> bool:
+    return deployment.status().state is state
+
+
+def metrics_sink(settings: Settings, tools: Collection[str], step_types: Collection[str]) -> MetricsSink:
+    """Return the metrics, which know the names of this configuration."""
+    models, currency = model_names(settings), settings.telemetry.currency
+    deployments = {name: tuple(engine.deployments) for name, engine in settings.engines.items()}
+    return MetricsSink(
+        models=models,
+        tools=tools,
+        step_types=step_types,
+        currency=currency,
+        guards=settings.guardrails,
+        deployments=deployments,
     )

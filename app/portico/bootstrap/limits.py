@@ -13,6 +13,7 @@ from portico.adapters.stores.access.token_ratios import DatabaseTokenRatios
 from portico.adapters.stores.access.usage import DatabaseUsage
 from portico.adapters.stores.sqlite import SqliteDatabase
 from portico.adapters.telemetry.metrics.sink import MetricsSink
+from portico.bootstrap.engines import engine_limits
 from portico.capabilities.limits.quotas import LimitObserver, Quotas
 from portico.capabilities.limits.usage_meter import UsageMeter
 from portico.capabilities.models.tokens import MAX_RATIOS, LearningTokenEstimator
@@ -71,7 +72,8 @@ async def open_limits(
     limits = {name: tenant.limits for name, tenant in settings.tenants.items()}
     ratios = DatabaseTokenRatios(database)
     estimator = LearningTokenEstimator(await ratios.load(MAX_RATIOS))
-    accounts = LimitAccounts(Quotas(store, clock, limits, observer), UsageMeter(stored_usage, owner), estimator)
+    quotas = Quotas(store, clock, limits, observer, engine_limits(settings))
+    accounts = LimitAccounts(quotas, UsageMeter(stored_usage, owner), estimator)
     retention_s = settings.storage.answer_retention_days * _DAY_S
 
     async def purge() -> None:

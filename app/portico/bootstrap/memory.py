@@ -19,7 +19,7 @@ from portico.domain.failures import Code, ConfigurationFailure
 from portico.domain.value import value
 from portico.orchestration.memory import MemoryParts
 from portico.ports.memory import EmbeddingEngine
-from portico.ports.model import Engine
+from portico.ports.model import ConfiguredEngine
 from portico.ports.runtime import Clock, Entropy
 from portico.settings import Settings
 
@@ -40,7 +40,7 @@ class MemoryResources:
 def start_memory(
     database: "SqliteDatabase | PostgresDatabase",
     settings: Settings,
-    engines: Mapping[str, Engine],
+    engines: Mapping[str, ConfiguredEngine],
     resources: MemoryResources,
     group: TaskGroup,
 ) -> MemoryParts:
@@ -75,7 +75,7 @@ def check_embedder(settings: Settings) -> None:
 
 
 def build_embedder(
-    settings: Settings, engines: Mapping[str, Engine], accounts: EmbeddingAccounts, thread_pool: WorkerThread
+    settings: Settings, engines: Mapping[str, ConfiguredEngine], accounts: EmbeddingAccounts, thread_pool: WorkerThread
 ) -> Embedder:
     """Return the configured embedder. Raises: ConfigurationFailure (CONFIG_INVALID)."""
     name, dimension = settings.memory.embedder, settings.memory.dimensions

@@ -4,7 +4,7 @@ Only this package names both a port and its adapter. `engines.py` has the table 
 depend on the database: one replica on SQLite, several on PostgreSQL.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -35,7 +35,7 @@ from portico.adapters.stores.journal.writer import WriterCallbacks
 from portico.adapters.stores.sessions import DatabaseSessions
 from portico.adapters.stores.sqlite import SqliteDatabase
 from portico.adapters.system import SystemClock, SystemEntropy
-from portico.adapters.telemetry.logs import LogSink
+from portico.adapters.telemetry.logs import LogSink, log_refused_key
 from portico.adapters.telemetry.loop_lag import watch_loop_lag
 from portico.adapters.telemetry.metrics.sink import MetricsSink
 from portico.adapters.thread_pool import WorkerThread
@@ -46,7 +46,14 @@ from portico.adapters.validation.worker_pool import WorkerLimits, open_worker_po
 from portico.bootstrap.access import AccessReports, key_parts, open_access
 from portico.bootstrap.agents import agent_source, check_agents, configured_agents
 from portico.bootstrap.changes import start_changes
-from portico.bootstrap.engines import EngineResources, build_engine, engine_catalogue, failover_policy, model_names
+from portico.bootstrap.engines import (
+    EngineResources,
+    build_engine,
+    engine_catalogue,
+    failover_policy,
+    metrics_sink,
+    observe_engines,
+)
 from portico.bootstrap.facade_stores import facade_stores
 from portico.bootstrap.files import session_files
 from portico.bootstrap.flows import (
@@ -75,7 +82,8 @@ from portico.bootstrap.tracing import observed, open_server_spans, open_traces
 from portico.bootstrap.webhooks import WebhookResources, announcements_of, start_webhooks
 from portico.capabilities.guards.catalogue import NO_GUARDS, GuardCatalogue
 from portico.capabilities.memory.embedder import EmbeddingAccounts
-from portico.capabilities.models.breaker import BreakerState, CircuitBreaker, ProviderHealth
+from portico.capabilities.models.deployments import DeployedEngine
+from portico.capabilities.models.health import ProviderHealth
 from portico.capabilities.output.rules.custom import BUILT_IN_RULES
 from portico.capabilities.output.rules.rule_set import RuleRegistry
 from portico.capabilities.prompting.registry import PromptRegistry, default_registry
@@ -348,7 +356,7 @@ class Foundation:
         )
         if not is_offline:
             check_tool_names(settings, tools)
-        metrics = _metrics_sink(settings, tools, types)
+        metrics = metrics_sink(settings, tools, types)
         return cls(
             settings=settings,
             clock=clock,
@@ -369,7 +377,7 @@ class Foundation:
             metrics=metrics,
         )
 
-    def engines(self, http: HttpSession, stack: AsyncExitStack) -> dict[str, Engine]:
+    def engines(self, http: HttpSession, stack: AsyncExitStack) -> dict[str, Engine | DeployedEngine]:
         """Return the configured engines by name. Raises: ConfigurationFailure."""
         resources = EngineResources(self.clock, http, stack, self.metrics.count_unknown_frames)
         return {name: build_engine(name, self.settings, resources) for name in self.settings.engines}
@@ -415,9 +423,7 @@ class Foundation:
         if (sandbox := self.tool_parts.sandbox) is not None:
             for level in IsolationLevel:
                 observe("portico_sandbox_runs_total", partial(sandbox.run_count, level), level)
-        for provider, breaker in providers.breakers.items():
-            for state in BreakerState:
-                observe("portico_breaker_state", partial(_is_in_state, breaker, state), provider, state)
+        observe_engines(observe, providers)
         return statistics
 
     async def start_background_tasks(self, group: TaskGroup) -> None:
@@ -433,7 +439,7 @@ class Foundation:
         journal: Journal,
         event_feed: EventFeed,
         sessions: SessionStore,
-        engines: Mapping[str, Engine],
+        engines: Mapping[str, Engine | DeployedEngine],
         answer_validator: AnswerValidator,
         accounts: LimitAccounts,
         memory: MemorySearch,
@@ -443,6 +449,7 @@ class Foundation:
         Raises: ConfigurationFailure (CONFIG_FLOW_INVALID) if an agent of a flow has an unknown model or tool.
         """
         settings, clock, entropy = self.settings, self.clock, self.entropy
+        on_refused = partial(log_refused_key, self.logs.logger)
         catalogue = engine_catalogue(settings, engines)
         check_flows(self.flows, catalogue, self.tools)
         check_aliases(settings.ingress, self.flows)
@@ -454,7 +461,7 @@ class Foundation:
             catalogue=catalogue,
             tool_registry=self.tools,
             tool_executor=tool_executor(settings, self.tools, clock, entropy),
-            health=ProviderHealth(failover_policy(settings), clock, list(engines)),
+            health=ProviderHealth(failover_policy(settings), clock, engines, accounts.quotas.caps, on_refused),
             token_estimator=accounts.estimator,
             thread_pool=WorkerThread(),
             answer_validator=answer_validator,
@@ -519,12 +526,6 @@ class Foundation:
         self.metrics.count_bug(place)
 
 
-def _metrics_sink(settings: Settings, tools: ToolRegistry, step_types: Collection[str]) -> MetricsSink:
-    """Return the metrics, which know the names of this configuration."""
-    models, currency = model_names(settings), settings.telemetry.currency
-    return MetricsSink(models=models, tools=tools, step_types=step_types, currency=currency, guards=settings.guardrails)
-
-
 def _journal_config(
     owner: ReplicaId, tracing: "Tracing | None", accounts: LimitAccounts, outbox: OutboxSource
 ) -> JournalConfig:
@@ -540,10 +541,6 @@ def _webhook_resources(base: Foundation, owner: ReplicaId, group: TaskGroup, sta
 
     seal = seal_for(base.settings, on_unopened)
     return WebhookResources(base.clock, base.entropy, owner, base.metrics, seal, base.on_storage_error, group, stack)
-
-
-def _is_in_state(breaker: CircuitBreaker, state: BreakerState) -> bool:
-    return breaker.state is state
 
 
 def _with_planner(

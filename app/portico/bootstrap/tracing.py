@@ -7,9 +7,10 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from portico.adapters.telemetry.genai import ModelName
 from portico.adapters.telemetry.logs import LogSink
 from portico.adapters.telemetry.metrics.sink import MetricsSink
-from portico.bootstrap.engines import model_names, server_url
+from portico.bootstrap.engines import endpoint_settings, server_url
 from portico.domain.ids import ReplicaId, TraceId
 from portico.orchestration.execution.environment import Environment
 from portico.ports.runtime import Entropy
@@ -66,8 +67,8 @@ def _engines(settings: Settings) -> "Mapping[str, EngineFacts]":
     from portico.adapters.telemetry.tracing.attributes import EngineFacts  # noqa: PLC0415 - only for traces
 
     found = {}
-    for name, model in model_names(settings).items():
-        address = server_url(settings.engines[name])
+    for name, endpoint in endpoint_settings(settings).items():
+        model, address = ModelName.of(endpoint.model.scheme, endpoint.model.model), server_url(endpoint)
         server = urlsplit(address) if address else None
         found[name] = EngineFacts(
             model, None if server is None else server.hostname, None if server is None else server.port

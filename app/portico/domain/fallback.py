@@ -10,7 +10,8 @@ Theory of operation
    otherwise it goes to SELECTING. TIMEOUT there gives up the candidate at once.
 5. SUCCEEDED, EXHAUSTED and ABORTED are terminal: they ignore every event, uncounted.
 6. A list of candidates for a cause of failure replaces those that are left, once for each cause; n counts those of
-   all lists.
+   all lists. An engine with several deployments has a candidate for each that may be asked, and n counts these. The
+   number that is left may also fall, when an engine is given up with all of its deployments.
 7. A blank cell is refused with `InvalidTransition` and changes nothing: it is a bug of the driver.
 
 With n candidates and r retries each, a candidate is left after at most r+1 visits of ATTEMPTING and of RETRYING and

@@ -34,6 +34,8 @@ class AttemptFailureReason(StrEnum):
     OVER_BUDGET = "over_budget"
     OVER_LIMIT = "over_limit"
     LIMIT_UNKNOWN = "limit_unknown"
+    LIMITED = "limited"
+    KEPT_REFUSED = "kept_refused"
 
 
 class FailureAction(StrEnum):
@@ -77,11 +79,13 @@ RULES: Mapping[AttemptFailureReason, FailureRule] = MappingProxyType({
     _R.OVER_BUDGET:      FailureRule(_H.FATAL, _C.ORCHESTRATION_BUDGET_EXCEEDED, counts_as_failure=False),
     _R.OVER_LIMIT:       FailureRule(_H.FATAL, _C.REQUEST_RATE_LIMITED, counts_as_failure=False),
     _R.LIMIT_UNKNOWN:    FailureRule(_H.FATAL, _C.STORAGE_UNAVAILABLE, counts_as_failure=False),
+    _R.LIMITED:          FailureRule(_H.NEXT_PROVIDER, _C.INFERENCE_MODEL_UNAVAILABLE, counts_as_failure=False),
+    _R.KEPT_REFUSED:     FailureRule(_H.RETRY_IMMEDIATELY, _C.INFERENCE_ENGINE_ERROR, "refused", False),
 })
 # fmt: on
 CAUSES = (_R.CONTEXT_EXCEEDED, _R.CONTENT_FILTERED)
 """Reasons for which a route may name other engines: those of a request that another model may answer."""
-UNSENT = frozenset({_R.BREAKER_OPEN, _R.OVER_BUDGET, _R.OVER_LIMIT, _R.LIMIT_UNKNOWN})
+UNSENT = frozenset({_R.BREAKER_OPEN, _R.OVER_BUDGET, _R.OVER_LIMIT, _R.LIMIT_UNKNOWN, _R.LIMITED})
 """Reasons of attempts that ended before anything was sent."""
 
 
@@ -117,10 +121,12 @@ class Reply:
     withheld: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
 
-    def message(self, provider: str) -> Message:
-        """Return the answer as a message for the next inference."""
+    def message(self, provider: str, account: str | None = None) -> Message:
+        """Return the answer as a message for the next inference; an `account` alone can read what is kept."""
         fields = {"role": "assistant", "content": self.text, "tool_calls": list(self.tool_calls) or None}
-        return ModelMessage(**fields, provider=provider, kept=list(self.kept)) if self.kept else Message(**fields)
+        if not self.kept:
+            return Message(**fields)
+        return ModelMessage(**fields, provider=provider, account=account, kept=list(self.kept))
 
 
 @value(slots=False)

@@ -30,7 +30,7 @@ from portico.domain.value import value
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.pattern import FieldError, Pattern
 from portico.orchestration.pipeline.stages import allowed_tools
-from portico.ports.model import Engine
+from portico.ports.model import ConfiguredEngine
 
 PLAIN: Final = frozenset({"messages", "model", "metadata", "request_id", "session_id", "trace_id"})
 """Fields that a plain request may give: its messages, its model, its metadata and ids."""
@@ -61,7 +61,7 @@ class CheckInputs:
     permissions: Permissions = ALL
 
     @property
-    def engines(self) -> Sequence[Engine]:
+    def engines(self) -> Sequence[ConfiguredEngine]:
         """The engines that the request may use; unknown names are left out."""
         catalogue = self.environment.catalogue
         known = [model for model in self.pattern.models(self.request) if model is None or catalogue.has(model)]

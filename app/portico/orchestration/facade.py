@@ -33,6 +33,7 @@ from portico.orchestration.call import DEFAULT_OPTIONS, Accepted, CallOptions
 from portico.orchestration.caller import CallerView, ReplicaInfo, caller_view
 from portico.orchestration.changes import ChangeReader, Changes, ListReady, RemovedExecution, SuspensionChange
 from portico.orchestration.channels import NO_CHANNELS, Channels
+from portico.orchestration.engine_views import EnginePing, EngineView
 from portico.orchestration.erasure import Erasure
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.pattern import Pattern
@@ -50,8 +51,6 @@ from portico.orchestration.grants import Grants, GrantView
 from portico.orchestration.guards import NOTHING_GUARDED, GuardResult, check_request, input_contract, of_input
 from portico.orchestration.introspection import (
     AgentView,
-    EnginePing,
-    EngineView,
     FlowView,
     Introspection,
     PromptView,

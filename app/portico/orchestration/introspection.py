@@ -5,12 +5,14 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from pydantic import BaseModel, Field, JsonValue
 
-from portico.capabilities.models.breaker import BreakerState
 from portico.capabilities.models.catalogue import DEFAULT_ROUTE
+from portico.capabilities.models.deployments import DeploymentState
+from portico.capabilities.models.health import BreakerState, CircuitBreaker, DeploymentHealth
 from portico.capabilities.models.recent_attempts import MINUTE_S, MINUTES, RecentAttempts, percentile
 from portico.capabilities.prompting.definition import PromptDefinition, PromptId
 from portico.capabilities.prompting.prompts.planning import STEP_TYPE_DESCRIPTIONS
@@ -25,7 +27,7 @@ from portico.domain.contract.request import OutputContract
 from portico.domain.failures import Code
 from portico.domain.ids import ReplicaId
 from portico.domain.lifecycle import Mode
-from portico.domain.model_call import CAUSES, AttemptFailureReason
+from portico.domain.model_call import CAUSES
 from portico.domain.plan.steps import STEP_SPECS, StepOptions
 from portico.domain.tools import (
     AGENT_TOOL_PREFIX,
@@ -37,6 +39,14 @@ from portico.domain.tools import (
     reference_of,
 )
 from portico.domain.value import value
+from portico.orchestration.engine_views import (
+    AttemptBucket,
+    DeploymentView,
+    EngineHealth,
+    EnginePing,
+    EnginePrice,
+    EngineView,
+)
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.flow.graph import FlowGraph
 from portico.orchestration.flow.nodes import AgentNode
@@ -68,64 +78,6 @@ class ServedModels:
     flows: frozenset[str]
     person_tools: frozenset[str]
     default_route: str = DEFAULT_ROUTE
-
-
-class EnginePrice(BaseModel):
-    """Prices of a million tokens."""
-
-    input: float = Field(description="Price of input tokens.")
-    output: float = Field(description="Price of output tokens.")
-    cached: float = Field(description="Price of input tokens that were read from a cache.")
-    cache_write: float = Field(description="Price of input tokens that were written to a cache.")
-
-
-class AttemptBucket(BaseModel):
-    """Attempts at an engine that ended within one minute."""
-
-    start: datetime = Field(description="Begin of the minute, in UTC.")
-    attempts: int = Field(description="Attempts that ended within it.")
-    failures: int = Field(description="Those that failed.")
-
-
-class EngineHealth(BaseModel):
-    """Attempts at an engine in the last 60 minutes, of all tenants, as one process has seen them.
-
-    An attempt for which the engine was not asked, because of a breaker, a limit or a budget, does not count.
-    """
-
-    replica: ReplicaId = Field(description="The replica that answers; others have seen other attempts.")
-    since: datetime = Field(description="Begin of what is counted: 60 minutes ago, or the start of the process.")
-    attempts: int = Field(description="Attempts that ended.")
-    failures: int = Field(description="Those that failed; a cancelled one did not.")
-    codes: dict[Code, int] = Field(description="The failures by error code.")
-    p50_ms: float | None = Field(
-        description="Milliseconds within which half of the answered attempts ended, to 5 %; null without any."
-    )
-    p95_ms: float | None = Field(description="The same for 95 % of them.")
-    breaker_since: datetime | None = Field(description="Time at which the breaker last opened; null while closed.")
-    buckets: list[AttemptBucket] = Field(description="The minutes with attempts, the oldest first.")
-
-
-class EngineView(BaseModel):
-    """A configured engine as GET /v1/engines shows it."""
-
-    name: str = Field(description="The configured name; `provider` in responses, and a value for `model`.")
-    scheme: str = Field(description="The protocol that the engine speaks.")
-    model: str = Field(description="The model's name at the provider.")
-    context_window: int = Field(description="Tokens that fit its context window.")
-    response_reserve: int = Field(description="Tokens of the window that are reserved for the answer.")
-    options: list[str] = Field(description="The keys of `hints.options` that are passed on to the engine.")
-    routes: list[str] = Field(description="Routes that contain the engine; a route's name is a value for `model` too.")
-    by_cause: dict[AttemptFailureReason, list[str]] = Field(
-        description="Routes that ask the engine after an attempt has failed for a cause, by that cause."
-    )
-    price: EnginePrice | None = Field(description="Prices of a million tokens, in the configured currency.")
-    capabilities: dict[str, bool] = Field(description="Native capabilities; the service emulates the others.")
-    known: list[str] = Field(
-        description="Facts that the configuration leaves out and that the service knows of the model."
-    )
-    breaker: BreakerState = Field(description="State of its circuit breaker; an open one is not tried.")
-    health: EngineHealth | None = Field(None, description="The last hour; only with `view=health`.")
 
 
 class ToolView(BaseModel):
@@ -229,14 +181,6 @@ class FlowView(BaseModel):
     mermaid: str = Field(description="The graph as a Mermaid flowchart.")
 
 
-class EnginePing(BaseModel):
-    """Result of a check that an engine's endpoint answers."""
-
-    name: str = Field(description="The configured name.")
-    ok: bool = Field(description="True if the endpoint answered.")
-    detail: str = Field(description="The answer or the error, in a few words.")
-
-
 class ModelDirectory:
     """Everything that a request may be for: agents, routes and engines, and flows."""
 
@@ -278,6 +222,10 @@ class ModelDirectory:
         if not all(config.agent is None or permissions.allows_agent(config.agent) for config in configs):
             return False
         return all(self._environment.catalogue.is_permitted(config.model, permissions) for config in configs)
+
+
+_DISTANCES: Final = MappingProxyType({BreakerState.CLOSED: 0, BreakerState.HALF_OPEN: 1, BreakerState.OPEN: 2})
+"""How far a breaker is from closed."""
 
 
 class Introspection:
@@ -368,7 +316,7 @@ class Introspection:
         require(permissions, Permission.READ_METRICS, "read the health of engines")
         now = self._environment.clock.now()
         views = self.engines(permissions)
-        return [view.model_copy(update={"health": self._engine_health(view.name, now)}) for view in views]
+        return [self._with_health(view, now) for view in views]
 
     async def tools(self, permissions: Permissions) -> list[ToolView]:
         """Return the registered tools that may be used, by source and name, then servers whose tools are not known."""
@@ -461,12 +409,52 @@ class Introspection:
             price=None if profile.price is None else EnginePrice.model_validate(asdict(profile.price)),
             known=list(profile.known),
             capabilities=asdict(profile.capabilities),
-            breaker=self._environment.health.breakers[name].state,
+            breaker=self._breaker_of(name).state,
+            **self._deployments_of(name, permissions),
         )
 
-    def _engine_health(self, name: str, now: float) -> EngineHealth:
-        minutes = self._recent_attempts[name].window(now)
-        seconds_open = self._environment.health.breakers[name].seconds_open
+    def _deployments_of(self, name: str, permissions: Permissions) -> dict[str, list[DeploymentView]]:
+        """Return the field of an engine's deployments; nothing without any, or for callers who may not see them."""
+        members = self._environment.health.deployments.get(name)
+        if members is None or not permissions.allows(Permission.READ_METRICS):
+            return {}
+        return {"deployments": [self._deployment_view(each) for each in members]}
+
+    def _deployment_view(self, member: DeploymentHealth) -> DeploymentView:
+        status, health = member.status(), self._environment.health
+        if status.state is DeploymentState.AVAILABLE:
+            status = health.rooms[member.address].status()
+        now = self._environment.clock.now()
+        return DeploymentView(
+            name=member.deployment.name,
+            state=status.state,
+            until=None if status.seconds is None else datetime.fromtimestamp(now + status.seconds, UTC),
+            reason=status.reason,
+            running=member.running,
+            weight=member.deployment.weight,
+        )
+
+    def _breaker_of(self, name: str) -> CircuitBreaker:
+        """Return the breaker of an engine; of one with deployments that which is closest to closed."""
+        members = self._environment.health.deployments.get(name)
+        if members is None:
+            return self._environment.health.breakers[name]
+        return min((each.breaker for each in members), key=lambda breaker: _DISTANCES[breaker.state])
+
+    def _with_health(self, view: EngineView, now: float) -> EngineView:
+        """Return the view with the last hour of the engine and of each deployment."""
+        changes: dict[str, object] = {"health": self._engine_health(view.name, self._breaker_of(view.name), now)}
+        if view.deployments is not None:
+            members = self._environment.health.deployments[view.name]
+            changes["deployments"] = [
+                each.model_copy(update={"health": self._engine_health(member.address, member.breaker, now)})
+                for each, member in zip(view.deployments, members, strict=True)
+            ]
+        return view.model_copy(update=changes)
+
+    def _engine_health(self, address: str, breaker: CircuitBreaker, now: float) -> EngineHealth:
+        minutes = self._recent_attempts[address].window(now)
+        seconds_open = breaker.seconds_open
         first_start = (now // MINUTE_S - MINUTES + 1) * MINUTE_S
         return EngineHealth(
             replica=self._replica,
@@ -487,13 +475,13 @@ class Introspection:
             ],
         )
 
-    async def ping_engine(self, name: str) -> EnginePing:
-        """Contact the endpoint of a configured engine."""
-        engine = self._environment.catalogue.engines[name]
+    async def ping_engine(self, address: str) -> EnginePing:
+        """Contact the endpoint of a configured engine or deployment."""
+        engine = self._environment.catalogue.endpoints[address]
         try:
-            return EnginePing(name=name, ok=True, detail=await engine.ping())
+            return EnginePing(name=address, ok=True, detail=await engine.ping())
         except EngineError as error:
-            return EnginePing(name=name, ok=False, detail=f"{error.reason}: {error.message}")
+            return EnginePing(name=address, ok=False, detail=f"{error.reason}: {error.message}")
 
 
 def _absent_server(name: str, fault: ServerFault) -> ToolView:

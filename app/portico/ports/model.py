@@ -63,12 +63,13 @@ class Progress(Protocol):
 @dataclass(eq=False)
 class EngineError(Exception):
     """Failure of one attempt. `retry_after` is in seconds; `message` contains no credential and no text of the
-    provider.
+    provider. `status` is that of the provider's reply, if it failed with one.
     """
 
     reason: AttemptFailureReason
     message: str
     retry_after: float | None = None
+    status: int | None = None
 
     def __post_init__(self) -> None:
         super().__init__(self.message)
@@ -109,6 +110,8 @@ class EngineProfile:
     `max_connections` is the number of attempts that may run at the same time. An engine that `propagates_trace` gives
     its provider the trace context of the attempt. One that `caches_prompts` learns which prefixes are read again.
     `known_as` is the name of the model that the engine asks under another one.
+    A `deployment` of an engine has that of its own, and the name of its `account`: one that `binds_kept` is given back
+    only the kept blocks of that account.
     """
 
     name: str
@@ -124,6 +127,9 @@ class EngineProfile:
     propagates_trace: bool = False
     caches_prompts: bool = False
     known_as: str = ""
+    deployment: str | None = None
+    account: str | None = None
+    binds_kept: bool = False
 
 
 class ModelCallObserver(Protocol):
@@ -134,11 +140,15 @@ class ModelCallObserver(Protocol):
         ...
 
 
-class Engine(Protocol):
-    """Configured model endpoint. Its name is `provider` on the wire."""
+class ConfiguredEngine(Protocol):
+    """Engine of the configuration. Its name is `provider` on the wire."""
 
     @property
     def profile(self) -> EngineProfile: ...
+
+
+class Engine(ConfiguredEngine, Protocol):
+    """Model endpoint: an engine, or one deployment of an engine that has several."""
 
     async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
         """Make one attempt, without retries, and return the whole reply.

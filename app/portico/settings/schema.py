@@ -91,11 +91,15 @@ class Settings(Table):
         """Return True if no engine is configured, so that the built-in one answers."""
         return "engines" not in self.model_fields_set
 
-    def model_of(self, engine: str) -> str:
-        """Return the model that an engine asks, and where that is configured; empty for the built-in engine."""
+    def model_of(self, address: str) -> str:
+        """Return the model that an engine or `ENGINE/DEPLOYMENT` asks, and where that is configured; empty for the
+        built-in engine.
+        """
         if self.is_rehearsal:
             return ""
-        return f"{self.engines[engine].model.model} (from {self._engine_source})"
+        name, _, deployment = address.partition("/")
+        engine = self.engines[name].endpoint(deployment) if deployment else self.engines[name]
+        return f"{engine.model.model} (from {self._engine_source})"
 
     @property
     def allowed_hosts(self) -> tuple[str, ...]:

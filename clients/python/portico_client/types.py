@@ -26,6 +26,8 @@ AttemptFailureReason: TypeAlias = Literal[
     "over_budget",
     "over_limit",
     "limit_unknown",
+    "limited",
+    "kept_refused",
 ]
 
 BreakerState: TypeAlias = Literal["closed", "open", "half_open"]
@@ -105,6 +107,8 @@ Code: TypeAlias = Literal[
 ConfidenceSource: TypeAlias = Literal["voting", "validation", "retrieval"]
 
 DecisionVerdict: TypeAlias = Literal["approved", "denied", "granted", "expired"]
+
+DeploymentState: TypeAlias = Literal["available", "resting", "ejected", "refused"]
 
 FallbackEvent: TypeAlias = Literal[
     "START", "PROVIDER_SUCCESS", "RETRYABLE_ERROR", "FATAL_ERROR", "USER_ABORT", "TIMEOUT"
@@ -607,6 +611,25 @@ class DeliveryView(TypedDict):
     """Type of the event."""
 
 
+class DeploymentView(TypedDict):
+    """A deployment of an engine as GET /v1/engines shows it, without its key and host."""
+
+    health: NotRequired[EngineHealth | None]
+    """The last hour; only with `view=health`."""
+    name: str
+    """The configured name."""
+    reason: AttemptFailureReason | None
+    """Reason of the state; null while available."""
+    running: int
+    """Attempts on it that run in this process."""
+    state: DeploymentState
+    """`resting` after a refusal for its rate or at a cap, `ejected` while its breaker is open, `refused` while the provider refuses its key or model."""
+    until: str | None
+    """Time until which it is so; null if that is not known."""
+    weight: int
+    """Its weight beside the others."""
+
+
 class DocumentContent(TypedDict):
     """A document to be stored."""
 
@@ -842,6 +865,8 @@ class EngineView(TypedDict):
     """Native capabilities; the service emulates the others."""
     context_window: int
     """Tokens that fit its context window."""
+    deployments: NotRequired[list[DeploymentView] | None]
+    """Its deployments, for callers with `can_read_metrics`; absent without any."""
     health: NotRequired[EngineHealth | None]
     """The last hour; only with `view=health`."""
     known: list[str]
@@ -1153,6 +1178,7 @@ class FallbackTransition(TypedDict):
     """Change of the fallback machine of one inference; `segment` is the attempt concerned, if there is one."""
 
     caused_by: str | None
+    deployment: NotRequired[str | None]
     from_state: FallbackState
     fsm_event: FallbackEvent
     model: str | None
@@ -1503,6 +1529,7 @@ class InferenceStart(TypedDict):
     """Start of an attempt on a provider. `replica` is None outside redundant mode."""
 
     caused_by: str | None
+    deployment: NotRequired[str | None]
     grammar_present: bool
     message_count: int
     model: str
@@ -1748,6 +1775,8 @@ class MessagePage(TypedDict):
 class ModelMessage(TypedDict):
     """Answer of a model with content that only its provider can read, such as signed thoughts. `kept` holds blocks in the provider's own format, in their original order. They are omitted for any other provider."""
 
+    account: NotRequired[str | None]
+    """Account at the provider that alone can read the blocks, if one does."""
     content: str | list[TextPart | ImagePart | DocumentPart | AudioPart]
     """Text, or a list of parts: text and images, and of a user also documents and audio."""
     kept: list[dict[str, Any]]
@@ -2201,6 +2230,8 @@ class ResponseMetadata(TypedDict):
     """Channel by which the request came. Default: `api`."""
     client: NotRequired[dict[str, str]]
     """Metadata of the request."""
+    deployment: str | None
+    """Deployment of the engine that answered; absent for one without any."""
     durability: Literal["memory", "journaled"]
     """Durability of the execution. Default: `memory`."""
     fallback_attempts: int

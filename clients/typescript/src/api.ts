@@ -1515,7 +1515,7 @@ export interface components {
          * @description Reason why an attempt on a provider failed. Every provider error is translated into one of these.
          * @enum {string}
          */
-        AttemptFailureReason: "rate_limited" | "overloaded" | "server_error" | "broken" | "malformed" | "timed_out" | "unreachable" | "tls" | "credentials" | "quota" | "model_missing" | "breaker_open" | "context_exceeded" | "refused" | "content_filtered" | "over_budget" | "over_limit" | "limit_unknown";
+        AttemptFailureReason: "rate_limited" | "overloaded" | "server_error" | "broken" | "malformed" | "timed_out" | "unreachable" | "tls" | "credentials" | "quota" | "model_missing" | "breaker_open" | "context_exceeded" | "refused" | "content_filtered" | "over_budget" | "over_limit" | "limit_unknown" | "limited" | "kept_refused";
         /**
          * AudioPart
          * @description Audio, embedded in the message of a user.
@@ -1901,6 +1901,32 @@ export interface components {
             type: string;
         };
         /**
+         * DeploymentState
+         * @description State of a deployment, as clients see it.
+         * @enum {string}
+         */
+        DeploymentState: "available" | "resting" | "ejected" | "refused";
+        /**
+         * DeploymentView
+         * @description A deployment of an engine as GET /v1/engines shows it, without its key and host.
+         */
+        DeploymentView: {
+            /** @description The last hour; only with `view=health`. */
+            health?: components["schemas"]["EngineHealth"] | null;
+            /** @description The configured name. */
+            name: string;
+            /** @description Reason of the state; null while available. */
+            reason: components["schemas"]["AttemptFailureReason"] | null;
+            /** @description Attempts on it that run in this process. */
+            running: number;
+            /** @description `resting` after a refusal for its rate or at a cap, `ejected` while its breaker is open, `refused` while the provider refuses its key or model. */
+            state: components["schemas"]["DeploymentState"];
+            /** @description Time until which it is so; null if that is not known. */
+            until: string | null;
+            /** @description Its weight beside the others. */
+            weight: number;
+        };
+        /**
          * DocumentContent
          * @description A document to be stored.
          */
@@ -2182,6 +2208,8 @@ export interface components {
             };
             /** @description Tokens that fit its context window. */
             context_window: number;
+            /** @description Its deployments, for callers with `can_read_metrics`; absent without any. */
+            deployments?: components["schemas"]["DeploymentView"][] | null;
             /** @description The last hour; only with `view=health`. */
             health?: components["schemas"]["EngineHealth"] | null;
             /** @description Facts that the configuration leaves out and that the service knows of the model. */
@@ -2562,6 +2590,7 @@ export interface components {
          */
         FallbackTransition: {
             caused_by: string | null;
+            deployment?: string | null;
             from_state: components["schemas"]["FallbackState"];
             fsm_event: components["schemas"]["FallbackEvent"];
             model: string | null;
@@ -2963,6 +2992,7 @@ export interface components {
          */
         InferenceStart: {
             caused_by: string | null;
+            deployment?: string | null;
             grammar_present: boolean;
             message_count: number;
             model: string;
@@ -3273,6 +3303,8 @@ export interface components {
          *     `kept` holds blocks in the provider's own format, in their original order. They are omitted for any other provider.
          */
         ModelMessage: {
+            /** @description Account at the provider that alone can read the blocks, if one does. */
+            account?: string | null;
             /** @description Text, or a list of parts: text and images, and of a user also documents and audio. */
             content: string | (components["schemas"]["TextPart"] | components["schemas"]["ImagePart"] | components["schemas"]["DocumentPart"] | components["schemas"]["AudioPart"])[];
             /** @description Blocks that the provider needs back unchanged. */
@@ -3849,6 +3881,8 @@ export interface components {
             client?: {
                 [key: string]: string;
             };
+            /** @description Deployment of the engine that answered; absent for one without any. */
+            deployment: string | null;
             /**
              * @description Durability of the execution. Default: `memory`.
              * @enum {string}
@@ -16973,6 +17007,21 @@ export interface operations {
             };
             /** @description ACCESS_DENIED */
             403: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            422: {
                 headers: {
                     Allow: components["headers"]["Allow"];
                     "Retry-After": components["headers"]["Retry-After"];

@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from portico.adapters.telemetry.genai import ModelName
 from portico.adapters.telemetry.metrics.catalogue import SERIES, label_values, other_value
 from portico.adapters.telemetry.metrics.sink import MetricsSink
+from portico.domain import fallback
 from portico.domain.contract.response import StepStatus
 from portico.domain.failures import Code
 from portico.domain.journal import events
@@ -38,7 +39,15 @@ TOOLS = ("roll_dice", "calculate")
 OURS = ("portico_", "gen_ai_")
 _SUFFIXES = ("_bucket", "_sum", "_count")
 _CORRELATION = correlation()
-_LABEL_VALUES = {"provider": PROVIDERS[0], "breaker": "open", "limit": "concurrency", "level": "landlock"}
+_LABEL_VALUES = {
+    "provider": PROVIDERS[0],
+    "breaker": "open",
+    "limit": "concurrency",
+    "level": "landlock",
+    "deployment": "eu",
+    "state": "resting",
+    "outcome": "answered",
+}
 _READ_COUNTERS = frozenset({"portico_sandbox_runs_total"})
 
 
@@ -56,7 +65,7 @@ def _event(event: Any) -> StoredEvent:
 
 @pytest.fixture
 def metrics() -> MetricsSink:
-    return MetricsSink(models=MODELS, tools=TOOLS, currency="EUR")
+    return MetricsSink(models=MODELS, tools=TOOLS, currency="EUR", deployments={PROVIDERS[0]: ("eu",)})
 
 
 def _samples(metrics: MetricsSink) -> list[tuple[str, Mapping[str, str], float]]:
@@ -83,6 +92,9 @@ def _tell_everything(metrics: MetricsSink) -> None:
     metrics.publish("c", _plan())
     for event in EVENTS:
         metrics.publish("a", stored_events(event))
+    states = fallback.State.ATTEMPTING, fallback.State.SUCCEEDED, fallback.Event.PROVIDER_SUCCESS
+    move = events.FallbackTransition(*states, PROVIDERS[0], "m", 0, "answered", "0/0", "eu")
+    metrics.publish("a", stored_events(move))
     metrics.count_refused(Code.REQUEST_INVALID)
     metrics.count_limited("tenant-tokens")
     metrics.count_dropped("reader")
@@ -160,7 +172,7 @@ def test_a_clock_that_was_set_back_makes_no_total_smaller(metrics: MetricsSink) 
 
 
 def test_every_label_has_a_closed_set_of_values(metrics: MetricsSink) -> None:
-    sets = label_values(MODELS.items(), TOOLS, "EUR")
+    sets = label_values(MODELS.items(), TOOLS, "EUR", deployments=("eu",))
     _tell_everything(metrics)
     for name, labels, _ in _samples(metrics):
         for label, value in labels.items():

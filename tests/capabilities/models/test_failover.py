@@ -4,20 +4,22 @@ from collections.abc import Sequence
 
 import pytest
 
-from portico.capabilities.models.breaker import BreakerState, FailoverPolicy, ProviderHealth, RetryBudget
 from portico.capabilities.models.failover import FailoverWalk
+from portico.capabilities.models.health import BreakerState, FailoverPolicy, ProviderHealth, RetryBudget
 from portico.domain.contract.response import TokenUsage
 from portico.domain.failures import Code, Failure, InferenceFailure
 from portico.domain.fallback import State, max_transitions
+from portico.domain.ids import ExecutionId
 from portico.domain.journal.events import FallbackTransition
 from portico.domain.journal.outcomes import AttemptFailed, AttemptSucceeded, Candidate, InferenceSetup
 from portico.domain.journal.step_key import StepKey
 from portico.domain.model_call import RULES, AttemptFailureReason, FailureAction, Reply
 from portico.ports.model import EngineError
-from tests.support.harness import POLICY
+from tests.support.harness import POLICY, scripted_engine
 from tests.support.virtual_time import VirtualClock
 
 REPLY = Reply("hi", (), "stop", "", TokenUsage(), "m")
+RUN = ExecutionId("run")
 A, B = Candidate("a", "a-model"), Candidate("b", "b-model")
 
 
@@ -176,7 +178,8 @@ async def test_retry_after_of_the_failure_is_the_least_of_all_providers() -> Non
 
 def health(clock: VirtualClock, **changes: float) -> ProviderHealth:
     values = {name: getattr(POLICY, name) for name in POLICY.__slots__} | changes
-    return ProviderHealth(FailoverPolicy(**values), clock, ["a", "b"])
+    engines = {name: scripted_engine(clock, name) for name in ("a", "b")}
+    return ProviderHealth(FailoverPolicy(**values), clock, engines)
 
 
 def fault(reason: AttemptFailureReason) -> EngineError:
@@ -186,7 +189,7 @@ def fault(reason: AttemptFailureReason) -> EngineError:
 def attempt(here: ProviderHealth, answer: Reply | EngineError | None) -> None:
     period = here.begin_attempt("a")
     assert period is not None
-    here.end_attempt("a", period, answer)
+    here.end_attempt("a", period, answer, RUN)
 
 
 BROKEN = fault(AttemptFailureReason.BROKEN)
@@ -205,10 +208,10 @@ async def test_an_attempt_from_before_the_breaker_opened_neither_ends_the_probe_
     await clock.sleep(15)
     probe = here.begin_attempt("a")
     assert probe is not None
-    here.end_attempt("a", early, late)
+    here.end_attempt("a", early, late, RUN)
     assert here.breakers["a"].state is BreakerState.HALF_OPEN
     assert here.begin_attempt("a") is None
-    here.end_attempt("a", probe, REPLY)
+    here.end_attempt("a", probe, REPLY, RUN)
     assert here.breakers["a"].state is BreakerState.CLOSED
 
 
@@ -221,7 +224,7 @@ async def test_failures_of_attempts_from_before_an_outage_do_not_open_the_closed
     attempt(here, BROKEN)
     await clock.sleep(15)
     attempt(here, REPLY)
-    here.end_attempt("a", early, BROKEN)
+    here.end_attempt("a", early, BROKEN, RUN)
     assert here.breakers["a"].state is BreakerState.CLOSED
 
 
@@ -239,7 +242,7 @@ async def test_the_breaker_opens_at_the_threshold_lets_one_probe_through_and_clo
     probe = here.begin_attempt("a")
     assert probe is not None
     assert here.begin_attempt("a") is None
-    here.end_attempt("a", probe, REPLY)
+    here.end_attempt("a", probe, REPLY, RUN)
     assert here.breakers["a"].state is BreakerState.CLOSED
 
 

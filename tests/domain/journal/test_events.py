@@ -19,12 +19,12 @@ AT = 1795262400.25
 
 CONTRACT = {
     "lifecycle.transition": "from_state to_state attempt reason",
-    "fallback.transition": "from_state to_state fsm_event provider model retry_count reason segment",
+    "fallback.transition": "from_state to_state fsm_event provider model retry_count reason segment deployment",
     "stage.end": "stage duration_ms outcome",
     "context.assembled": "terms cut redacted skills excluded chunks",
     "guard.end": "guard action tripped",
     "inference.start": "segment message_count tool_defs_count schema_present grammar_present "
-    "temperature provider model replica",
+    "temperature provider model replica deployment",
     "inference.delta": "segment offset text reasoning value",
     "inference.retracted": "segment",
     "inference.end": "segment duration_ms tokens_in tokens_out finish_reason tool_call_count tool_call_ids "

@@ -1,6 +1,7 @@
 """Fallback by cause: a full context or a filter continues with the engines that the route names for it."""
 
 from itertools import product
+from random import Random
 
 import pytest
 
@@ -9,7 +10,7 @@ from portico.capabilities.models.failover import FailoverWalk
 from portico.domain.access.principal import Permissions
 from portico.domain.contract.response import NO_USAGE
 from portico.domain.failures import Code
-from portico.domain.fallback import State, max_transitions
+from portico.domain.fallback import State, max_attempts, max_transitions
 from portico.domain.journal.events import InferenceRetracted, InferenceStart
 from portico.domain.journal.outcomes import AttemptFailed, AttemptSucceeded, Candidate, CauseCandidates, InferenceSetup
 from portico.domain.journal.step_key import StepKey
@@ -181,6 +182,43 @@ def test_no_order_of_outcomes_makes_more_moves_or_attempts_than_proven() -> None
         assert moves <= max_transitions(6, 1)
         assert attempts <= 12
     assert max(lengths)[1] == 8
+
+
+def test_no_order_of_outcomes_on_deployments_makes_more_moves_or_attempts_than_proven() -> None:
+    """Walk random orders of all outcomes over engines with deployments, of which a cause names one, too."""
+    named = {name: Candidate(name[0], "m", deployment=name[1:] or None) for name in ("a1", "a2", "a3", "b", "c1", "c2")}
+    setup = InferenceSetup(
+        (),
+        tuple(named[name] for name in ("a1", "a2", "a3", "b")),
+        by_cause=(
+            CauseCandidates(CONTEXT, (named["c1"], named["c2"])),
+            CauseCandidates(FILTER, (named["a2"], named["b"])),
+        ),
+    )
+    candidates, draw = len(setup.all_candidates), Random(32)
+    for retries in (0, 1, 2):
+        for _ in range(2_000):
+            walk = FailoverWalk(StepKey("0"), setup, retries)
+            moves, attempts = len(walk.select()), 0
+            while walk.candidate is not None:
+                attempts += 1
+                left = walk.candidate.provider, draw.random() < 0.2
+                reason = draw.choice([*AttemptFailureReason])
+                wait = (
+                    draw.choice([None, 0.0, 1.0]) if RULES[reason].action is not FailureAction.NEXT_PROVIDER else None
+                )
+                failed = AttemptFailed(reason, "", wait, None, False, "", NO_USAGE, 1.0, leaves_engine=left[1])
+                moves += len(walk.fail(failed))
+                if walk.refusal is not None:
+                    break
+                if walk.state is State.RETRYING:
+                    moves += len(walk.retry())
+                if walk.state is State.SELECTING:
+                    moves += len(walk.select())
+                    is_same = walk.candidate is not None and walk.candidate.provider == left[0]
+                    assert not (left[1] and is_same and reason not in CAUSES), "its other deployments are left, too"
+            assert moves <= max_transitions(candidates, retries)
+            assert attempts <= max_attempts(candidates, retries)
 
 
 async def test_the_permission_for_a_route_covers_its_engines_by_cause_and_no_other(clock: VirtualClock) -> None:

@@ -32,11 +32,15 @@ class Dialect(Protocol):
     """The protocol of one family of providers. It has no state and does no I/O.
 
     `finish_reasons` maps the provider's final words to `stop`, `length` or the reason of a failure; other words mean
-    `stop`. `probe_path` answers without spending tokens.
+    `stop`. `probe_path` answers without spending tokens. Of a dialect that `binds_kept` only the account that gave a
+    block can read it.
     """
 
     @property
     def probe_path(self) -> str: ...
+
+    @property
+    def binds_kept(self) -> bool: ...
 
     @property
     def finish_reasons(self) -> Mapping[str, str | AttemptFailureReason]: ...

@@ -33,6 +33,7 @@ from portico.domain.journal.events import (
     format_timestamp,
 )
 from portico.domain.lifecycle import State
+from portico.domain.model_call import AttemptFailureReason
 from portico.domain.raised_exception import ExceptionReport, frames_of
 from portico.ports.runtime import Clock
 
@@ -115,11 +116,16 @@ def route_standard_logging(logger: StructuredLogger, level: str) -> None:
         logging.getLogger(name).setLevel(level.upper() if lowest is None else lowest)
 
 
+def log_refused_key(logger: StructuredLogger, engine: str, deployment: str, reason: AttemptFailureReason) -> None:
+    """Log that the provider refuses the key of a deployment, or its model."""
+    logger.error("engine.key_refused", engine=engine, deployment=deployment, reason=reason)
+
+
 class LogSink:
     """Implementation of the `EventSink` port that logs events; the methods after `publish` log everything else."""
 
     def __init__(self, logger: StructuredLogger) -> None:
-        self._logger = logger
+        self.logger = logger
         self._is_verbose = logger.is_enabled_for(logging.DEBUG)
         self._runs: dict[str, _Run] = {}
         self._handlers: dict[type[Any], Callable[[str, Any, Any], None]] = {
@@ -152,11 +158,11 @@ class LogSink:
         """Log an unexpected exception of an execution."""
         run = self._runs.get(execution_id)
         trace = {} if run is None or run.correlation is None else _trace(run.correlation)
-        self._logger.error("execution.bug", execution_id=execution_id, **trace, exc_info=bug)
+        self.logger.error("execution.bug", execution_id=execution_id, **trace, exc_info=bug)
 
     def log_fault(self, fault: Exception, place: Literal["sink", "timer", "writer", "storage"]) -> None:
         """Log an exception of a sink, a failed commit or a database that does not answer."""
-        self._logger.error(f"{place}.fault", exc_info=fault)
+        self.logger.error(f"{place}.fault", exc_info=fault)
 
     def log_refusal(
         self,
@@ -171,50 +177,50 @@ class LogSink:
         The `status` is the one that was sent, else that of the failure. With another `event` it was refused later.
         """
         sent = failure.status if status is None else status
-        self._logger.log(
+        self.logger.log(
             logging.WARNING if sent >= 500 else logging.INFO, event, code=failure.code, status=sent, **request
         )
 
     def log_link(self, gateway_request_id: str, request: Mapping[str, str]) -> None:
         """Log the id under which a gateway knows a request."""
-        self._logger.info("request.linked", **request, gateway_request_id=gateway_request_id)
+        self.logger.info("request.linked", **request, gateway_request_id=gateway_request_id)
 
     def log_issuer_failure(self, reason: str) -> None:
         """Log that the key set of the issuer of tokens could not be fetched; the reason quotes nothing of it."""
-        self._logger.warning("issuer.unavailable", reason=reason)
+        self.logger.warning("issuer.unavailable", reason=reason)
 
     def log_export(self, is_failing: bool) -> None:  # noqa: FBT001 - the only thing it says
         """Log that the collector takes no traces any more, or takes them again."""
         if is_failing:
-            self._logger.warning("traces.unavailable")
+            self.logger.warning("traces.unavailable")
         else:
-            self._logger.info("traces.exported")
+            self.logger.info("traces.exported")
 
     def log_exception(self, report: ExceptionReport) -> None:
         """Log an exception of a tool or of other code of the configuration, with its text."""
         ids = {"request_id": report.request_id, "trace_id": report.trace_id, "span_id": report.span_id}
         raised = {"type": report.type, "text": report.text, "frames": report.frames}
-        self._logger.error(f"{report.kind}_exception", **ids, **{report.kind: report.name}, **raised)
+        self.logger.error(f"{report.kind}_exception", **ids, **{report.kind: report.name}, **raised)
 
     def log_warning(self, message: str) -> None:
         """Log a warning about the configuration."""
-        self._logger.warning("configuration.warning", message=message)
+        self.logger.warning("configuration.warning", message=message)
 
     def log_server_line(self, server: str, line: str) -> None:
         """Log a line that an MCP server wrote to its standard error."""
-        self._logger.debug("mcp.server_line", server=server, line=line)
+        self.logger.debug("mcp.server_line", server=server, line=line)
 
     def log_server_failure(self, server: str, reason: str) -> None:
         """Log that an MCP server cannot be used, or not completely."""
-        self._logger.warning("mcp.server_failure", server=server, reason=reason)
+        self.logger.warning("mcp.server_failure", server=server, reason=reason)
 
     def log_cut_connections(self, count: int) -> None:
         """Log how many connections a stopping server closed before their responses had ended."""
-        self._logger.warning("connections.cut", count=count)
+        self.logger.warning("connections.cut", count=count)
 
     def log_lag(self, seconds: float) -> None:
         """Log a delay of the event loop."""
-        self._logger.warning("event_loop.lag", seconds=round(seconds, 3))
+        self.logger.warning("event_loop.lag", seconds=round(seconds, 3))
 
     def _log_event(self, execution_id: str, item: StoredEvent | LiveDelta) -> None:
         event, correlation = item.event, item.correlation
@@ -226,7 +232,7 @@ class LogSink:
         fields["span_id"] = correlation.span_id
         if correlation.step_name is not None:
             fields["step_name"] = correlation.step_name
-        self._logger.debug(event.type, **fields)
+        self.logger.debug(event.type, **fields)
 
     def _begin(self, execution_id: str) -> "_Run":
         run = self._runs[execution_id] = _Run()
@@ -248,16 +254,16 @@ class LogSink:
 
     def _on_end(self, execution_id: str, item: StoredEvent, event: events.TerminalEvent) -> None:
         run = self._runs.pop(execution_id, None) or _Run()
-        self._logger.info("execution.ended", **_summary(event.response, run, item))
+        self.logger.info("execution.ended", **_summary(event.response, run, item))
 
     def _on_suspension(self, execution_id: str, item: StoredEvent, event: events.ExecutionSuspended) -> None:
         run = self._runs.pop(execution_id, None) or _Run()
-        self._logger.info("execution.suspended", **_summary(event.response, run, item))
+        self.logger.info("execution.suspended", **_summary(event.response, run, item))
 
     def _on_failure(self, execution_id: str, item: StoredEvent, event: events.ExecutionFailed) -> None:
         self._on_end(execution_id, item, event)
         error = event.response.error
-        self._logger.warning(
+        self.logger.warning(
             "execution.failed",
             request_id=event.response.request_id,
             **_trace(item.correlation),

@@ -15,12 +15,13 @@ back, its storages know neither leases nor SQLAlchemy's databases, and the arith
 """
 
 from collections import deque
-from math import inf
+from collections.abc import Sequence
+from math import ceil, inf
 from typing import Final
 
 import anyio
 
-from portico.domain.access.limits import LEASES, Rate
+from portico.domain.access.limits import LEASES, MILLIONTHS, Rate
 from portico.domain.failures import StorageFailure
 from portico.ports.limits import LimitStore
 from portico.ports.runtime import Clock
@@ -202,3 +203,24 @@ class _Turn:
             if cancel_timer is not None:
                 cancel_timer()
         self._called = anyio.Event()
+
+
+Claim = tuple[RateAccount, int]
+"""Units to take of an account."""
+
+
+async def take_units(claims: Sequence[Claim]) -> dict[RateAccount, float]:
+    """Spend all claims and return nothing, or spend none and return which do not fit for how many seconds."""
+    while short := [(account, units) for account, units in claims if account.balance < units]:
+        waits = {account: await account.lease(units) for account, units in short}
+        late = {account: seconds for account, seconds in waits.items() if seconds}
+        if late:
+            return late
+    for account, units in claims:
+        account.spend(units)
+    return {}
+
+
+def millionths(cost: float) -> int:
+    """Return a cost in the units of its limits, rounded up."""
+    return ceil(cost * MILLIONTHS - 1e-6)

@@ -12,7 +12,8 @@ from math import ceil, inf
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from portico.capabilities.limits.accounts import RateAccount, SlotAccount
+from portico.capabilities.limits.accounts import RateAccount, SlotAccount, millionths, take_units
+from portico.capabilities.limits.caps import Caps
 from portico.domain.access.limits import DEFAULT_TENANT, MILLIONTHS, NO_LIMITS, AccessLimits, LimitKind, Rate
 from portico.domain.failures import AccessFailure, Code, OrchestrationFailure, RequestFailure, StorageFailure
 from portico.domain.ids import TenantId
@@ -23,7 +24,8 @@ SLOT_RETRY_S: Final = 1.0
 _RENEWAL_S: Final = 5.0
 _MAX_ACCOUNTS: Final = 10_000
 """Limits that are remembered although nothing of them is used."""
-Claim = tuple[RateAccount, int]
+_CAPS: Final = "engine:"
+"""Prefix of the accounts of engines, which the configuration names once."""
 
 
 class PolicyStatus(NamedTuple):
@@ -84,7 +86,7 @@ class Reservation:
     def settle(self, tokens: int, cost: float) -> None:
         """Spend what the attempt took instead; a second time changes nothing."""
         claims, self._claims = self._claims, ()
-        taken = {LimitKind.TOKENS: tokens, LimitKind.COST: _millionths(cost)}
+        taken = {LimitKind.TOKENS: tokens, LimitKind.COST: millionths(cost)}
         for kind, account, units in claims:
             account.spend(taken[kind] - units)
 
@@ -138,7 +140,7 @@ class Quota:
 
     async def admit_to_queue(self) -> RunSlot:
         """Take a request only: the execution waits for its slot later. Raises: as `admit`."""
-        late = await _take([(account, 1) for account in self._requests])
+        late = await take_units([(account, 1) for account in self._requests])
         if late:
             raise self._refused({account.policy: seconds for account, seconds in late.items()})
         return RunSlot((), self._requests)
@@ -170,12 +172,12 @@ class Quota:
         Raises: OrchestrationFailure (ORCHESTRATION_BUDGET_EXCEEDED) if it can never fit or not within that time;
         RequestFailure (REQUEST_RATE_LIMITED) if it does not fit at once; StorageFailure.
         """
-        needed = {LimitKind.TOKENS: tokens, LimitKind.COST: _millionths(cost)}
+        needed = {LimitKind.TOKENS: tokens, LimitKind.COST: millionths(cost)}
         claims = [(kind, account, needed[kind]) for kind, account in self._reserved]
         for kind, account, units in claims:
             if units > account.rate.quota:
                 raise _never_fits(kind, account, units)
-        while late := await _take([(account, units) for _, account, units in claims]):
+        while late := await take_units([(account, units) for _, account, units in claims]):
             account, seconds = max(late.items(), key=lambda each: each[1])
             if patience is None:
                 raise self._refused({each.policy: wait for each, wait in late.items()})
@@ -210,7 +212,11 @@ class Quota:
 
 
 class Quotas:
-    """The quotas of all callers of this replica. `tenants` are the configured limits by tenant."""
+    """The quotas of all callers of this replica. `tenants` are the configured limits by tenant.
+
+    `engines` has for each address of an engine or a deployment the limits that hold for it, by the name of whose they
+    are: those of a deployment and of its engine.
+    """
 
     def __init__(
         self,
@@ -218,6 +224,7 @@ class Quotas:
         clock: Clock,
         tenants: Mapping[str, AccessLimits] = MappingProxyType({}),
         observer: LimitObserver | None = None,
+        engines: Mapping[str, Mapping[str, AccessLimits]] = MappingProxyType({}),
     ) -> None:
         self.observer = observer or LimitObserver()
         self._store = store
@@ -226,6 +233,8 @@ class Quotas:
         self._rates: dict[tuple[str, Rate], RateAccount] = {}
         self._slots: dict[tuple[str, int], SlotAccount] = {}
         self._quotas: dict[tuple[TenantId, str | None], tuple[AccessLimits, Quota | None]] = {}
+        self.caps: Mapping[str, Caps] = {address: self._caps(limits) for address, limits in engines.items()}
+        """What engines and deployments may take, by address; those that may take anything are absent."""
 
     def of(self, tenant: TenantId, key_id: str | None = None, key_limits: AccessLimits = NO_LIMITS) -> Quota | None:
         """Return the quota of a caller; None if nothing limits it."""
@@ -267,13 +276,14 @@ class Quotas:
 
     def _drop_idle(self) -> None:
         """Forget the callers that use nothing once there are many."""
-        idle = [key for key, account in self._rates.items() if account.is_idle]
+        idle = [key for key, account in self._rates.items() if account.is_idle and not key[0].startswith(_CAPS)]
         for account in self._rates.values():
             account.was_used = False
         if len(self._rates) + len(self._slots) > _MAX_ACCOUNTS:
             for key in idle:
                 del self._rates[key]
-            for name in [key for key, account in self._slots.items() if account.is_idle]:
+            slots = [key for key, account in self._slots.items() if account.is_idle and not key[0].startswith(_CAPS)]
+            for name in slots:
                 del self._slots[name]
             self._quotas.clear()
 
@@ -294,6 +304,20 @@ class Quotas:
         ]
         return Quota(rates, slots, self.observer, self._clock) if rates or slots else None
 
+    def _caps(self, limits: Mapping[str, AccessLimits]) -> Caps:
+        rates = [
+            (kind, self._rate_account(f"{_CAPS}{owner}/{kind}", kind, rate))
+            for owner, each in limits.items()
+            for kind, rate in _rates(each)
+        ]
+        kind = LimitKind.CONCURRENCY
+        slots = [
+            self._slot_account(f"{_CAPS}{owner}/{kind}", kind, each.concurrency)
+            for owner, each in limits.items()
+            if each.concurrency is not None
+        ]
+        return Caps(rates, slots, self._clock)
+
     def _rate_account(self, name: str, policy: str, rate: Rate) -> RateAccount:
         return self._rates.setdefault((name, rate), RateAccount(name, policy, rate, self._store, self._clock))
 
@@ -307,18 +331,6 @@ def unpriced_failure() -> AccessFailure:
     return AccessFailure(Code.ACCESS_DENIED, message)
 
 
-async def _take(claims: Sequence[Claim]) -> dict[RateAccount, float]:
-    """Spend all claims and return nothing, or spend none and return which do not fit for how many seconds."""
-    while short := [(account, units) for account, units in claims if account.balance < units]:
-        waits = {account: await account.lease(units) for account, units in short}
-        late = {account: seconds for account, seconds in waits.items() if seconds}
-        if late:
-            return late
-    for account, units in claims:
-        account.spend(units)
-    return {}
-
-
 def _rates(limits: AccessLimits) -> list[tuple[LimitKind, Rate]]:
     given = (
         (LimitKind.REQUESTS, limits.requests),
@@ -326,10 +338,6 @@ def _rates(limits: AccessLimits) -> list[tuple[LimitKind, Rate]]:
         (LimitKind.COST, limits.cost),
     )
     return [(kind, rate) for kind, rate in given if rate is not None]
-
-
-def _millionths(cost: float) -> int:
-    return ceil(cost * MILLIONTHS - 1e-6)
 
 
 def _shown(kind: LimitKind, units: float) -> float:

@@ -5,17 +5,18 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
+from portico.capabilities.models.deployments import DeployedEngine, endpoints
 from portico.capabilities.models.lane import Lane
 from portico.domain.access.principal import Permissions
 from portico.domain.contract.request import SystemRequest
 from portico.domain.failures import invalid_request
 from portico.domain.model_call import AttemptFailureReason
-from portico.ports.model import Engine
+from portico.ports.model import ConfiguredEngine, Engine
 
 DEFAULT_ROUTE = "default"
 CauseNames: TypeAlias = Mapping[AttemptFailureReason, Sequence[str]]
 """Names of the engines that a route asks after a failure, by its cause."""
-CauseEngines: TypeAlias = Mapping[AttemptFailureReason, Sequence[Engine]]
+CauseEngines: TypeAlias = Mapping[AttemptFailureReason, Sequence[ConfiguredEngine]]
 NO_CAUSES: Final[CauseEngines] = MappingProxyType({})
 
 
@@ -28,15 +29,17 @@ class EngineCatalogue:
 
     def __init__(
         self,
-        engines: Mapping[str, Engine],
+        engines: Mapping[str, Engine | DeployedEngine],
         routes: Mapping[str, Sequence[str]],
         *,
         rerouting: Collection[str] = (),
         by_cause: Mapping[str, CauseNames] = MappingProxyType({}),
     ) -> None:
-        self.engines = engines
-        self.lanes = {name: Lane(each.profile.max_connections) for name, each in engines.items()}
-        """The lane of the attempts on each engine."""
+        self.engines: Mapping[str, ConfiguredEngine] = engines
+        self.endpoints: Mapping[str, Engine] = endpoints(engines)
+        """What attempts are made on by address: an engine, or one of its deployments."""
+        self.lanes = {address: Lane(each.profile.max_connections) for address, each in self.endpoints.items()}
+        """The lane of the attempts at each address."""
         self._moving = frozenset(rerouting)
         self.routes = {name: tuple(engines[each] for each in members) for name, members in routes.items()}
         self.by_cause: Mapping[str, CauseEngines] = {
@@ -50,7 +53,7 @@ class EngineCatalogue:
             for name, engine in engines.items()
         }
 
-    def resolve(self, model: str | None) -> tuple[Engine, ...]:
+    def resolve(self, model: str | None) -> tuple[ConfiguredEngine, ...]:
         """Return the engines of that route, or the one engine of that name; None is the default route.
 
         Raises: RequestFailure (REQUEST_INVALID) for a name that is neither.
@@ -79,7 +82,7 @@ class EngineCatalogue:
         """Return the engines that the route asks after a failure, by cause; none for an engine."""
         return self.by_cause.get(model or DEFAULT_ROUTE, NO_CAUSES)
 
-    def all_engines(self, model: str | None) -> tuple[Engine, ...]:
+    def all_engines(self, model: str | None) -> tuple[ConfiguredEngine, ...]:
         """Return every engine that an inference may ask, with those by cause; one may be in several lists.
 
         Raises: RequestFailure, as `resolve`.
@@ -99,11 +102,11 @@ class EngineCatalogue:
         """Return True if it is the name of a route or an engine."""
         return name in self.routes or name in self.engines
 
-    def engines_for(self, models: Iterable[str | None]) -> tuple[Engine, ...]:
+    def engines_for(self, models: Iterable[str | None]) -> tuple[ConfiguredEngine, ...]:
         """Return the engines of any of these models, each once. Raises: RequestFailure, as `resolve`."""
         return tuple(dict.fromkeys(chain.from_iterable(map(self.resolve, models))))
 
-    def all_engines_for(self, models: Iterable[str | None]) -> tuple[Engine, ...]:
+    def all_engines_for(self, models: Iterable[str | None]) -> tuple[ConfiguredEngine, ...]:
         """Return the same with the engines by cause. Raises: RequestFailure, as `resolve`."""
         return tuple(dict.fromkeys(chain.from_iterable(map(self.all_engines, models))))
 

@@ -16,12 +16,12 @@ from portico.domain.ids import TenantId
 from portico.domain.model_call import EngineCall
 from portico.domain.tools import ToolDefinition
 from portico.domain.value import value
-from portico.ports.model import Engine, TokenCounter, TokenEstimator
+from portico.ports.model import ConfiguredEngine, TokenCounter, TokenEstimator
 
 CUT_MARK = "[cut: this tool result was dropped to fit the context window]"
 
 
-def capacity(engine: Engine) -> int:
+def capacity(engine: ConfiguredEngine) -> int:
     """Return the right side of the equation for that engine, in tokens; never below 0."""
     return max(0, engine.profile.context_window - engine.profile.response_reserve)
 
@@ -52,7 +52,7 @@ class RememberingCounter:
         return counted[1]
 
 
-def largest_window(engines: Iterable[Engine], tenant: TenantId, estimator: TokenEstimator) -> Window:
+def largest_window(engines: Iterable[ConfiguredEngine], tenant: TenantId, estimator: TokenEstimator) -> Window:
     """Return the window of the engine that holds the most text of the tenant."""
     windows = [Window(capacity(each), estimator.counter(tenant, each.profile.model)) for each in engines]
     return max(windows, key=lambda window: window.limit / window.counter.ratio)

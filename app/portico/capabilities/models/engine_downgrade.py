@@ -34,12 +34,16 @@ def downgrade(call: EngineCall, profile: EngineProfile) -> EngineCall:
     """Return the call as this engine can be sent it."""
     supported = profile.capabilities
     messages: Sequence[Message] = call.messages
-    if any(isinstance(message, ModelMessage) and message.provider != profile.name for message in messages):
+    name, binds, account = profile.name, profile.binds_kept, profile.account
+    if any(
+        isinstance(each, ModelMessage) and (each.provider != name or (binds and each.account != account))
+        for each in messages
+    ):
         messages = [
-            _without_provider_blocks(message)
-            if isinstance(message, ModelMessage) and message.provider != profile.name
-            else message
-            for message in messages
+            _without_provider_blocks(each)
+            if isinstance(each, ModelMessage) and (each.provider != name or (binds and each.account != account))
+            else each
+            for each in messages
         ]
     if not supported.images and any(message.images for message in messages):
         messages = [_without_images(message) for message in messages]
@@ -70,7 +74,14 @@ def unsupported_parts(call: EngineCall, profile: EngineProfile) -> tuple[str, ..
     The reply names what its dialect could not send besides.
     """
     supported = profile.capabilities
-    authors = dict.fromkeys([message.provider for message in call.messages if isinstance(message, ModelMessage)])
+    name, binds, account = profile.name, profile.binds_kept, profile.account
+    authors = dict.fromkeys(
+        [
+            each.provider
+            for each in call.messages
+            if isinstance(each, ModelMessage) and (each.provider != name or (binds and each.account != account))
+        ]
+    )
     demands_call = call.hints.tool_choice is not None and call.hints.demands_call
     return (
         *(["hints.reasoning"] if call.hints.reasoning is not None and not supported.reasoning else ()),
@@ -78,9 +89,15 @@ def unsupported_parts(call: EngineCall, profile: EngineProfile) -> tuple[str, ..
         *(["messages.images"] if not supported.images and any(message.images for message in call.messages) else ()),
         *(["messages.documents"] if not supported.documents and any(map(_has_file, call.messages)) else ()),
         *(["messages.audio"] if not supported.audio and any(message.audio for message in call.messages) else ()),
-        *[f"messages.kept.{provider}" for provider in authors if provider != profile.name],
+        *[f"messages.kept.{provider}" for provider in authors],
         *(["tools"] if call.tools and not supported.tools else ()),
     )
+
+
+def without_kept(call: EngineCall) -> EngineCall:
+    """Return the call without the blocks that only a provider can read."""
+    messages = [_without_provider_blocks(each) if isinstance(each, ModelMessage) else each for each in call.messages]
+    return replace(call, messages=messages)
 
 
 def _without_provider_blocks(message: Message) -> Message:

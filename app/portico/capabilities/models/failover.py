@@ -8,8 +8,10 @@ Theory of operation
    when the attempt failed, by `ProviderHealth.retry_delay`, and is part of its outcome.
 3. A reason that makes the request fail may be a cause for which the route names other engines. Their candidates then
    replace those that are left, each cause once.
-4. Breakers and the retry budget are shared by all executions of this process. They are asked when an attempt begins
-   and updated when it ends, never by the walk.
+4. Each deployment of an engine is a candidate of its own. One that fails is left for the next, at once; the last is
+   retried. An attempt that `leaves_engine` drops those that are left of its engine.
+5. Breakers, deployments and retry budgets are shared by all executions of this process. They are asked when an attempt
+   begins and updated when it ends, never by the walk.
 """
 
 from collections.abc import Sequence
@@ -45,7 +47,9 @@ class FailoverWalk:
         """The failure of the inference if the request is at fault, so that no other attempt would help."""
         self._key = key
         self._fsm = FallbackFsm(len(setup.candidates), max_retries)
-        self._remaining = iter(setup.candidates)
+        self.drops_kept = False
+        """True once a provider could not read the blocks that it had given: no attempt has them from then on."""
+        self._remaining = list(setup.candidates)
         self._by_cause: dict[AttemptFailureReason, Sequence[Candidate]] = {}
         """The candidates of the causes that have not occurred yet."""
         for each in setup.by_cause:
@@ -68,6 +72,12 @@ class FailoverWalk:
         """True if another candidate follows the current one."""
         return self._fsm.candidates_left > 0
 
+    @property
+    def has_other_deployments(self) -> bool:
+        """True if another deployment of the current engine follows."""
+        following = self._remaining[0] if self._remaining else None
+        return following is not None and self.candidate is not None and following.provider == self.candidate.provider
+
     def select(self) -> list[FallbackTransition]:
         """Move to the next candidate, if there is one."""
         started = [self._fire(Event.START, "started")] if self._fsm.state is State.IDLE else []
@@ -87,6 +97,9 @@ class FailoverWalk:
         if self._fsm.retries_spent:
             self._failed.pop()
         self._failed.append((self.candidate, outcome))
+        self.drops_kept |= outcome.reason is AttemptFailureReason.KEPT_REFUSED
+        if outcome.leaves_engine:
+            self._replace([each for each in self._remaining if each.provider != self.candidate.provider])
         is_timeout = action is FailureAction.RETRY_IMMEDIATELY
         failed = self._fire(Event.TIMEOUT if is_timeout else Event.RETRYABLE_ERROR, outcome.reason)
         if outcome.wait is None and (action not in _RETRIED or self._fsm.retry_left):
@@ -112,9 +125,13 @@ class FailoverWalk:
         failed = self.candidate.fingerprint
         candidates = [each for each in self._by_cause.pop(cause) if each.fingerprint != failed]
         if candidates:
-            self._fsm.replace_candidates(len(candidates))
-            self._remaining = iter(candidates)
+            self._replace(candidates)
         return bool(candidates)
+
+    def _replace(self, candidates: Sequence[Candidate]) -> None:
+        """Continue with these candidates instead of those that are left."""
+        self._fsm.replace_candidates(len(candidates))
+        self._remaining = [*candidates]
 
     def _fire(self, event: Event, reason: str, *, is_waiting: bool = False) -> FallbackTransition:
         """Move the machine and return its move; one during a wait or to the end of the candidates concerns none."""
@@ -123,7 +140,7 @@ class FailoverWalk:
             self.attempt_number += 1
             self.segment = self.attempt_key = self._key.child(self.attempt_number)
         if before is State.SELECTING:
-            self.candidate = next(self._remaining) if after is State.ATTEMPTING else None
+            self.candidate = self._remaining.pop(0) if after is State.ATTEMPTING else None
         candidate = None if is_waiting or after is State.EXHAUSTED else self.candidate
         return FallbackTransition(
             from_state=before,
@@ -134,16 +151,23 @@ class FailoverWalk:
             retry_count=self._fsm.retries_spent,
             reason=reason,
             segment=None if self.attempt_number < 0 else self.segment,
+            deployment=candidate.deployment if candidate else None,
         )
 
 
 def _refused(candidate: Candidate, outcome: AttemptFailed) -> Failure:
     rule = RULES[outcome.reason]
-    details = {"provider": candidate.provider, "reason": outcome.reason.value, **outcome.details}
+    details = {**_named(candidate, outcome.reason), **outcome.details}
     refusal = failure(rule.code, outcome.message, details=details, condition=rule.condition)
     if outcome.reason in _REASONS_OF_LIMITS:
         refusal.retry_after = outcome.retry_after
     return refusal
+
+
+def _named(candidate: Candidate, reason: AttemptFailureReason) -> dict[str, str]:
+    """Return an attempt as clients see it; only one on a deployment names it."""
+    deployment = {} if candidate.deployment is None else {"deployment": candidate.deployment}
+    return {"provider": candidate.provider, **deployment, "reason": reason.value}
 
 
 def all_providers_failed(
@@ -159,10 +183,8 @@ def all_providers_failed(
     condition = None
     if code is Code.INFERENCE_ENGINE_ERROR:
         condition = "transport" if "transport" in conditions else "refused"
-    attempts = [{"provider": each.provider, "reason": outcome.reason.value} for each, outcome in failed]
-    attempts += [
-        {"provider": each.provider, "reason": AttemptFailureReason.BREAKER_OPEN.value} for each in offered.left_out
-    ]
+    attempts = [_named(each, outcome.reason) for each, outcome in failed]
+    attempts += [_named(each, AttemptFailureReason.BREAKER_OPEN) for each in offered.left_out]
     raised = InferenceFailure(code, "no provider answered", {"attempts": attempts}, condition)
     waits = [outcome.retry_after for _, outcome in failed if outcome.retry_after is not None]
     if offered.left_out:

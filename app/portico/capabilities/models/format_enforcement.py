@@ -47,10 +47,15 @@ def choose_enforcement(call: EngineCall, profile: EngineProfile) -> FormatEnforc
 def candidate_for(call: EngineCall, profile: EngineProfile, enforcement: FormatEnforcement | None) -> Candidate:
     """Return the engine as a candidate for that call, with the parts of the call that it does not support."""
     withheld, prices = unsupported_parts(call, profile), profile.price
+    account = profile.account if profile.binds_kept else None
     if prices is None:
-        return Candidate(profile.name, profile.model, None, withheld, enforcement)
+        return Candidate(
+            profile.name, profile.model, None, withheld, enforcement, deployment=profile.deployment, account=account
+        )
     price, cache_price = (prices.input, prices.output), (prices.cached, prices.cache_write)
-    return Candidate(profile.name, profile.model, price, withheld, enforcement, cache_price)
+    return Candidate(
+        profile.name, profile.model, price, withheld, enforcement, cache_price, profile.deployment, account
+    )
 
 
 def apply_enforcement(call: EngineCall, enforcement: FormatEnforcement | None, prompts: PromptRegistry) -> EngineCall:

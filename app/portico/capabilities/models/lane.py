@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 import anyio
 
 from portico.domain.ids import ExecutionId
+from portico.ports.runtime import Clock
 
 
 class Lane:
@@ -21,16 +22,17 @@ class Lane:
     """
 
     def __init__(self, connections: int) -> None:
-        self._free = connections
+        self.free = connections
+        """Connections that are not taken; none while an attempt waits for one."""
         self._waiting: dict[ExecutionId, deque[anyio.Event]] = {}
 
     def enter_if_free(self, slots: anyio.Semaphore | None) -> bool:
         """Take a slot, if slots are shared, and a connection; return False and take none if that would wait."""
-        if not self._free or (slots is not None and not slots.value):
+        if not self.free or (slots is not None and not slots.value):
             return False
         if slots is not None:
             slots.acquire_nowait()
-        self._free -= 1
+        self.free -= 1
         return True
 
     async def enter(
@@ -51,12 +53,38 @@ class Lane:
                 slots.release()
             raise
 
+    async def enter_within(self, execution_id: ExecutionId, seconds: float, clock: Clock) -> bool:
+        """Wait so long for a connection; return whether there was one."""
+        if self.free:
+            self.free -= 1
+            return True
+        turn, is_late = anyio.Event(), False
+
+        def give_up() -> None:
+            nonlocal is_late
+            if not turn.is_set():
+                is_late = True
+                self._leave(execution_id, turn)
+                turn.set()
+
+        self._waiting.setdefault(execution_id, deque()).append(turn)
+        cancel_timer = clock.call_later(seconds, give_up)
+        try:
+            await turn.wait()
+        except BaseException:
+            if not is_late:
+                self._abandon(execution_id, turn)
+            raise
+        finally:
+            cancel_timer()
+        return not is_late
+
     def close(self, slots: anyio.Semaphore | None = None) -> None:
         """Give the slot back, and the connection, which goes to the next one that waits."""
         if slots is not None:
             slots.release()
         if not self._waiting:
-            self._free += 1
+            self.free += 1
             return
         execution_id = next(iter(self._waiting))
         turns = self._waiting.pop(execution_id)
@@ -65,19 +93,23 @@ class Lane:
             self._waiting[execution_id] = turns
 
     async def _connect(self, execution_id: ExecutionId) -> None:
-        if self._free:
-            self._free -= 1
+        if self.free:
+            self.free -= 1
             return
         turn = anyio.Event()
         self._waiting.setdefault(execution_id, deque()).append(turn)
         try:
             await turn.wait()
         except BaseException:
-            if turn.is_set():
-                self.close()
-            else:
-                self._leave(execution_id, turn)
+            self._abandon(execution_id, turn)
             raise
+
+    def _abandon(self, execution_id: ExecutionId, turn: anyio.Event) -> None:
+        """Give up the turn, or the connection that it was given."""
+        if turn.is_set():
+            self.close()
+        else:
+            self._leave(execution_id, turn)
 
     def _leave(self, execution_id: ExecutionId, turn: anyio.Event) -> None:
         turns = self._waiting[execution_id]

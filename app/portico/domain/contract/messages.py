@@ -173,6 +173,9 @@ class ModelMessage(Message):
     """
 
     provider: str = Field(description="Configured name of the engine that answered.")
+    account: str | None = Field(
+        None, description="Account at the provider that alone can read the blocks, if one does."
+    )
     kept: list[dict[str, Any]] = Field(description="Blocks that the provider needs back unchanged.")
     origin: Origin | None = Field(None, description="Origin of the text, where a session stores it.")
 

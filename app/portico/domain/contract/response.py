@@ -315,6 +315,9 @@ class ResponseMetadata(_Outbound):
     """Details of how the answer was produced."""
 
     provider: str | None = Field(None, description="Configured engine that answered last.")
+    deployment: str | None = Field(
+        None, exclude_if=_IS_NONE, description="Deployment of the engine that answered; absent for one without any."
+    )
     model: str | None = Field(None, description="Model as the provider names it.")
     finish_reason: str | None = Field(None, description="Reason why the last answer ended.")
     tool_rounds: int = Field(0, ge=0, description="Number of tool rounds.")
@@ -347,7 +350,7 @@ STORED: Final[Mapping[str, bool]] = MappingProxyType({"stored": True})
 
 def public_message(message: Message) -> dict[str, Any]:
     """Return a message as clients see it: without absent fields and without what only its provider can read."""
-    return message.model_dump(mode="json", exclude_none=True, exclude={"provider", "kept", "origin"})
+    return message.model_dump(mode="json", exclude_none=True, exclude={"provider", "account", "kept", "origin"})
 
 
 def _read_message(stored: object) -> object:

@@ -88,6 +88,7 @@ class FallbackTransition:
     retry_count: int
     reason: str
     segment: str | None
+    deployment: str | None = None
 
 
 @value(slots=False)
@@ -139,6 +140,7 @@ class InferenceStart:
     provider: str
     model: str
     replica: int | None = None
+    deployment: str | None = None
 
 
 @value(slots=False)

@@ -127,7 +127,8 @@ class Candidate:
 
     `price` is that of a million input and output tokens, `cache_price` that of a million input tokens which were read
     from a cache, and of those written to one; absent, they cost as much as others. `withheld` names the parts of the
-    request that this provider does not get. `way` is how the response format is enforced, if there is one.
+    request that this provider does not get. `way` is how the response format is enforced, if there is one. An engine
+    with deployments has a candidate for each of some; the `account` is that which alone can read what it keeps.
     """
 
     provider: str
@@ -136,6 +137,8 @@ class Candidate:
     withheld: tuple[str, ...] = ()
     way: FormatEnforcement | None = None
     cache_price: tuple[float, float] | None = None
+    deployment: str | None = None
+    account: str | None = None
 
     @property
     def prices(self) -> TokenPrices | None:
@@ -145,9 +148,15 @@ class Candidate:
         return TokenPrices(*self.price, *(self.cache_price or (self.price[0], self.price[0])))
 
     @property
+    def address(self) -> str:
+        """Return what is asked: the name of the engine, or `ENGINE/DEPLOYMENT`."""
+        return self.provider if self.deployment is None else f"{self.provider}/{self.deployment}"
+
+    @property
     def fingerprint(self) -> str:
         """Return the fingerprint of an attempt on this candidate."""
-        return f"attempt:{self.provider}:{self.model}"
+        named = f"attempt:{self.provider}:{self.model}"
+        return named if self.deployment is None else f"{named}:{self.deployment}"
 
 
 @value(slots=False)
@@ -195,7 +204,8 @@ class AttemptFailed:
 
     `retry_after` is what the provider asked for and `wait` what was granted, in seconds; without `wait` the provider is
     not tried again. `streamed` is True if a delta was published, and `partial` is the text of the deltas, of a very
-    long one its beginning. `details` are facts for programs.
+    long one its beginning. `details` are facts for programs. An attempt that `leaves_engine` was denied another one by
+    the retry budget of its engine, so that none of its other deployments is asked either.
     """
 
     reason: AttemptFailureReason
@@ -207,6 +217,7 @@ class AttemptFailed:
     usage: TokenUsage
     duration_ms: float
     details: Mapping[str, Any] = field(default_factory=dict)
+    leaves_engine: bool = False
 
 
 @value(slots=False)

@@ -129,12 +129,13 @@ class _Checks:
         introspection, settings = service.facade.introspection, self._settings
         if not self._is_offline:
             self._engines = {
-                name: self._engine(name, "unreachable", f"no answer within {ENGINE_SECONDS:g} s")
-                for name in settings.engines
+                address: self._engine(address, "unreachable", f"no answer within {ENGINE_SECONDS:g} s")
+                for name, engine in settings.engines.items()
+                for address in ([f"{name}/{key}" for key in engine.deployments] or [name])
             }
         async with anyio.create_task_group() as group:
-            for name in self._engines:
-                group.start_soon(self._ping, service, name)
+            for address in self._engines:
+                group.start_soon(self._ping, service, address)
             found = self._service
             found += [CheckResult(subject, "ok", path) for subject, path in _directories(settings) if path is not None]
             levels = await to_thread.run_sync(level_states, settings)
@@ -153,15 +154,15 @@ class _Checks:
             if settings.planner.name is not None:  # a service whose planner is not there does not open
                 found.append(CheckResult(f"planner {settings.planner.name}", "ok"))
 
-    async def _ping(self, service: Service, name: str) -> None:
+    async def _ping(self, service: Service, address: str) -> None:
         with anyio.move_on_after(ENGINE_SECONDS):
-            ping = await service.facade.introspection.ping_engine(name)
-            self._engines[name] = self._engine(name, "ok" if ping.ok else "unreachable", ping.detail)
+            ping = await service.facade.introspection.ping_engine(address)
+            self._engines[address] = self._engine(address, "ok" if ping.ok else "unreachable", ping.detail)
 
-    def _engine(self, name: str, status: str, detail: str) -> CheckResult:
-        """Return the result of an engine, with the model that it asks."""
-        detail = ": ".join(filter(None, (self._settings.model_of(name), detail)))
-        return CheckResult(f"engine {name}", status, detail, None if status == "ok" else Category.INFERENCE)
+    def _engine(self, address: str, status: str, detail: str) -> CheckResult:
+        """Return the result of an engine or a deployment, with the model that it asks."""
+        detail = ": ".join(filter(None, (self._settings.model_of(address), detail)))
+        return CheckResult(f"engine {address}", status, detail, None if status == "ok" else Category.INFERENCE)
 
 
 def _level(level: IsolationLevel, state: LevelState) -> CheckResult:

@@ -39,6 +39,7 @@ from portico.domain.journal.events import (
     ConstraintRepaired,
     CorrelationContext,
     Event,
+    FallbackTransition,
     InferenceStart,
     LiveDelta,
     LiveEvent,
@@ -286,9 +287,12 @@ def event_objects(items: Sequence[StoredEvent]) -> list[orjson.Fragment]:
 
 
 _NO_STEP_NAME = b',"step_name":null'
-_OPTIONAL: Final = frozenset({"replica", "client", "pass_number"})
+_OPTIONAL: Final = frozenset({"replica", "client", "pass_number", "deployment"})
 """Fields of events that are absent without a value."""
-_WITH_OPTIONAL: Final = (InferenceStart, ToolStart, ConstraintRepaired, ValidationEnd, StepStart, StepEnd, PassEnd)
+_WITH_OPTIONAL: Final = (
+    *(FallbackTransition, InferenceStart, ToolStart, ConstraintRepaired),
+    *(ValidationEnd, StepStart, StepEnd, PassEnd),
+)
 """Events that have such fields."""
 
 

@@ -6,8 +6,8 @@ from typing import TypeAlias
 from portico.capabilities.guards.catalogue import NO_GUARDS, GuardCatalogue
 from portico.capabilities.limits.quotas import Quota, Quotas
 from portico.capabilities.limits.usage_meter import UsageMeter
-from portico.capabilities.models.breaker import ProviderHealth
 from portico.capabilities.models.catalogue import EngineCatalogue
+from portico.capabilities.models.health import ProviderHealth
 from portico.capabilities.prompting.registry import PromptRegistry, default_registry
 from portico.capabilities.skills.library import SkillLibrary
 from portico.capabilities.tools.agents import NO_AGENTS, AgentCatalogue

@@ -1,29 +1,31 @@
 """Inference: the providers that are offered what a branch asks, and the attempts until one answers."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from hashlib import blake2b
 from types import MappingProxyType
 
 from anyio import Semaphore
 from pydantic import JsonValue
 
 from portico.capabilities.context.redaction import Redactor
+from portico.capabilities.limits.caps import CallSize, CapReservation
 from portico.capabilities.limits.quotas import Reservation
 from portico.capabilities.models.context_window import count_tokens, with_results_cut
+from portico.capabilities.models.engine_downgrade import without_kept
 from portico.capabilities.models.failover import FailoverWalk
 from portico.capabilities.models.format_enforcement import prepare_call, submitted_reply
 from portico.capabilities.models.lane import Lane
 from portico.capabilities.models.replies import normalise_reply
+from portico.capabilities.models.room import Room
 from portico.capabilities.models.tokens import estimate_exchange
 from portico.domain.contract.messages import Message
 from portico.domain.contract.response import NO_USAGE, TokenUsage, public_message
 from portico.domain.failures import Failure, OrchestrationFailure, RequestFailure, StorageFailure
 from portico.domain.fallback import State
 from portico.domain.fingerprints import span_id
-from portico.domain.ids import ExecutionId, ToolCallId
+from portico.domain.ids import ToolCallId
 from portico.domain.journal.events import (
     Event,
     FinishReason,
@@ -46,8 +48,9 @@ from portico.domain.journal.outcomes import (
     usage_of,
 )
 from portico.domain.journal.step_key import StepKey, segment_of
-from portico.domain.model_call import AttemptFailureReason, EngineCall, Reply
+from portico.domain.model_call import UNSENT, AttemptFailureReason, EngineCall, Reply
 from portico.domain.token_prices import FREE
+from portico.orchestration.execution.attempt_room import call_size, next_attempt, refused, take_room, unsent
 from portico.orchestration.execution.attempt_stream import AttemptStream, HeldDeltas
 from portico.orchestration.execution.branch_settings import BranchSettings
 from portico.orchestration.execution.effect import BranchStopped, Effect, RecordedValue
@@ -152,7 +155,7 @@ class Inference:
 
     def _find_setup(self) -> InferenceSetup | Refused:
         """Return the setup as it is now, and take over what follows from it."""
-        found = find_setup(self.execution, self.settings, self.conversation, self.call)
+        found = find_setup(self.execution, self.key, self.settings, self.conversation, self.call)
         if isinstance(found, Refused):
             return found
         setup, self.call, self.estimated = found
@@ -203,7 +206,7 @@ class Inference:
         execution, conversation = self.execution, self.conversation
         calls = execution.ledger.tool_calls.of(self.anchor) if reply.tool_calls else ()
         span = span_id(execution.header.execution_id, self.anchor) if calls else None
-        conversation.answer(reply, walk.candidate.provider, walk.setup, calls, span)
+        conversation.answer(reply, walk.candidate, walk.setup, calls, span)
         return reply
 
     def _emit(self, events: Sequence[Event]) -> None:
@@ -257,6 +260,7 @@ class Attempt(Effect):
         self._candidate = candidate
         self._prices = candidate.prices
         self._grant: Reservation | AttemptFailed | None = None
+        self._caps: CapReservation | None = None
         if execution.recorder.cursor.has_history:
             for earlier in execution.recorder.cursor.starts(self.key):
                 if isinstance(earlier, InferenceStart):
@@ -272,6 +276,7 @@ class Attempt(Effect):
             provider=candidate.provider,
             model=candidate.model,
             replica=inference.settings.replica,
+            deployment=candidate.deployment,
         )
 
     @property
@@ -284,21 +289,29 @@ class Attempt(Effect):
 
         An engine's error is an outcome, with the delay that was granted before a retry. Raises: BranchStopped.
         """
-        execution, provider = self._execution, self._candidate.provider
-        lane, slots = environment.catalogue.lanes[provider], execution.branches.model_call_slots
-        engine, health = environment.catalogue.engines[provider], environment.health
+        execution, candidate, slots = self._execution, self._candidate, self._execution.branches.model_call_slots
+        address = candidate.provider if candidate.deployment is None else candidate.address
+        if address not in environment.catalogue.endpoints:
+            return self._end_unsent(unsent(AttemptFailureReason.MODEL_MISSING, "it is configured no longer"))
+        engine, lane = environment.catalogue.endpoints[address], environment.catalogue.lanes[address]
+        health, room = environment.health, environment.health.rooms.get(address)
         with execution.branches.scope(self.key):
             quota = execution.facts.quota
             reserve = self._reserve if quota is not None and quota.needs_reservation else None
-            if reserve is not None or not lane.enter_if_free(slots):
+            waits = reserve is not None or (room is not None and not room.is_unlimited)
+            if waits or not lane.enter_if_free(slots):
                 with self._waiting():
-                    await lane.enter(execution.header.execution_id, slots, reserve)
+                    refusal = None if room is None else await self._take_room(room, lane, reserve)
+                    if refusal is None:
+                        await lane.enter(execution.header.execution_id, slots, reserve if room is None else None)
+                if refusal is not None:
+                    return self._end_unsent(refusal)
             with self._running(lane, slots) as started_at:
                 call = self._sent_call(engine.profile)
                 if isinstance(call, AttemptFailed):
                     return call
-                period = health.begin_attempt(provider)
-                if period is None:
+                begun = health.begin_attempt(address)
+                if begun is None:
                     closed = EngineError(AttemptFailureReason.BREAKER_OPEN, "the provider's breaker is open")
                     return self._failed(closed, started_at)
                 answer: Reply | EngineError | None = None
@@ -310,7 +323,7 @@ class Attempt(Effect):
                 except EngineError as error:
                     answer = error
                 finally:
-                    health.end_attempt(provider, period, answer)
+                    health.end_attempt(address, begun, answer, execution.header.execution_id)
                 if isinstance(answer, EngineError):
                     return self._failed(answer, started_at)
                 return AttemptSucceeded(answer, self._elapsed_ms(started_at))
@@ -338,10 +351,9 @@ class Attempt(Effect):
             case AttemptSucceeded(reply):
                 usage, reason = reply.usage, _FINISH_REASONS.get(reply.finish_reason, "stop")
                 calls = tuple([call.id for call in reply.tool_calls])
-            case AttemptFailed(reason=AttemptFailureReason.CONTENT_FILTERED):
-                usage, reason = outcome.usage, "content_filter"
             case AttemptFailed():
-                usage, reason = outcome.usage, "error"
+                is_filtered = outcome.reason is AttemptFailureReason.CONTENT_FILTERED
+                usage, reason = outcome.usage, "content_filter" if is_filtered else "error"
             case AttemptCancelled():
                 usage, reason = outcome.usage, "cancelled"
             case _:
@@ -391,7 +403,7 @@ class Attempt(Effect):
             with self._execution.branches.waiting(self):
                 yield
         except BaseException:
-            self._settle(NO_USAGE)
+            self._settle(NO_USAGE, was_sent=False)
             raise
 
     @contextmanager
@@ -401,54 +413,77 @@ class Attempt(Effect):
             with self._execution.branches.running(self) as started_at:
                 yield started_at
         except BaseException:
-            if self._grant is not None:
+            if self._grant is not None or self._caps is not None:
                 self._settle(self._usage_so_far())
             raise
         finally:
             lane.close(slots)
 
+    def _end_unsent(self, refusal: AttemptFailed) -> AttemptFailed:
+        """Start and end the attempt, for which nothing is sent."""
+        self._settle(NO_USAGE, was_sent=False)
+        with self._execution.branches.running(self):
+            return refusal
+
+    async def _take_room(
+        self, room: Room, lane: Lane, reserve: Callable[[], Awaitable[None]] | None
+    ) -> AttemptFailed | None:
+        """Take what the limits of the caller and the caps of the engine ask for; the refusal is the outcome."""
+        if reserve is not None:
+            await reserve()
+            if isinstance(self._grant, AttemptFailed):
+                return self._grant
+        taken = await take_room(room, lane, self._execution, self._size(), follows=self._walk.has_other_deployments)
+        self._caps = None if isinstance(taken, AttemptFailed) else taken
+        return taken if isinstance(taken, AttemptFailed) else None
+
+    def _size(self) -> CallSize:
+        """Return what the attempt may take at most."""
+        profile = self._profile()
+        call = prepare_call(self.inference.call, profile, self._candidate.way, self._execution.facts.prompts)
+        return call_size(call, profile, self._prices or FREE, self._counter)
+
     async def _reserve(self) -> None:
-        """Reserve the estimated input and what may be written, and their price; a refusal is the outcome.
+        """Reserve what the attempt may take at most; a refusal is the outcome.
 
         The first attempt of an execution whose client waits for it does not wait.
         """
-        execution, profile = self._execution, self._profile()
+        execution, size = self._execution, self._size()
         header, bounds = execution.header, execution.header.bounds
         assert execution.facts.quota is not None  # noqa: S101 - there is none to reserve from otherwise
         usage = execution.environment.usage.of(header.execution_id)
         is_first = usage is not None and not usage.has_reserved and not execution.recorder.cursor.has_history
         if usage is not None:
             usage.has_reserved = True
-        call = prepare_call(self.inference.call, profile, self._candidate.way, execution.facts.prompts)
-        read = count_tokens(call, self._counter)
-        written = call.hints.max_tokens or profile.response_reserve or profile.context_window
-        prices = self._prices or FREE
-        tokens, cost = read + written, read * prices.dearest_input_token + written * prices.output_token
         try:
             self._grant = await execution.facts.quota.reserve(
-                tokens if bounds.tokens is None else min(tokens, bounds.tokens),
-                cost if bounds.cost is None else min(cost, bounds.cost),
+                size.tokens if bounds.tokens is None else min(size.tokens, bounds.tokens),
+                size.cost if bounds.cost is None else min(size.cost, bounds.cost),
                 patience=None if is_first and not header.request.background else self._patience,
             )
         except Failure as refusal:
-            self._grant = _refused(_LIMIT_REASONS[type(refusal)], refusal)
+            self._grant = refused(_LIMIT_REASONS[type(refusal)], refusal)
 
     def _patience(self) -> float:
         return self._execution.seconds_left
 
-    def _settle(self, usage: TokenUsage) -> None:
-        """Spend what was used instead of the reservation, once."""
+    def _settle(self, usage: TokenUsage, *, was_sent: bool = True) -> None:
+        """Spend what was used instead of the reservations, once."""
+        cost = (self._prices or FREE).cost_of(usage)
         if isinstance(self._grant, Reservation):
-            self._grant.settle(usage.total_tokens, (self._prices or FREE).cost_of(usage))
+            self._grant.settle(usage.total_tokens, cost)
             self._grant = None
+        if self._caps is not None:
+            self._caps.settle(usage.total_tokens, cost, was_sent=was_sent)
+            self._caps = None
 
     def _count_usage(self, step: RecordedStep) -> None:
         """Count what the attempt took as usage of the caller, unless it was inherited from another execution."""
         outcome, header = step.outcome, self._execution.header
         assert isinstance(outcome, AttemptSucceeded | AttemptFailed | AttemptCancelled)  # noqa: S101 - of an attempt
         used = usage_of(outcome)
-        if self._grant is not None:
-            self._settle(used)
+        if self._grant is not None or self._caps is not None:
+            self._settle(used, was_sent=not (isinstance(outcome, AttemptFailed) and outcome.reason in UNSENT))
         counted = self._execution.environment.usage.of(header.execution_id)
         if counted is None or used is NO_USAGE or (header.fork is not None and header.fork.inherits(step.key)):
             return
@@ -468,13 +503,15 @@ class Attempt(Effect):
         call = prepare_call(self.inference.call, profile, self._candidate.way, execution.facts.prompts)
         if execution.header.request.output.reasoning and not self.inference.settings.is_side_question:
             call = replace(call, shows_reasoning=True)
+        if self._walk.drops_kept:
+            call = without_kept(call)
         if profile.caches_prompts:
             key = prompt_cache_key(execution.header, self.inference.settings, self._walk.setup, call.messages)
             call = replace(call, cache_key=key)
         try:
             return call if budget is None else budget.grant(self.key, call, profile, self._counter)
         except OrchestrationFailure as refusal:
-            return _refused(AttemptFailureReason.OVER_BUDGET, refusal)
+            return refused(AttemptFailureReason.OVER_BUDGET, refusal)
 
     def _open_stream(self, environment: Environment, call: EngineCall) -> bool:
         """Return whether the engine is asked for a stream: events of the execution are read as they come."""
@@ -501,6 +538,8 @@ class Attempt(Effect):
         if self._candidate.way is not None:
             reply = submitted_reply(reply, self._candidate.way)
         reply = normalise_reply(reply, self.inference.conversation.messages, self.key)
+        if self._walk.drops_kept:
+            reply = replace(reply, withheld=(*reply.withheld, f"messages.kept.{provider}"))
         if reply.usage.total_tokens or reply.usage != NO_USAGE:
             self._learn(call, reply)
             return reply
@@ -527,14 +566,8 @@ class Attempt(Effect):
         return execution.environment.token_estimator.counter(execution.header.tenant, self._candidate.model)
 
     def _failed(self, error: EngineError, started_at: float) -> AttemptFailed:
-        execution, stream = self._execution, self._stream
-        delay = execution.environment.health.retry_delay(
-            self._candidate.provider,
-            error,
-            spent=self._walk.retries_spent,
-            seconds_left=execution.seconds_left,
-            jitter=jitter(execution.header.execution_id, self.key),
-        )
+        stream = self._stream
+        delay, leaves_engine = next_attempt(error, self._execution, self._walk)
         text = stream.stored_text
         return AttemptFailed(
             reason=error.reason,
@@ -545,6 +578,7 @@ class Attempt(Effect):
             partial=text,
             usage=self._usage_so_far() if text or stream.usage_so_far else NO_USAGE,
             duration_ms=self._elapsed_ms(started_at),
+            leaves_engine=leaves_engine,
         )
 
     def _elapsed_ms(self, started_at: float) -> float:
@@ -563,24 +597,4 @@ class Attempt(Effect):
         return TokenUsage(input_tokens=read, output_tokens=written, total_tokens=read + written, estimated=True)
 
     def _profile(self) -> EngineProfile:
-        return self._execution.environment.catalogue.engines[self._candidate.provider].profile
-
-
-def jitter(execution_id: ExecutionId, key: str) -> float:
-    """Return a number in [0, 1) that is derived from the step."""
-    return int.from_bytes(blake2b(f"{execution_id}:{key}".encode(), digest_size=7).digest()) / 2**56
-
-
-def _refused(reason: AttemptFailureReason, refusal: Failure) -> AttemptFailed:
-    """Return the outcome of an attempt that was refused before anything was sent."""
-    return AttemptFailed(
-        reason=reason,
-        message=refusal.message,
-        wait=None,
-        retry_after=refusal.retry_after,
-        streamed=False,
-        partial="",
-        usage=NO_USAGE,
-        duration_ms=0.0,
-        details=refusal.details,
-    )
+        return self._execution.environment.catalogue.endpoints[self._candidate.address].profile

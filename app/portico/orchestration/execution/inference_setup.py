@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from portico.capabilities.limits.caps import CallSize
 from portico.capabilities.limits.quotas import unpriced_failure
-from portico.capabilities.models.breaker import ProviderHealth
+from portico.capabilities.models.balancer import Choice, Order, order
 from portico.capabilities.models.catalogue import EngineCatalogue
 from portico.capabilities.models.context_window import (
     Window,
@@ -16,24 +17,28 @@ from portico.capabilities.models.context_window import (
     results_to_cut,
     with_results_cut,
 )
+from portico.capabilities.models.deployments import DeployedEngine
 from portico.capabilities.models.format_enforcement import candidate_for, choose_enforcement, submit_description
 from portico.capabilities.tools.client_tools import client_offers
 from portico.domain.context.report import ContextTerms
 from portico.domain.journal.outcomes import Candidate, CauseCandidates, InferenceSetup, Refused
-from portico.domain.journal.step_key import PREPARE_KEY
+from portico.domain.journal.step_key import PREPARE_KEY, StepKey
 from portico.domain.model_call import AttemptFailureReason, EngineCall
 from portico.domain.tools import OfferedTool, ToolDefinition
 from portico.orchestration.execution.branch_settings import BranchSettings, permitted_tools
 from portico.orchestration.execution.execution import Execution
 from portico.orchestration.execution.progress import Conversation, FirstSetup
-from portico.ports.model import Engine
+from portico.ports.model import ConfiguredEngine, EngineProfile
 
 FoundSetup: TypeAlias = tuple[InferenceSetup, EngineCall, float]
 """The setup, the call with the tools that are offered, and its estimated tokens without correction."""
+Place: TypeAlias = tuple[Execution, StepKey, Conversation, ContextTerms]
+"""Where an inference stands: its execution, key and conversation, and the terms of that."""
 
 
 def find_setup(
     execution: Execution,
+    key: StepKey,
     settings: BranchSettings,
     conversation: Conversation,
     call: EngineCall,
@@ -53,7 +58,7 @@ def find_setup(
         if environment.catalogue.by_cause
         else {}
     )
-    engines: Sequence[Engine]
+    engines: Sequence[ConfiguredEngine]
     if first is not None and not needs_price and _is_of(first, execution, settings, conversation):
         engines, tools, definitions = first.engines, first.tools, first.definitions
         window, terms = first.window, first.terms
@@ -77,8 +82,9 @@ def find_setup(
         call = replace(call, tools=definitions)
     if len(engines) > 1:
         engines = [engine for engine in engines if _fits(engine, window, terms.used, execution)]
-    candidates, left_out, closed_for = _candidates(call, environment.health, engines)
-    by_cause = () if not causes else _by_cause(call, causes, window, terms.used, execution)
+    place = execution, key, conversation, terms
+    candidates, left_out, closed_for = _candidates(call, engines, place)
+    by_cause = () if not causes else _by_cause(call, causes, window, place)
     setup = InferenceSetup(tools, candidates, left_out, closed_for, cut, terms, by_cause)
     return setup, call, terms.used / window.counter.ratio
 
@@ -132,7 +138,7 @@ def _measured(
     return terms, cut, terms.used <= terms.limit
 
 
-def _fits(engine: Engine, widest: Window, used: int, execution: Execution) -> bool:
+def _fits(engine: ConfiguredEngine, widest: Window, used: int, execution: Execution) -> bool:
     """Return True if what uses so much of the widest window fits that of the engine, in the tokens of its model."""
     counter = execution.environment.token_estimator.counter(execution.header.tenant, engine.profile.model)
     if counter.ratio == widest.counter.ratio:
@@ -140,14 +146,15 @@ def _fits(engine: Engine, widest: Window, used: int, execution: Execution) -> bo
     return used / widest.counter.ratio * counter.ratio <= capacity(engine)
 
 
-def _engines(catalogue: EngineCatalogue, model: str | None, conversation: Conversation) -> Sequence[Engine]:
+def _engines(catalogue: EngineCatalogue, model: str | None, conversation: Conversation) -> Sequence[ConfiguredEngine]:
     """Return the engines in the order in which they are asked.
 
     The one that answered last comes first; after a rejected answer, on a rerouting route, it comes last.
     """
-    engines, last = catalogue.resolve(model), conversation.last_provider
-    if len(engines) == 1 or not last:
+    engines, speaker = catalogue.resolve(model), conversation.speaker
+    if len(engines) == 1 or speaker is None:
         return engines
+    last = speaker.provider
     if not (conversation.was_rejected and catalogue.reroutes_rejected_answers(model)):
         return sorted(engines, key=lambda engine: engine.profile.name != last)
     after = next((index + 1 for index, engine in enumerate(engines) if engine.profile.name == last), 0)
@@ -156,7 +163,7 @@ def _engines(catalogue: EngineCatalogue, model: str | None, conversation: Conver
 
 def _causes(
     catalogue: EngineCatalogue, model: str | None, *, needs_price: bool
-) -> dict[AttemptFailureReason, Sequence[Engine]]:
+) -> dict[AttemptFailureReason, Sequence[ConfiguredEngine]]:
     """Return the engines that are asked after a failure, by cause; only those with a price, if one is needed."""
     return {
         cause: [engine for engine in engines if engine.profile.price is not None or not needs_price]
@@ -166,19 +173,20 @@ def _causes(
 
 def _by_cause(
     call: EngineCall,
-    causes: Mapping[AttemptFailureReason, Sequence[Engine]],
+    causes: Mapping[AttemptFailureReason, Sequence[ConfiguredEngine]],
     window: Window,
-    used: int,
-    execution: Execution,
+    place: Place,
 ) -> tuple[CauseCandidates, ...]:
     """Return the candidates of each cause, of those engines whose window holds the conversation."""
+    execution, _, _, terms = place
     found = (
         CauseCandidates(
             cause,
             tuple(
-                candidate_for(call, engine.profile, choose_enforcement(call, engine.profile))
+                candidate_for(call, profile, choose_enforcement(call, profile))
                 for engine in engines
-                if _fits(engine, window, used, execution)
+                if _fits(engine, window, terms.used, execution)
+                for profile in _profiles(engine, place)
             ),
         )
         for cause, engines in causes.items()
@@ -186,14 +194,31 @@ def _by_cause(
     return tuple(each for each in found if each.candidates)
 
 
+def _profiles(engine: ConfiguredEngine, place: Place) -> Sequence[EngineProfile]:
+    """Return the profiles of an engine's candidates, those behind an open breaker included."""
+    if not isinstance(engine, DeployedEngine):
+        return [engine.profile]
+    found = _order(engine, place)
+    return [each.profile for each in (*found.tried, *found.left_out)][: engine.most]
+
+
 def _candidates(
-    call: EngineCall, health: ProviderHealth, engines: Sequence[Engine]
+    call: EngineCall, engines: Sequence[ConfiguredEngine], place: Place
 ) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...], float]:
     """Return the engines whose breaker allows an attempt, the others, and in how many seconds one of these does."""
     candidates, left_out, seconds_until_probe = [], [], []
+    breakers = place[0].environment.health.breakers
     has_format = call.schema is not None or call.grammar is not None
     for engine in engines:
-        breaker = health.breakers[engine.profile.name]
+        if isinstance(engine, DeployedEngine):
+            found = _order(engine, place)
+            for each in found.tried:
+                way = choose_enforcement(call, each.profile) if has_format else None
+                candidates.append(candidate_for(call, each.profile, way))
+            left_out += [candidate_for(call, each.profile, None) for each in found.left_out]
+            seconds_until_probe += [found.closed_for] if found.left_out else []
+            continue
+        breaker = breakers[engine.profile.name]
         if breaker.allows_attempt:
             way = choose_enforcement(call, engine.profile) if has_format else None
             candidates.append(candidate_for(call, engine.profile, way))
@@ -201,3 +226,19 @@ def _candidates(
             left_out.append(candidate_for(call, engine.profile, None))
             seconds_until_probe.append(breaker.seconds_until_probe)
     return tuple(candidates), tuple(left_out), min(seconds_until_probe, default=0.0)
+
+
+def _order(engine: DeployedEngine, place: Place) -> Order:
+    """Return the order of an engine's deployments for an inference."""
+    execution, key, conversation, terms = place
+    header, environment = execution.header, execution.environment
+    written = header.request.hints.max_tokens or engine.profile.response_reserve
+    speaker = conversation.speaker
+    session_id = header.request.session_id
+    choice = Choice(
+        seed=session_id or f"{header.execution_id}:{key}",
+        in_session=session_id is not None,
+        last=None if speaker is None or speaker.provider != engine.profile.name else speaker.deployment,
+        size=CallSize(terms.used + written, 0.0),
+    )
+    return order(engine, choice, environment.health, environment.catalogue.lanes)

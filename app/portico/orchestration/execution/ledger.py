@@ -117,15 +117,16 @@ class Ledger:
         return refused and not self.tool_calls.has_acted and not self.retrievals
 
     @property
-    def last_answers(self) -> tuple[tuple[str, str] | None, tuple[Reply, Candidate] | None]:
-        """Provider and model of the last text, whole or partial; and the last whole reply with its candidate."""
+    def last_answers(self) -> tuple[tuple[str, str | None, str] | None, tuple[Reply, Candidate] | None]:
+        """Provider, deployment and model of the last text, also of a part; the last whole reply with its candidate."""
         speaker, reply = None, None
         for each in self.shown_attempts:
             outcome, candidate = each.outcome, each.candidate
             if isinstance(outcome, AttemptSucceeded):
-                speaker, reply = (candidate.provider, outcome.reply.model), (outcome.reply, candidate)
+                speaker = candidate.provider, candidate.deployment, outcome.reply.model
+                reply = outcome.reply, candidate
             elif outcome.partial:
-                speaker = candidate.provider, candidate.model
+                speaker = candidate.provider, candidate.deployment, candidate.model
         return speaker, reply
 
     def exclude(self, branches: tuple[StepKey, ...]) -> None:

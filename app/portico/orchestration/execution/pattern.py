@@ -23,6 +23,7 @@ from typing import NamedTuple, TypeAlias
 from pydantic import JsonValue
 
 from portico.capabilities.models.catalogue import EngineCatalogue, requested_models
+from portico.capabilities.models.deployments import most_candidates
 from portico.capabilities.prompting.supervisor import max_inferences
 from portico.capabilities.tools.code_tool import MAX_ROUND_CALLS, MAX_ROUNDS, CodeTool
 from portico.capabilities.tools.planner_function import PlannerFunction
@@ -136,7 +137,8 @@ class BoundInputs:
 
     def inferences(self, count: int, model: str | None = None) -> UpperBound:
         """Return the bound of `count` inferences in sequence, of which only the last may fail."""
-        profiles = [engine.profile for engine in self.catalogue.all_engines(model or self.request.model)]
+        engines = self.catalogue.all_engines(model or self.request.model)
+        profiles = [engine.profile for engine in engines for _ in range(most_candidates(engine))]
         candidates, retries = len(profiles), self.limits.max_retries
         if_answered = fallback.max_transitions_if_answered(candidates, retries)
         one = UpperBound(

@@ -16,13 +16,13 @@ from portico.domain.contract.response import StepStatus
 from portico.domain.failures import Code
 from portico.domain.ids import SpanId
 from portico.domain.journal.events import CorrelationContext, Event, StepEnd
-from portico.domain.journal.outcomes import InferenceSetup, Prepared
+from portico.domain.journal.outcomes import Candidate, InferenceSetup, Prepared
 from portico.domain.journal.step_key import StepKey
 from portico.domain.model_call import Reply
 from portico.domain.pattern_result import PatternResult
 from portico.domain.tools import OfferedTool, ToolDefinition
 from portico.orchestration.execution.tool_call_state import ToolCallState
-from portico.ports.model import Engine
+from portico.ports.model import ConfiguredEngine
 
 NO_SETUP = InferenceSetup((), ())
 
@@ -52,7 +52,8 @@ class Conversation:
         self.turn_start = 0
         self.inherited = 0
         """Number of the first messages that a fork has from its origin."""
-        self.last_provider = ""
+        self.speaker: Candidate | None = None
+        """Who gave the last answer."""
         self.was_rejected = False
         self.pending: Sequence[Message] = ()
         self.open_calls: Sequence[ToolCallState] = ()
@@ -119,13 +120,13 @@ class Conversation:
     def answer(
         self,
         reply: Reply,
-        provider: str,
+        speaker: Candidate,
         setup: InferenceSetup,
         calls: Sequence[ToolCallState],
         span: SpanId | None,
     ) -> None:
         """Take a reply with the calls that it asks for, the span of its attempt, and the tools that it was offered."""
-        self._last, self.last_provider = _LastReply(reply, calls, span), provider
+        self._last, self.speaker = _LastReply(reply, calls, span), speaker
         self.setup, self.open_calls = setup, calls
 
     def take_open_calls(self) -> Sequence[ToolCallState]:
@@ -137,20 +138,22 @@ class Conversation:
     def restarted(self) -> "Conversation":
         """Return an empty conversation with the same provider."""
         fresh = Conversation()
-        fresh.last_provider = self.last_provider
+        fresh.speaker = self.speaker
         return fresh
 
     def copy(self) -> "Conversation":
         """Return the conversation as another branch continues it; open calls stay behind."""
         copied = Conversation(self.messages)
-        copied.turn_start, copied.last_provider = self.turn_start, self.last_provider
+        copied.turn_start, copied.speaker = self.turn_start, self.speaker
         copied.inherited = self.inherited
         copied.was_rejected, copied.pending = self.was_rejected, self.pending
         copied._last = None if self._last is None else self._last._replace(calls=(), span=None)
         return copied
 
     def _last_answer(self) -> list[Message]:
-        return [] if self._last is None else [self._last.reply.message(self.last_provider)]
+        if self._last is None or self.speaker is None:
+            return []
+        return [self._last.reply.message(self.speaker.provider, self.speaker.account)]
 
     def _unfollowed(self, *, has_ended: bool) -> list[Message]:
         """Return the last answer, with the results of its calls, unless messages follow it already."""
@@ -186,7 +189,7 @@ class FirstSetup(NamedTuple):
 
     messages: list[Message]
     models: Sequence[str | None]
-    engines: Sequence[Engine]
+    engines: Sequence[ConfiguredEngine]
     names: Sequence[str]
     tools: tuple[OfferedTool, ...]
     definitions: list[ToolDefinition]

@@ -187,7 +187,7 @@ def _metadata(
 ) -> ResponseMetadata:
     header, ledger, prepared = execution.header, execution.ledger, progress.prepared
     state, (speaker, last_reply) = termination.state, ledger.last_answers
-    provider, model = speaker or (None, None)
+    provider, deployment, model = speaker or (None, None, None)
     reply, candidate = last_reply or (None, None)
     is_recorded = state is State.SUSPENDED or is_journaled(execution)
     finish_reason = None if reply is None else reply.raw_finish or reply.finish_reason
@@ -195,6 +195,7 @@ def _metadata(
         finish_reason = "tool"
     return ResponseMetadata(
         provider=provider,
+        deployment=deployment,
         model=model,
         finish_reason="cancelled" if state is State.CANCELLED else finish_reason,
         tool_rounds=len(ledger.tool_calls.rounds),

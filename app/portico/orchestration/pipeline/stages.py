@@ -44,7 +44,7 @@ from portico.domain.value import value
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.pattern import Pattern
 from portico.orchestration.pipeline.skills import choose_skills, skill_candidates
-from portico.ports.model import Engine
+from portico.ports.model import ConfiguredEngine
 from portico.ports.runtime import Clock
 from portico.ports.storage import SessionHistory
 
@@ -124,7 +124,7 @@ class Preparation(NamedTuple):
     """The tools that the client runs."""
     models: tuple[str | None, ...] = ()
     """The routes and engines of its inferences, once a stage has looked for them."""
-    engines: tuple[Engine, ...] = ()
+    engines: tuple[ConfiguredEngine, ...] = ()
     """Their engines, in order."""
     known_window: Window | None = None
     """The window of the route, once a stage has looked for it."""

@@ -362,7 +362,11 @@ def _setup(outcome: InferenceSetup) -> Json:
 
 
 def _engines(candidates: Sequence[Candidate]) -> list[dict[str, str]]:
-    return [{"provider": each.provider, "model": each.model} for each in candidates]
+    return [
+        {"provider": each.provider, "model": each.model}
+        | ({} if each.deployment is None else {"deployment": each.deployment})
+        for each in candidates
+    ]
 
 
 def _plan(outcome: Plan) -> Json:

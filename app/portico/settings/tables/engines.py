@@ -1,14 +1,17 @@
-"""Tables of engines, of the routes between them, and of the attempts of an inference."""
+"""Tables of engines with their deployments, of the routes between them, and of the attempts of an inference."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from importlib.util import find_spec
+from itertools import combinations
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from portico.adapters.engines.openai.vendors import VENDORS, vendor_of
 from portico.capabilities.models.catalogue import DEFAULT_ROUTE
+from portico.domain.access.limits import AccessLimits
+from portico.domain.contract.constrained_types import CostRate, UnitRate
 from portico.domain.model_call import CAUSES, AttemptFailureReason
 from portico.ports.engine_schemes import DEFAULT_CONTEXT_WINDOW, SCHEMES
 from portico.ports.model import EngineCapabilities
@@ -40,7 +43,14 @@ def _known_capability(name: str) -> str:
 CapabilityName = Annotated[str, AfterValidator(_known_capability)]
 EngineNames = Annotated[tuple[str, ...], Field(strict=False)]
 OptionName = Annotated[str, StringConstraints(min_length=1)]
+DeploymentName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,32}$")]
 _CONNECTION_KEYS = ("base_url", "api_key_env", "api_key_file", "proxy", "ca_file", "headers")
+_CAP_KEYS = ("requests", "tokens", "cost")
+_SCHEME_KEYS = frozenset({"base_url", "api", "api_key_env", "api_key_file", "vendor", "auth"})
+"""Keys of an engine that its deployments of another scheme do not take over: they are for another provider."""
+_KEY_SETTINGS = frozenset({"api_key_env", "api_key_file"})
+_OWN_KEYS = frozenset({"weight", "account", "concurrency", *_CAP_KEYS})
+"""Keys of a deployment that are no settings of its endpoint."""
 
 
 class Price(Table):
@@ -97,6 +107,49 @@ def _default_prompt_cache(validated: Mapping[str, Any]) -> Literal["auto", "off"
     """Return `auto` where the engine takes what says what to cache."""
     model: ModelUrl | None = validated.get("model")
     return "auto" if model is not None and SCHEMES[model.scheme].marks_prompt_caches else "off"
+
+
+class DeploymentSettings(Table):
+    """One key, account, region or host behind an engine's name. What it leaves out is the engine's.
+
+    A key of its own replaces both of the engine's. One of another scheme takes neither key, address, `api` nor
+    `vendor` over.
+    """
+
+    model: ModelUrlText | None = Field(None, description="Model URL, if it is another one")
+    base_url: BaseUrl | None = Field(None, description="Base URL of the provider")
+    api: Literal["chat_completions", "responses"] | None = Field(
+        None, description="`chat_completions` or `responses`, for `openai://`"
+    )
+    api_key_env: SecretFromVariable | None = Field(None, description="Environment variable that holds the credential")
+    api_key_file: SecretFromFile | None = Field(
+        None, description="File that holds the credential; read again when it changes"
+    )
+    auth: Literal["entra"] | None = Field(None, description="`entra` for `azure://`, as that of an engine")
+    proxy: ProxySetting | None = Field(None, description="Proxy URL")
+    ca_file: ReadableFile | None = Field(None, description="PEM file of trusted certificate authorities")
+    headers: HeaderSettings = Field(default_factory=dict, description="Headers added to each request")
+    price: Price | None = Field(None, description="Prices, as those of an engine")
+    vendor: VendorName | None = Field(None, description="Vendor of `openai://`, as that of an engine")
+    weight: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="Share of the inferences, beside the others'")
+    account: Annotated[str, StringConstraints(min_length=1, max_length=128)] | None = Field(
+        None,
+        description="Account at the provider; those of one account read each other's encrypted thoughts. By default "
+        "each has its own",
+    )
+    requests: UnitRate | None = Field(None, description="Attempts that may begin, as `600/60`")
+    tokens: UnitRate | None = Field(None, description="Tokens of all attempts, as `200000/60`")
+    cost: CostRate | None = Field(None, description="Cost of all attempts in `telemetry.currency`, as `5.00/86400`")
+    concurrency: Positive | None = Field(
+        None,
+        description="Attempts that run at the same time, on all replicas together; by default the engine's "
+        "`max_connections` on each",
+    )
+
+    @property
+    def limits(self) -> AccessLimits:
+        """Return the caps."""
+        return AccessLimits(self.requests, self.tokens, self.cost, self.concurrency)
 
 
 class EngineSettings(Table):
@@ -162,6 +215,16 @@ class EngineSettings(Table):
         "`openai://`, where the vendor takes it, of `azure://`, `bedrock://`, `anthropic://` and `vertex://`; "
         "`off` asks for nothing",
     )
+    requests: UnitRate | None = Field(None, description="Attempts on this engine that may begin, as `600/60`")
+    tokens: UnitRate | None = Field(None, description="Tokens of all its attempts, as `200000/60`")
+    cost: CostRate | None = Field(None, description="Cost of all its attempts in `telemetry.currency`, as `5.00/86400`")
+    balance: Literal["least_busy", "priority"] = Field(
+        "least_busy",
+        description="Order of its deployments: `least_busy` by weight and running attempts, `priority` as here",
+    )
+    deployments: Annotated[Mapping[DeploymentName, DeploymentSettings], Field(max_length=64)] = Field(
+        default_factory=dict, description="Keys, accounts, regions or hosts of this engine by name, see below"
+    )
 
     @property
     def api_key(self) -> Secret:
@@ -177,6 +240,22 @@ class EngineSettings(Table):
     def known(self) -> KnownModel | None:
         """Return the facts about the model; None if it is not known."""
         return _known_model({"known_as": self.known_as, "model": self.model, "vendor": self.vendor})
+
+    @property
+    def limits(self) -> AccessLimits:
+        """Return the caps."""
+        return AccessLimits(self.requests, self.tokens, self.cost)
+
+    def endpoint(self, name: str) -> "EngineSettings":
+        """Return the settings of a deployment as those of an engine without any."""
+        deployment = self.deployments[name]
+        own = {key: getattr(deployment, key) for key in deployment.model_fields_set - _OWN_KEYS}
+        taken = self.model_fields_set - {"deployments", "balance", *_CAP_KEYS}
+        if {"auth", *_KEY_SETTINGS} & own.keys():
+            taken -= {"auth", *_KEY_SETTINGS}
+        if own.get("model", self.model).scheme != self.model.scheme:
+            taken -= _SCHEME_KEYS
+        return EngineSettings.model_validate({**{key: getattr(self, key) for key in taken}, **own})
 
 
 class FailoverSettings(Table):
@@ -198,9 +277,12 @@ class FailoverSettings(Table):
     breaker_window: Seconds = Field(30, description="Window in which failures are counted")
     breaker_cooldown: Seconds = Field(15, description="Time until an open breaker allows a probe")
     retry_budget: Annotated[float, Field(ge=0, le=1)] = Field(
-        0.2, description="Share of the attempts that may be retries"
+        0.2, description="Share of the attempts on an engine in the last 10 s that may follow the first of an inference"
     )
-    retry_floor: Natural = Field(10, description="Retries that are always allowed within the window")
+    retry_floor: Natural = Field(10, description="Such attempts on an engine that are always allowed within 10 s")
+    max_deployments: Annotated[int, Field(ge=1, le=64)] = Field(
+        3, description="Deployments of an engine that one inference may try"
+    )
 
 
 class CauseSettings(Table):
@@ -256,8 +338,49 @@ def engine_errors(engines: Mapping[str, EngineSettings]) -> Iterator[tuple[str, 
         if len(set(engine.options)) < len(engine.options):
             yield f"{here}.options", "must not name an option twice"
         if engine.model.is_offline:
-            given = (key for key in _CONNECTION_KEYS if getattr(engine, key))
+            given = (key for key in (*_CONNECTION_KEYS, *_CAP_KEYS) if getattr(engine, key))
             yield from ((f"{here}.{key}", f"has no meaning for {engine.model.scheme}://") for key in given)
+        yield from _balance_errors(here, engine)
+
+
+def _balance_errors(here: str, engine: EngineSettings) -> Iterator[tuple[str, str]]:
+    """Yield the errors of an engine's deployments and of their balance."""
+    given = {"balance", "deployments"} & engine.model_fields_set
+    if engine.model.is_offline:
+        yield from ((f"{here}.{key}", f"has no meaning for {engine.model.scheme}://") for key in sorted(given))
+    elif "deployments" in given and not engine.deployments:
+        yield f"{here}.deployments", "must have a table for each deployment, as [engines.NAME.deployments.KEY]"
+    elif "balance" in given and not engine.deployments:
+        yield f"{here}.balance", f"has no meaning without {here}.deployments"
+    else:
+        yield from _deployment_errors(f"{here}.deployments", engine)
+
+
+def _deployment_errors(here: str, engine: EngineSettings) -> Iterator[tuple[str, str]]:
+    whole = {}
+    for name, deployment in engine.deployments.items():
+        scheme = (deployment.model or engine.model).scheme
+        if SCHEMES[scheme].is_offline:
+            yield f"{here}.{name}.model", f"must be the model of a provider, not {scheme}://"
+            continue
+        if deployment.api_key_env and deployment.api_key_file:
+            yield f"{here}.{name}.api_key_file", f"must not be set together with {here}.{name}.api_key_env"
+        whole[name] = engine.endpoint(name)
+        yield from _scheme_errors(f"{here}.{name}", whole[name])
+        if whole[name].response_reserve >= whole[name].context_window:
+            yield f"{here}.{name}.model", "must have a context window above the engine's response_reserve"
+    for (first, one), (second, other) in combinations(whole.items(), 2):
+        if _is_same_endpoint(one, other):
+            yield f"{here}.{second}", f"must differ from {here}.{first} in its model, address, key or headers"
+
+
+def _is_same_endpoint(one: EngineSettings, other: EngineSettings) -> bool:
+    """Return True if both ask the same model at the same address with the same credentials, by the same way."""
+    plain = all(getattr(one, key) == getattr(other, key) for key in ("model", "base_url", "api", "auth", "ca_file"))
+    proxies = {None if each.proxy is None else each.proxy.read() for each in (one, other)}
+    headers = [{name.lower(): value.read() for name, value in each.headers.items()} for each in (one, other)]
+    is_same_way = len(proxies) == 1 and headers[0] == headers[1]
+    return plain and is_same_way and one.api_key.read() == other.api_key.read()
 
 
 def _scheme_errors(here: str, engine: EngineSettings) -> Iterator[tuple[str, str]]:

@@ -18,6 +18,7 @@ class AnthropicDialect:
     """Implements `Dialect`."""
 
     probe_path = "/v1/models"
+    binds_kept = False
     finish_reasons = replies.FINISH_REASONS
 
     def headers(self, key: str | None) -> dict[str, str]:

@@ -15,6 +15,7 @@ class BedrockDialect:
     """Implements `Dialect`. Without a key the requests are signed where they are sent."""
 
     probe_path = "/ping"
+    binds_kept = False
     finish_reasons = replies.FINISH_REASONS
 
     def headers(self, key: str | None) -> dict[str, str]:

@@ -19,6 +19,7 @@ class GeminiDialect:
     """Implements `Dialect`."""
 
     probe_path = "/v1beta/models?pageSize=1"
+    binds_kept = False
     finish_reasons = replies.FINISH_REASONS
 
     def headers(self, key: str | None) -> dict[str, str]:

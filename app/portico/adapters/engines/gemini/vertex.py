@@ -12,6 +12,7 @@ from portico.ports.model import EngineProfile
 class VertexGeminiDialect:
     """Implements `Dialect`."""
 
+    binds_kept = False
     finish_reasons = replies.FINISH_REASONS
 
     def __init__(self, project: str, location: str) -> None:

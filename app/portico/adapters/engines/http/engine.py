@@ -34,6 +34,7 @@ from portico.adapters.engines.wire.error_frames import error_in_event
 from portico.adapters.engines.wire.event_stream import EventStreamParser
 from portico.adapters.engines.wire.faults import BYTE_ORDER_MARK, malformed_reply, parse_retry_after
 from portico.adapters.engines.wire.json_lines import JsonLinesParser
+from portico.adapters.engines.wire.rate_limits import seconds_until_reset
 from portico.adapters.engines.wire.reply_builder import ReplyBuilder
 from portico.adapters.engines.wire.usage import UsageBounds
 from portico.domain.contract.response import NO_USAGE
@@ -112,14 +113,19 @@ class HttpEngine:
         transport: Transport,
         clock: Clock,
         on_unknown_frames: Callable[[str, int], None],
+        on_used_up: Callable[[float], None] | None = None,
     ) -> None:
-        """Create the engine. `on_unknown_frames` is called after each attempt with its name and their number."""
+        """Create the engine. `on_unknown_frames` is called after each attempt with its name and their number.
+
+        `on_used_up` is called with the seconds until the provider's limits are reset that a reply says are used up.
+        """
         self.profile = profile
         self._dialect = dialect
         self._endpoint = endpoint
         self._transport = transport
         self._clock = clock
         self._on_unknown_frames = on_unknown_frames
+        self._on_used_up = on_used_up
 
     async def attempt(self, call: EngineCall, progress: Progress, *, stream: bool) -> Reply:
         encoded = self._dialect.encode(call, self.profile, stream=stream)
@@ -145,10 +151,17 @@ class HttpEngine:
             exchange = self._transport.exchange(request)
             del request
             async with exchange as response:
+                if self._on_used_up is not None:
+                    self._report_limits(response, self._on_used_up)
                 await self._raise_for_status(response)
                 await reader.read(response)
         if timeout.cancelled_caught:
             raise _timed_out()
+
+    def _report_limits(self, response: HttpResponse, on_used_up: Callable[[float], None]) -> None:
+        seconds = seconds_until_reset(response.headers, self._clock.now())
+        if seconds is not None:
+            on_used_up(seconds)
 
     async def embed(self, texts: Sequence[str], dimension: int | None) -> Embeddings:
         dialect = self._dialect
@@ -209,8 +222,10 @@ class HttpEngine:
         delay = parse_retry_after(response.headers, self._clock.now())
         if delay is None and isinstance(self._dialect, RetryDelayDialect):
             delay = self._dialect.retry_delay(content)
+        if delay is None and self._on_used_up is not None:
+            delay = seconds_until_reset(response.headers, self._clock.now())
         reason = self._dialect.failure_reason(response.status, content)
-        return EngineError(reason, f"the provider answered with status {response.status}", delay)
+        return EngineError(reason, f"the provider answered with status {response.status}", delay, response.status)
 
 
 class _ReplyReader:

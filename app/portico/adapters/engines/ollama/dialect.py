@@ -39,6 +39,7 @@ class OllamaDialect:
     """Implements `Dialect`."""
 
     probe_path = "/api/tags"
+    binds_kept = False
     finish_reasons = replies.FINISH_REASONS
 
     def headers(self, key: str | None) -> dict[str, str]:

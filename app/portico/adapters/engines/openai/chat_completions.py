@@ -51,6 +51,7 @@ class ChatCompletionsDialect:
     """Implements `Dialect`."""
 
     probe_path = "/models"
+    binds_kept = False
     finish_reasons = FINISH_REASONS
 
     def __init__(self, vendor: Vendor = VENDORS[GENERIC]) -> None:

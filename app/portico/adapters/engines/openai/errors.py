@@ -19,6 +19,7 @@ BY_CODE: Final[Mapping[str, AttemptFailureReason]] = {
     "billing_hard_limit_reached": AttemptFailureReason.QUOTA,
     "billing_not_active": AttemptFailureReason.QUOTA,
     "enforced_spend_limit_reached": AttemptFailureReason.QUOTA,
+    "invalid_encrypted_content": AttemptFailureReason.KEPT_REFUSED,
     "model_not_found": AttemptFailureReason.MODEL_MISSING,
     "model_decommissioned": AttemptFailureReason.MODEL_MISSING,
     "invalid_model": AttemptFailureReason.MODEL_MISSING,

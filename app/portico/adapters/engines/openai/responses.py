@@ -50,6 +50,7 @@ class ResponsesDialect:
     """Implements `Dialect`."""
 
     probe_path = "/models"
+    binds_kept = True
     finish_reasons = FINISH_REASONS
 
     def headers(self, key: str | None) -> dict[str, str]:

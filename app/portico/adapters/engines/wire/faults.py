@@ -40,21 +40,22 @@ def parse_retry_after(headers: Mapping[str, str], now: float) -> float | None:
     `retry-after-ms` is more exact and takes precedence. A date is compared with the server's own `Date`, so that clocks
     need not agree, and with `now` (Unix seconds) only where it sends none.
     """
-    milliseconds = _seconds(headers.get("retry-after-ms", ""))
+    milliseconds = parse_seconds(headers.get("retry-after-ms", ""))
     if milliseconds is not None:
         return milliseconds / 1000
     value = headers.get("retry-after", "")
-    seconds = _seconds(value)
+    seconds = parse_seconds(value)
     if seconds is not None:
         return seconds
-    until = _date(value)
+    until = parse_date(value)
     if until is None:
         return None
-    sent = _date(headers.get("date", ""))
+    sent = parse_date(headers.get("date", ""))
     return max(0.0, until - (now if sent is None else sent))
 
 
-def _seconds(text: str) -> float | None:
+def parse_seconds(text: str) -> float | None:
+    """Return a number of seconds; None for what is no finite number, or a negative one."""
     try:
         seconds = float(text)
     except ValueError:
@@ -62,7 +63,8 @@ def _seconds(text: str) -> float | None:
     return seconds if isfinite(seconds) and seconds >= 0 else None
 
 
-def _date(text: str) -> float | None:
+def parse_date(text: str) -> float | None:
+    """Return a date of HTTP in Unix seconds; None if it is none."""
     try:
         return parsedate_to_datetime(text).timestamp()
     except (ValueError, OverflowError):

@@ -11,13 +11,15 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Literal, get_args
 
 from portico.adapters.telemetry.genai import ModelName
-from portico.capabilities.models.breaker import BreakerState
+from portico.capabilities.models.deployments import DeploymentState
+from portico.capabilities.models.health import BreakerState
 from portico.domain import fallback, lifecycle
 from portico.domain.access.limits import LimitKind
 from portico.domain.context.guards import INPUT_RULES, GuardAction
 from portico.domain.contract.response import StepStatus
 from portico.domain.failures import Code
 from portico.domain.journal.events import FinishReason
+from portico.domain.model_call import AttemptFailureReason
 from portico.domain.plan.steps import StepType
 from portico.domain.tools import IsolationLevel
 from portico.domain.value import value
@@ -149,6 +151,12 @@ SERIES: Final[tuple[Series, ...]] = (
     Series("portico_breaker_state", "gauge", ("provider", "breaker"),
            "1 for the state that the circuit breaker of the provider is in",
            "While `open` is 1 the provider is not asked: see its status and credentials"),
+    Series("portico_deployment_state", "gauge", ("provider", "deployment", "state"),
+           "1 for the state that the deployment of the provider is in",
+           "While `refused` is 1 its key is refused: replace it. While `ejected` is 1 see the provider's status"),
+    Series("portico_deployment_attempts_total", "counter", ("provider", "deployment", "outcome"),
+           "Attempts on a deployment that ended, by the reason for which they failed, or `answered`",
+           "If `rate_limited` or `limited` rises, add a deployment or raise its limits"),
     Series("portico_storage_up", "gauge", (),
            "1 while the database answers",
            "At 0 the service is not ready: see the database and the log line `storage.fault`"),
@@ -198,12 +206,13 @@ def label_values(
     currency: str,
     step_types: Collection[str] = (),
     guards: Collection[str] = (),
+    deployments: Iterable[str] = (),
 ) -> Mapping[str, Collection[str]]:
     """Return the values that each label may have, apart from `other_value`; `models` are those of the engines."""
     engines = dict(models)
     return {
         "mode": frozenset(lifecycle.Mode),
-        "state": frozenset(lifecycle.State),
+        "state": frozenset(lifecycle.State) | frozenset(DeploymentState),
         "from_state": frozenset(lifecycle.State) | {NO_VALUE},
         "to_state": frozenset(lifecycle.State),
         "from_fsm": frozenset(fallback.State),
@@ -228,6 +237,8 @@ def label_values(
         "currency": frozenset({currency}),
         "breaker": frozenset(BreakerState),
         "level": frozenset(IsolationLevel),
+        "deployment": frozenset(deployments),
+        "outcome": frozenset(AttemptFailureReason) | {"answered", "stopped"},
         "limit": frozenset(prefix + kind for kind in LimitKind for prefix in ("", "tenant-")),
         "place": frozenset(BUG_PLACES),
         "result": frozenset({"delivered", "failed", "dead"}),

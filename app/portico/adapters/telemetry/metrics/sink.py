@@ -5,7 +5,9 @@ Inherited events of a fork are ignored, because its origin counted them.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from math import ceil, log
+from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -41,6 +43,7 @@ class _Attempt:
     provider: str
     model: ModelName
     started_at: float
+    deployment: str | None = None
 
 
 @dataclass(slots=True)
@@ -56,8 +59,8 @@ class MetricsSink:
     everything else.
 
     `models` are those of the configured engines by name, `tools` the names that are registered at the time, `guards`
-    the configured names, and `step_types` the types of modules. An execution that another process took over never ends
-    here; its state is dropped once there are more than 20,000 running executions.
+    the configured names, `step_types` the types of modules, and `deployments` those of each engine. An execution that
+    another process took over never ends here; its state is dropped once there are more than 20,000 running executions.
     """
 
     def __init__(
@@ -68,14 +71,17 @@ class MetricsSink:
         currency: str,
         step_types: Collection[str] = (),
         guards: Collection[str] = (),
+        deployments: Mapping[str, Collection[str]] = MappingProxyType({}),
     ) -> None:
-        self._registry = MetricsRegistry(label_values(models.items(), tools, currency, step_types, guards))
+        names = chain.from_iterable(deployments.values())
+        self._registry = MetricsRegistry(label_values(models.items(), tools, currency, step_types, guards, names))
         self._totals, self._distributions = self._registry.totals, self._registry.distributions
         for place in BUG_PLACES:
             # An alert compares with a value before, so the first one must not be the first bug.
             self._totals["portico_bugs_total"][(place,)].value = 0
-        self.recent_attempts: Mapping[str, RecentAttempts] = {name: RecentAttempts() for name in models}
-        """The attempts of the last hour by engine."""
+        addresses = [f"{name}/{each}" for name, members in deployments.items() for each in members]
+        self.recent_attempts: Mapping[str, RecentAttempts] = {name: RecentAttempts() for name in (*models, *addresses)}
+        """The attempts of the last hour by engine, and by `ENGINE/DEPLOYMENT`."""
         self._models = models
         self._currency = currency
         self._runs: dict[str, _Run] = {}
@@ -169,8 +175,17 @@ class MetricsSink:
 
     def _on_fallback(self, _execution_id: str, at: float, event: events.FallbackTransition) -> None:
         self._totals["portico_fallback_transitions_total"][event.from_state, event.to_state, event.fsm_event].value += 1
-        if event.from_state == fallback.State.ATTEMPTING and event.reason not in UNSENT:
-            recent = None if event.provider is None else self.recent_attempts.get(event.provider)
+        if event.from_state != fallback.State.ATTEMPTING or event.provider is None:
+            return
+        places = [event.provider]
+        if event.deployment is not None:
+            places.append(f"{event.provider}/{event.deployment}")
+            outcome = event.provider, event.deployment, event.reason
+            self._totals["portico_deployment_attempts_total"][outcome].value += 1
+        if event.reason in UNSENT:
+            return
+        for place in places:
+            recent = self.recent_attempts.get(place)
             if recent is not None:
                 minute, code = recent[int(at // MINUTE_S)], CODES.get(event.reason)
                 minute.attempts += 1
@@ -184,7 +199,7 @@ class MetricsSink:
     def _on_inference_start(self, execution_id: str, at: float, event: events.InferenceStart) -> None:
         model = self._models.get(event.provider, _UNKNOWN_MODEL)
         run = self._runs.get(execution_id) or self._begin(execution_id)
-        run.attempts[event.segment] = _Attempt(event.provider, model, at)
+        run.attempts[event.segment] = _Attempt(event.provider, model, at, event.deployment)
 
     def _on_retraction(self, execution_id: str, _at: float, event: events.InferenceRetracted) -> None:
         run = self._runs.get(execution_id)
@@ -209,6 +224,10 @@ class MetricsSink:
         if provider in self.recent_attempts and event.finish_reason not in _UNANSWERED:
             duration_class = ceil(log(max(1.0, event.duration_ms)) / _LOG_RATIO)
             self.recent_attempts[provider][int(at // MINUTE_S)].durations[duration_class] += 1
+            if attempt is not None and attempt.deployment is not None:
+                recent = self.recent_attempts.get(f"{provider}/{attempt.deployment}")
+                if recent is not None:
+                    recent[int(at // MINUTE_S)].durations[duration_class] += 1
         for series, tokens in zip(_USAGE, usage, strict=True):
             if tokens:
                 self._totals[series][name.provider, name.model].value += tokens

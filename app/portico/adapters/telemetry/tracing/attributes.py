@@ -118,13 +118,16 @@ def nested_agent(tool_name: str) -> tuple[str, Attributes]:
 
 def inference_start(event: events.InferenceStart, engines: Mapping[str, EngineFacts]) -> Attributes:
     """Return the attributes of a provider attempt that are known from its start."""
-    engine = engines.get(event.provider, _UNKNOWN_ENGINE)
+    address = event.provider if event.deployment is None else f"{event.provider}/{event.deployment}"
+    engine = engines.get(address, _UNKNOWN_ENGINE)
     found: Attributes = {
         _OPERATION: "chat",
         "gen_ai.provider.name": engine.model.provider,
         "gen_ai.request.model": event.model,
         "portico.provider": event.provider,
     }
+    if event.deployment is not None:
+        found["portico.deployment"] = event.deployment
     if engine.address is not None:
         found["server.address"] = engine.address
         if engine.port is not None:
