@@ -1,4 +1,4 @@
-"""A receiver of webhooks on loopback: it notes what it gets, and answers as it is told."""
+"""A receiver of webhooks on loopback: it keeps what it gets, and gives the answers of a test."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -33,7 +33,7 @@ class Received:
 
 @dataclass
 class Receiver:
-    """What arrived, and the answers still to give: a status and headers each; after the last one it answers 204."""
+    """Receiver with what arrived, and the answers still to give: a status and headers each. After them it gives 204."""
 
     url: str = ""
     received: list[Received] = field(default_factory=list)

@@ -13,6 +13,7 @@ from portico.adapters.runners.maintenance import MAINTENANCE_INTERVAL_S, run_mai
 from portico.adapters.runners.timers import TimerRunner
 from portico.adapters.stores.database import Database
 from portico.adapters.stores.outbox import DatabaseOutbox, count_dead, purge_deliveries
+from portico.adapters.stores.sqlite import SqliteDatabase
 from portico.adapters.stores.timers import DatabaseTimerQueue
 from portico.adapters.telemetry.metrics.sink import MetricsSink
 from portico.bootstrap.retention import SWEEP_SECONDS
@@ -152,7 +153,9 @@ async def start_webhooks(
     for result in get_args(DeliveryResult):
         read = partial(jobs.attempts.__getitem__, result)
         resources.metrics.observe("portico_webhook_deliveries_total", read, result)
-    for job, seconds in ((catalogue.refresh_known, REFRESH_SECONDS), (jobs.tidy, MAINTENANCE_INTERVAL_S)):
+    # On SQLite only this process makes endpoints, and the command line disables those that are there.
+    refresh = catalogue.refresh_known if isinstance(database, SqliteDatabase) else catalogue.refresh
+    for job, seconds in ((refresh, REFRESH_SECONDS), (jobs.tidy, MAINTENANCE_INTERVAL_S)):
         resources.group.start_soon(run_maintenance, clock, (job,), resources.on_error, seconds)
     notify = partial(timers.notify, TimerKind.DELIVERY)
     return WebhookParts(outbox, catalogue, sender, resources.seal, clock, entropy, webhooks.allow_private, notify)

@@ -27,7 +27,7 @@ GONE: Final = 410
 
 @value
 class Endpoint:
-    """Where deliveries go, and of which events it hears; without `always`, only of executions that name it.
+    """Target of deliveries, and the events that it hears of; without `always`, only of executions that name it.
 
     One of the file hears of all tenants if it has none. `allow_private` opens private addresses and http to it.
     """
@@ -54,7 +54,7 @@ class Endpoint:
 
 @value
 class EndpointState:
-    """Whether an endpoint takes deliveries: since when every attempt has failed, and since when it hears nothing.
+    """State of an endpoint: the time since which every attempt has failed, and that since which it hears nothing.
 
     Times are in Unix seconds.
     """
@@ -79,7 +79,7 @@ class StoredEndpoint:
 
 @value
 class Attempt:
-    """What came of one attempt to deliver: the status that was answered, or why there was none.
+    """Result of one attempt to deliver: the status of the answer, or the reason why there was none.
 
     `retry_after` is the number of seconds that the receiver asked to wait.
     """

@@ -1,4 +1,4 @@
-"""What webhooks announce: which endpoints hear of an event, and what they are told.
+"""Announcements of webhooks: the endpoints that hear of an event, and the messages to them.
 
 A message says that something has happened, to whom, and where more of it can be read. It has nothing of a conversation
 unless the endpoint asks for the answer, which is redacted as for a caller that may not view the full history.
@@ -142,7 +142,7 @@ class Announcements:
         return configured is not None and configured.tenant in {None, made.tenant}
 
     def _facts(self, header: ExecutionHeader, response: SystemResponse) -> dict[str, Any]:
-        """Return what every endpoint is told; metadata that makes it too long is left out."""
+        """Return the facts for every endpoint; metadata that makes them too long is left out."""
         data: dict[str, Any] = {
             "request_id": header.request_id,
             "session_id": header.request.session_id,
@@ -174,7 +174,7 @@ class Announcements:
 
 
 def delivery_id(endpoint: Endpoint, subject: str, number: int) -> str:
-    """Return the id of what is told to an endpoint about event `number` of a subject, which is always the same."""
+    """Return the id of the message to an endpoint about event `number` of a subject, which is always the same."""
     return f"msg_{digest('webhook', endpoint.key, subject, number)}"
 
 

@@ -103,7 +103,7 @@ class EndpointCatalogue:
 
 @value
 class DeliveryParts:
-    """Everything that deliveries need. `timers` ends claims, and `on_result` is told what came of each attempt."""
+    """Everything that deliveries need. `timers` ends claims, and `on_result` gets the result of each attempt."""
 
     store: OutboxStore
     timers: TimerQueue

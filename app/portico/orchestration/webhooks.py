@@ -208,7 +208,7 @@ class Webhooks:
         return NewEndpointView(**dict(self._view(endpoint)), secret=secret)
 
     async def test(self, principal: Principal, name: str) -> DeliveryAccepted:
-        """Send an endpoint a message of the type `webhook.test`, of whatever it hears otherwise."""
+        """Send an endpoint a message of the type `webhook.test`, also if it hears of other events only."""
         endpoint = await self._found(principal, name)
         parts, now = self._parts, self._parts.clock.now()
         token = parts.entropy.token(_TOKEN_BYTES)
@@ -225,7 +225,7 @@ class Webhooks:
         return DeliveryPage(list(map(_delivery_view, page.items)), page.next)
 
     async def retry(self, principal: Principal, delivery_id: str) -> DeliveryAccepted:
-        """Send a delivery again, with all the attempts of a new one, whatever has become of it."""
+        """Send a delivery again, in any state, with all the attempts of a new one."""
         _require_manager(principal)
         now = self._parts.clock.now()
         if await self._parts.store.revive(principal.tenant, delivery_id, at=now) is None:
@@ -236,7 +236,7 @@ class Webhooks:
     async def require_known(self, request: SystemRequest, tenant: TenantId) -> None:
         """Raise RequestFailure (REQUEST_INVALID) if the request names an endpoint that hears nothing of the tenant.
 
-        An endpoint that another replica has just made is looked up. Nothing is told of what is not stored.
+        An endpoint that another replica has just made is looked up. What is not stored is not announced.
         """
         if not request.store:
             raise invalid_request(("store", "must be true with webhooks"))

@@ -101,7 +101,7 @@ class DeliveryFilter:
 
 
 class OutboxSource(Protocol):
-    """What is announced of executions. With no endpoint that hears of a tenant, nothing of it is asked."""
+    """Announcements of executions. With no endpoint that hears of a tenant, nothing of it is asked."""
 
     @property
     def hears_all(self) -> bool:
@@ -157,7 +157,7 @@ class OutboxStore(Protocol):
         ...
 
     async def lanes(self) -> Sequence[Lane]:
-        """Return the lanes with deliveries that wait and that nobody has claimed."""
+        """Return the lanes with deliveries that wait and are not claimed."""
         ...
 
     async def claim(self, places: Mapping[str, int], now: float) -> Sequence[DueDelivery]:

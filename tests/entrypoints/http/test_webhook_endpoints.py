@@ -143,7 +143,7 @@ async def test_an_endpoint_of_one_tenant_hears_nothing_of_another(tmp_path: Path
         assert (await put(by_name["ada"], url=receiver.url)).status == 201
         assert (await by_name["bob"].execute(chat("Hello", request_id="foreign"))).status == 200
         assert (await by_name["viewer"].execute(chat("Hello", request_id="own"))).status == 200
-        (told,) = await receiver.wait_for(1)
+        (message,) = await receiver.wait_for(1)
         assert len((await by_name["ada"].get("/v1/webhooks/deliveries")).json["data"]) == 1
         assert (await by_name["bob"].get("/v1/webhooks/deliveries")).json["data"] == []
-    assert (told.json["data"]["request_id"], told.json["data"]["user"]) == ("own", "viewer")
+    assert (message.json["data"]["request_id"], message.json["data"]["user"]) == ("own", "viewer")

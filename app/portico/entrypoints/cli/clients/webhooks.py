@@ -32,7 +32,7 @@ _PAGE_SIZE: Final = 1_000
 
 
 class _Item(BaseModel):
-    """What the server has sent, of which nothing is lost."""
+    """Item of a list, with every other field that the server has sent."""
 
     model_config = ConfigDict(extra="allow")
 

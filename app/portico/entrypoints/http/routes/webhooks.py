@@ -163,7 +163,7 @@ async def rotate_secret(context: Context, name: EndpointName) -> Response:
     responses=_FAILURES,
 )
 async def test_endpoint(context: Context, name: EndpointName) -> Response:
-    """Send a message of the type `webhook.test`, whatever the endpoint hears of otherwise, disabled or not."""
+    """Send a message of the type `webhook.test`, also if the endpoint hears of other events only, or is disabled."""
     return context.object_response(await context.facade.webhooks.test(context.principal, name), 202)
 
 
