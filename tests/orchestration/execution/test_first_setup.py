@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from portico.capabilities.models.tokens import UNCORRECTED, LearningTokenEstimator, MessageSizes
+from portico.capabilities.models.tokens import UNCORRECTED, LearningTokenEstimator, message_sizes
 from portico.domain.contract.messages import Message
 from portico.domain.ids import TenantId
 from portico.domain.journal.outcomes import InferenceSetup
@@ -104,14 +104,11 @@ async def test_a_tool_that_goes_away_during_a_wait_is_not_offered(clock: Virtual
     assert setup_of(record).tools == ()
 
 
-def test_each_message_of_a_conversation_is_counted_once_and_again_after_it_was_replaced() -> None:
+def test_a_message_is_counted_once() -> None:
     messages = [Message(role="user", content="Why?"), Message(role="assistant", content="Because.")]
-    sizes = MessageSizes()
-    assert sizes.read(messages[:1]) == [UNCORRECTED.message(messages[0])]
-    assert sizes.read(messages) == [*map(UNCORRECTED.message, messages)]
-    messages[1] = Message(role="assistant", content="That is a long story. " * 20)
-    sizes.forget_from(1)
-    assert sizes.read(messages) == [*map(UNCORRECTED.message, messages)]
+    known = [1_000]
+    assert message_sizes(messages, known) == [1_000, UNCORRECTED.message(messages[1])]
+    assert known == message_sizes(messages, known)
 
 
 USAGE = {"usage": TEXT["usage"]}

@@ -106,20 +106,13 @@ class EstimatingTokenCounter:
 UNCORRECTED: Final[TokenCounter] = EstimatingTokenCounter()
 
 
-class MessageSizes:
-    """Tokens of the messages of one conversation by estimate, without correction. A message is counted once."""
+def message_sizes(messages: Sequence[Message], known: list[int]) -> Sequence[int]:
+    """Return the tokens of each message by estimate, without correction.
 
-    def __init__(self) -> None:
-        self._sizes: list[int] = []
-
-    def read(self, messages: Sequence[Message]) -> Sequence[int]:
-        """Return the tokens of each message; those that were read before are the first ones."""
-        self._sizes += map(UNCORRECTED.message, messages[len(self._sizes) :])
-        return self._sizes
-
-    def forget_from(self, index: int) -> None:
-        """Count the messages from that index on again: they were replaced."""
-        del self._sizes[index:]
+    Those of the first ones are `known`, and those of the others are added there, so that a message is counted once.
+    """
+    known += map(UNCORRECTED.message, messages[len(known) :])
+    return known
 
 
 class CorrectedTokenCounter:

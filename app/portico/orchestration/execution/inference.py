@@ -169,7 +169,7 @@ class Inference:
         execution, messages = self.execution, self.conversation.messages
         if setup.cut:
             messages[:] = with_results_cut(messages, setup.cut)
-            self.conversation.sizes.forget_from(min(setup.cut))
+            del self.conversation.sizes[min(setup.cut) :]
         inherited = self.conversation.inherited
         if inherited and execution.header.redacts_inherited:
             redacted = [*Redactor().messages(messages[:inherited]), *messages[inherited:]]

@@ -19,6 +19,7 @@ from portico.capabilities.models.context_window import (
 )
 from portico.capabilities.models.deployments import DeployedEngine
 from portico.capabilities.models.format_enforcement import candidate_for, choose_enforcement, submit_description
+from portico.capabilities.models.tokens import message_sizes
 from portico.capabilities.tools.client_tools import client_offers
 from portico.domain.context.report import ContextTerms
 from portico.domain.journal.outcomes import Candidate, CauseCandidates, InferenceSetup, Refused
@@ -129,7 +130,7 @@ def _measured(
 ) -> tuple[ContextTerms, tuple[int, ...], bool]:
     """Return the terms of the conversation, what is cut of it to fit, and whether it does fit then."""
     messages, counter = conversation.messages, window.counter
-    terms = measure(messages, definitions, counter, window.limit, conversation.sizes.read(messages))
+    terms = measure(messages, definitions, counter, window.limit, message_sizes(messages, conversation.sizes))
     over = terms.used - terms.limit
     if over <= 0:
         return terms, (), True

@@ -8,7 +8,6 @@ from typing import NamedTuple, Protocol
 from pydantic import JsonValue
 
 from portico.capabilities.models.context_window import Window
-from portico.capabilities.models.tokens import MessageSizes
 from portico.domain.context.report import ContextTerms
 from portico.domain.contract.final_answer import PhaseEInput
 from portico.domain.contract.messages import Message
@@ -48,7 +47,8 @@ class Conversation:
 
     def __init__(self, messages: Sequence[Message] = ()) -> None:
         self.messages = list(messages)
-        self.sizes = MessageSizes()
+        self.sizes: list[int] = []
+        """Estimated tokens of the first messages, without correction, as far as they were counted."""
         self.turn_start = 0
         self.inherited = 0
         """Number of the first messages that a fork has from its origin."""
