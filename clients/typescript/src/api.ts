@@ -424,6 +424,9 @@ export interface paths {
          *     three forms as that of execute. It continues even if the client leaves. `question` and `flow` are answered by
          *     the user who asked, `approval` and `unknown_outcome` by each user of the tenant with `can_approve`, to whom the
          *     execution of another user is not shown.
+         *
+         *     An approval may change the `arguments`, and may give a `grant`: later calls of the tool then run unasked. Where a
+         *     rule needs several `approvers`, the suspension stays open until so many users have approved the same arguments.
          */
         post: operations["resumeExecution"];
         delete?: never;
@@ -551,6 +554,46 @@ export interface paths {
         put?: never;
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/grants": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List grants, oldest first
+         * @description Return the grants of the caller's executions that cover calls yet; with `can_approve` those of its tenant.
+         */
+        get: operations["listGrants"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/grants/{grant_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Revoke a grant
+         * @description Delete a grant of the caller's executions; with `can_approve` one of its tenant. Calls that run go on.
+         */
+        delete: operations["revokeGrant"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1490,6 +1533,32 @@ export interface components {
             alive: true;
         };
         /**
+         * ApprovalGiven
+         * @description Approval of a call that more than one user must approve; `given` of the `needed` have.
+         */
+        ApprovalGiven: {
+            caused_by: string | null;
+            given: number;
+            needed: number;
+            parent_span_id: string | null;
+            request_id: string;
+            sequence_number: number;
+            session_id: string | null;
+            span_id: string;
+            /** @description Step of a plan in which the event happened. */
+            step_name?: string;
+            suspension_id: string;
+            /** Format: date-time */
+            timestamp: string;
+            trace_id: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "approval.given";
+            user: string;
+        };
+        /**
          * ApprovalReason
          * @description Reason why a person is asked to approve a call. The first that holds counts.
          * @enum {string}
@@ -1851,6 +1920,41 @@ export interface components {
              */
             type: "custom";
         };
+        /**
+         * DecidedBy
+         * @description User who decided about a call.
+         */
+        DecidedBy: {
+            /**
+             * Format: date-time
+             * @description Time of the answer, or of the grant.
+             */
+            at: string;
+            /** @description The user's comment. */
+            reason?: string | null;
+            /** @description The user. */
+            user: string;
+        };
+        /**
+         * DecisionMade
+         * @description Decision about a call that a person was asked for.
+         */
+        DecisionMade: {
+            /** @description Who decided; empty if the time for it expired. */
+            by: components["schemas"]["DecidedBy"][];
+            /** @description True if the arguments were changed; absent otherwise. Default: false. */
+            edited?: boolean;
+            /** @description The grant that stood in for an answer; null without one. */
+            grant_id?: string | null;
+            /** @description `approved`, `denied`, `granted` (by a grant for later calls), or `expired` (without an answer). */
+            verdict: components["schemas"]["DecisionVerdict"];
+        };
+        /**
+         * DecisionVerdict
+         * @description Verdicts of persons about a call.
+         * @enum {string}
+         */
+        DecisionVerdict: "approved" | "denied" | "granted" | "expired";
         /**
          * DeliveryAccepted
          * @description A delivery that is sent soon.
@@ -2287,7 +2391,7 @@ export interface components {
          * ExecutionEvent
          * @description One event, as the `data` of a server-sent event.
          */
-        ExecutionEvent: components["schemas"]["LifecycleTransition"] | components["schemas"]["FallbackTransition"] | components["schemas"]["StageEnd"] | components["schemas"]["ContextAssembled"] | components["schemas"]["GuardEnd"] | components["schemas"]["InferenceStart"] | components["schemas"]["InferenceDelta"] | components["schemas"]["InferenceRetracted"] | components["schemas"]["InferenceEnd"] | components["schemas"]["ToolStart"] | components["schemas"]["ToolContent"] | components["schemas"]["ToolProgress"] | components["schemas"]["ToolEnd"] | components["schemas"]["ConstraintRepaired"] | components["schemas"]["ValidationEnd"] | components["schemas"]["PlanCreated"] | components["schemas"]["VoteCast"] | components["schemas"]["VoteDecided"] | components["schemas"]["StepStart"] | components["schemas"]["StepEnd"] | components["schemas"]["PassEnd"] | components["schemas"]["NodeStart"] | components["schemas"]["FlowStep"] | components["schemas"]["RetrievalStart"] | components["schemas"]["RetrievalEnd"] | components["schemas"]["ExecutionSuspended"] | components["schemas"]["ExecutionResumed"] | components["schemas"]["ExecutionCompleted"] | components["schemas"]["ExecutionFailed"] | components["schemas"]["ExecutionCancelled"];
+        ExecutionEvent: components["schemas"]["LifecycleTransition"] | components["schemas"]["FallbackTransition"] | components["schemas"]["StageEnd"] | components["schemas"]["ContextAssembled"] | components["schemas"]["GuardEnd"] | components["schemas"]["InferenceStart"] | components["schemas"]["InferenceDelta"] | components["schemas"]["InferenceRetracted"] | components["schemas"]["InferenceEnd"] | components["schemas"]["ToolStart"] | components["schemas"]["ToolContent"] | components["schemas"]["ToolProgress"] | components["schemas"]["ToolEnd"] | components["schemas"]["ConstraintRepaired"] | components["schemas"]["ValidationEnd"] | components["schemas"]["PlanCreated"] | components["schemas"]["VoteCast"] | components["schemas"]["VoteDecided"] | components["schemas"]["StepStart"] | components["schemas"]["StepEnd"] | components["schemas"]["PassEnd"] | components["schemas"]["NodeStart"] | components["schemas"]["FlowStep"] | components["schemas"]["RetrievalStart"] | components["schemas"]["RetrievalEnd"] | components["schemas"]["ExecutionSuspended"] | components["schemas"]["ExecutionResumed"] | components["schemas"]["ApprovalGiven"] | components["schemas"]["ExecutionCompleted"] | components["schemas"]["ExecutionFailed"] | components["schemas"]["ExecutionCancelled"];
         /**
          * ExecutionFailed
          * @description Terminal event of an execution that ended with a failure.
@@ -2842,6 +2946,67 @@ export interface components {
             tool_call_id?: string | null;
             /** @description The tool that waits for the answer. */
             tool_id?: string | null;
+        };
+        /**
+         * GivenApprovals
+         * @description Approvals of a call that more than one user must approve.
+         */
+        GivenApprovals: {
+            /** @description The arguments that were approved so far, if they are not those of the model; absent otherwise. */
+            arguments?: {
+                [key: string]: unknown;
+            } | null;
+            /** @description Who has approved so far. */
+            given: components["schemas"]["DecidedBy"][];
+            /** @description Number of users who must approve. */
+            needed: number;
+        };
+        /** GrantList */
+        GrantList: {
+            /** @description Items. */
+            data: components["schemas"]["GrantView"][];
+        };
+        /**
+         * GrantView
+         * @description A person's leave for later calls of a tool, which need no answer of their own.
+         */
+        GrantView: {
+            /** @description The configured agent whose calls it covers; null for those of none. */
+            agent: string | null;
+            /**
+             * Format: date-time
+             * @description Time from which it covers nothing.
+             */
+            expires_at: string;
+            /**
+             * @description Where it covers calls.
+             * @enum {string}
+             */
+            for: "execution" | "session";
+            /** @description Id of the grant. */
+            grant_id: string;
+            /**
+             * Format: date-time
+             * @description Time at which it was given.
+             */
+            granted_at: string;
+            /** @description User who gave it. */
+            granted_by: string;
+            /**
+             * @description `arguments` if it covers calls with the approved arguments only.
+             * @enum {string}
+             */
+            match: "tool" | "arguments";
+            /** @description The execution in which it was given. */
+            request_id: string;
+            /** @description The session of that execution. */
+            session_id: string | null;
+            /** @description The tool whose calls it covers. */
+            tool: string;
+            /** @description User who asked for the execution. */
+            user: string;
+            /** @description Calls that it has covered; after 20 it ends. */
+            uses: number;
         };
         /**
          * GuardEnd
@@ -3471,6 +3636,8 @@ export interface components {
         OpenSuspension: {
             /** @description Configured agent that acts there; null without one. */
             agent?: string | null;
+            /** @description Approvals so far, of a call that needs more than one; absent otherwise. */
+            approvals?: components["schemas"]["GivenApprovals"] | null;
             /** @description Digest of the arguments that an approval applies to. */
             arguments_digest?: string | null;
             /** @description Time of the suspension. */
@@ -3486,6 +3653,8 @@ export interface components {
             expires_at: string;
             /** @description Kind of the suspension. */
             kind: components["schemas"]["SuspensionKind"];
+            /** @description `deny` if the call is not approved then, and the execution goes on; absent if it is cancelled. */
+            on_expiry?: "deny" | null;
             /** @description The request's id. */
             request_id: string;
             /** @description The session's id. */
@@ -4469,6 +4638,8 @@ export interface components {
         Suspension: {
             /** @description Configured agent that acts there; null without one. */
             agent?: string | null;
+            /** @description Approvals so far, of a call that needs more than one; absent otherwise. */
+            approvals?: components["schemas"]["GivenApprovals"] | null;
             /** @description Digest of the arguments that an approval applies to. */
             arguments_digest?: string | null;
             /** @description Time of the suspension. */
@@ -4482,6 +4653,8 @@ export interface components {
             expires_at: string;
             /** @description Kind of the suspension. */
             kind: components["schemas"]["SuspensionKind"];
+            /** @description `deny` if the call is not approved then, and the execution goes on; absent if it is cancelled. */
+            on_expiry?: "deny" | null;
             /** @description Plan step or node of a flow that is suspended. */
             step_name?: string | null;
             /** @description Id of the suspension. */
@@ -4711,14 +4884,20 @@ export interface components {
         ToolCallMade: {
             /** @description Configured agent that made the call; null without one. */
             agent: string | null;
-            /** @description Arguments by name. */
+            /** @description Arguments by name, as the tool got them. */
             arguments: {
                 [key: string]: unknown;
             };
+            /** @description The arguments that the model asked for, if a person changed them; absent otherwise. */
+            asked_arguments: {
+                [key: string]: unknown;
+            } | null;
             /** @description Number of times the tool ran. */
             attempts: number;
             /** @description True if the client runs the tool; absent otherwise. Default: false. */
             client?: boolean;
+            /** @description What persons decided about the call; absent if no person was asked. */
+            decision: components["schemas"]["DecisionMade"] | null;
             /** @description Duration of all attempts in milliseconds. */
             duration_ms: number;
             /** @description True if the result is an edit of a fork; absent otherwise. Default: false. */
@@ -8802,7 +8981,7 @@ export interface operations {
                     "text/event-stream": string;
                 };
             };
-            /** @description Other suspensions are open; or the status and the location, for a client that does not wait, or whose execution another replica continues */
+            /** @description Other suspensions are open, or other users must approve the call; without a body for the execution of another user; or the status and the location, for a client that does not wait, or whose execution another replica continues */
             202: {
                 headers: {
                     "Idempotency-Replayed": components["headers"]["Idempotency-Replayed"];
@@ -9934,6 +10113,294 @@ export interface operations {
                 };
             };
             /** @description REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
+            503: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    listGrants: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GrantList"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ACCESS_UNAUTHENTICATED */
+            401: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ACCESS_DENIED */
+            403: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            404: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            405: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            422: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
+            503: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    revokeGrant: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of the grant.
+                 * @example 0199
+                 */
+                grant_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The grant covers no call any more */
+            204: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description REQUEST_INVALID */
+            400: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ACCESS_UNAUTHENTICATED */
+            401: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ACCESS_DENIED */
+            403: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            404: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_NOT_FOUND */
+            405: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description REQUEST_INVALID */
+            422: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description ORCHESTRATION_INVALID_TRANSITION */
+            500: {
+                headers: {
+                    Allow: components["headers"]["Allow"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    traceparent: components["headers"]["traceparent"];
+                    "x-should-retry": components["headers"]["x-should-retry"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description STORAGE_UNAVAILABLE, STORAGE_FULL, REQUEST_OVERLOADED, ACCESS_UNAVAILABLE */
             503: {
                 headers: {
                     Allow: components["headers"]["Allow"];
