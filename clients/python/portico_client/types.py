@@ -2915,13 +2915,13 @@ class ToolCallMade(TypedDict):
     """Configured agent that made the call; null without one."""
     arguments: dict[str, Any]
     """Arguments by name, as the tool got them."""
-    asked_arguments: dict[str, Any] | None
+    asked_arguments: NotRequired[dict[str, Any] | None]
     """The arguments that the model asked for, if a person changed them; absent otherwise."""
     attempts: int
     """Number of times the tool ran."""
     client: NotRequired[bool]
     """True if the client runs the tool; absent otherwise. Default: false."""
-    decision: DecisionMade | None
+    decision: NotRequired[DecisionMade | None]
     """What persons decided about the call; absent if no person was asked."""
     duration_ms: float
     """Duration of all attempts in milliseconds."""

@@ -1410,7 +1410,7 @@ export interface paths {
         put?: never;
         /**
          * Send an endpoint of webhooks a test
-         * @description Send a message of the type `webhook.test`, whatever the endpoint hears of otherwise, disabled or not.
+         * @description Send a message of the type `webhook.test`, also if the endpoint hears of other events only, or is disabled.
          */
         post: operations["testWebhook"];
         delete?: never;
@@ -4889,7 +4889,7 @@ export interface components {
                 [key: string]: unknown;
             };
             /** @description The arguments that the model asked for, if a person changed them; absent otherwise. */
-            asked_arguments: {
+            asked_arguments?: {
                 [key: string]: unknown;
             } | null;
             /** @description Number of times the tool ran. */
@@ -4897,7 +4897,7 @@ export interface components {
             /** @description True if the client runs the tool; absent otherwise. Default: false. */
             client?: boolean;
             /** @description What persons decided about the call; absent if no person was asked. */
-            decision: components["schemas"]["DecisionMade"] | null;
+            decision?: components["schemas"]["DecisionMade"] | null;
             /** @description Duration of all attempts in milliseconds. */
             duration_ms: number;
             /** @description True if the result is an edit of a fork; absent otherwise. Default: false. */

@@ -84,7 +84,7 @@ _SENT_WHOLE: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         "SystemError": frozenset(),
         "SystemResponse": frozenset({"client_calls"}),
         "TokenUsage": frozenset(),
-        "ToolCallMade": frozenset({"client", "edited"}),
+        "ToolCallMade": frozenset({"asked_arguments", "client", "decision", "edited"}),
         "ValidationResult": frozenset(),
         "VoteReport": frozenset(),
     }
