@@ -20,7 +20,7 @@ from portico.domain.journal.fork import Fork
 from portico.domain.lifecycle import Mode, State
 from portico.ports.journal import IdempotencyClaim
 from portico.ports.runtime import Clock
-from portico.ports.storage import Answers, ExecutionFilter, SessionHistory
+from portico.ports.storage import ExecutionFilter, SessionHistory, SuspensionAnswers
 from tests.support.examples import (
     COMPLETED,
     ENDED,
@@ -208,7 +208,9 @@ async def test_an_execution_suspended_in_memory_is_stored_and_answered_like_othe
     assert found is not None
     assert list(found.suspensions) == list(asked)
     assert (found.status.state, found.owner) == (State.SUSPENDED, None)
-    assert [(await here.store.answer("local", "a", Answers([answered(each)]))).open_suspensions for each in "21"] == [
+    assert [
+        (await here.store.answer("local", "a", SuspensionAnswers([answered(each)]))).open_suspensions for each in "21"
+    ] == [
         1,
         0,
     ]
@@ -220,20 +222,20 @@ async def test_an_execution_suspended_in_memory_is_stored_and_answered_like_othe
 async def test_events_of_an_answer_are_published_after_its_commit(here: StoreReplica) -> None:
     await suspended(here, "a", "1", "2")
     resumed = ExecutionResumed("1", SUSPENSION.kind, SUSPENSION.tool_id, "client")
-    await here.store.answer("local", "a", Answers([answered("1")], unnumbered(resumed)))
+    await here.store.answer("local", "a", SuspensionAnswers([answered("1")], unnumbered(resumed)))
     with pytest.raises(RequestFailure):
-        await here.store.answer("local", "a", Answers([answered("1")], unnumbered(resumed)))
+        await here.store.answer("local", "a", SuspensionAnswers([answered("1")], unnumbered(resumed)))
     assert [item for _, item in here.sink.published] == list(await here.store.events("local", "a", limit=EVER))
     assert here.sink.sequence_numbers("a") == [1, 2, 3]
 
 
 async def test_answers_are_recorded_steps_and_accepted_once_in_any_order(here: StoreReplica) -> None:
     await suspended(here, "a", "1", "2")
-    first = await here.store.answer("local", "a", Answers([answered("2")]))
+    first = await here.store.answer("local", "a", SuspensionAnswers([answered("2")]))
     assert (first.open_suspensions, first.epoch) == (1, 1)
-    await refused(Code.REQUEST_RESUME_MISMATCH, here.store.answer("local", "a", Answers([answered("2")])))
-    await refused(Code.REQUEST_RESUME_MISMATCH, here.store.answer("local", "a", Answers([answered("3")])))
-    second = await here.store.answer("local", "a", Answers([answered("1")], unnumbered(MOVED)))
+    await refused(Code.REQUEST_RESUME_MISMATCH, here.store.answer("local", "a", SuspensionAnswers([answered("2")])))
+    await refused(Code.REQUEST_RESUME_MISMATCH, here.store.answer("local", "a", SuspensionAnswers([answered("3")])))
+    second = await here.store.answer("local", "a", SuspensionAnswers([answered("1")], unnumbered(MOVED)))
     assert second.open_suspensions == 0
     record = await here.store.load("local", "a")
     assert record is not None
@@ -250,14 +252,16 @@ async def test_answers_that_come_together_are_recorded_in_one_transaction_or_not
     for other in ("4", "1"):  # one that is not open, and one that is answered twice
         steps = [answered("1"), answered(other)]
         await refused(
-            Code.REQUEST_RESUME_MISMATCH, here.store.answer("local", "a", Answers(steps, resumed), claim=True)
+            Code.REQUEST_RESUME_MISMATCH, here.store.answer("local", "a", SuspensionAnswers(steps, resumed), claim=True)
         )
     assert await here.store.load("local", "a") == before
     assert len(await all_suspensions(here)) == 3
 
-    first = await here.store.answer("local", "a", Answers([answered("1"), answered("3")], resumed), claim=True)
+    first = await here.store.answer(
+        "local", "a", SuspensionAnswers([answered("1"), answered("3")], resumed), claim=True
+    )
     assert (first.open_suspensions, first.epoch, first.commit_count) == (1, 1, 3)
-    last = await here.store.answer("local", "a", Answers([answered("2")]), claim=True)
+    last = await here.store.answer("local", "a", SuspensionAnswers([answered("2")]), claim=True)
     assert (last.open_suspensions, last.epoch, last.commit_count) == (0, 2, 4)
     record = await here.store.load("local", "a")
     assert record is not None
@@ -274,7 +278,7 @@ async def test_a_suspended_execution_is_read_with_its_open_suspensions_and_conti
     states = []
     for answer in (None, "2", "1"):
         if answer is not None:
-            await here.store.answer("local", "a", Answers([answered(answer)]), claim=True)
+            await here.store.answer("local", "a", SuspensionAnswers([answered(answer)]), claim=True)
         found = await here.store.find(LOCAL.own, "r-a")
         page = await here.store.executions(LOCAL.own, ExecutionFilter(), limit=EVER)
         assert list(page.items) == [found]
@@ -294,7 +298,7 @@ async def test_one_of_two_concurrent_answers_is_accepted(here: StoreReplica) -> 
 
         async def answer(execution_id: str = execution_id, taken: list[object] = taken) -> None:
             try:
-                taken.append(await here.store.answer("local", execution_id, Answers([answered()])))
+                taken.append(await here.store.answer("local", execution_id, SuspensionAnswers([answered()])))
             except RequestFailure as failure:
                 taken.append(failure.code)
 
@@ -309,8 +313,10 @@ async def test_one_of_two_concurrent_answers_is_accepted(here: StoreReplica) -> 
 
 async def test_a_running_execution_refuses_answers(here: StoreReplica) -> None:
     await begun(here, "a", "r-a", MOVED)
-    await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("local", "a", Answers([answered()])))
-    await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("local", "unknown", Answers([answered()])))
+    await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("local", "a", SuspensionAnswers([answered()])))
+    await refused(
+        Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("local", "unknown", SuspensionAnswers([answered()]))
+    )
     record = await here.store.load("local", "a")
     assert record is not None
     assert record.commit_count == 1
@@ -321,7 +327,7 @@ async def test_a_claimed_execution_refuses_answers_and_further_claims(here: Stor
     claims = [await each.store.claim("a", 1) for each in (here, there)]
     assert claims[0] is not None
     assert (claims[0].epoch, claims[1]) == (2, None)
-    await refused(Code.REQUEST_RESUME_UNEXPECTED, there.store.answer("local", "a", Answers([answered()])))
+    await refused(Code.REQUEST_RESUME_UNEXPECTED, there.store.answer("local", "a", SuspensionAnswers([answered()])))
     assert await all_suspensions(here) == []
 
 
@@ -330,7 +336,7 @@ async def test_the_last_answer_claims_the_execution_in_the_same_transaction(
 ) -> None:
     await suspended(here, "a")
     before = await here.store.load("local", "a")
-    receipt = await here.store.answer("local", "a", Answers([answered()]), claim=True)
+    receipt = await here.store.answer("local", "a", SuspensionAnswers([answered()]), claim=True)
     found = await there.store.find(LOCAL.own, "r-a")
     after = await there.store.load("local", "a")
     assert before is not None
@@ -352,7 +358,7 @@ async def test_a_suspended_execution_that_is_being_ended_refuses_answers(here: S
     found = await here.store.find(LOCAL.own, "r-a")
     assert found is not None
     assert (found.status.state, found.owner) == (State.SUSPENDED, here.name)
-    await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("local", "a", Answers([answered()])))
+    await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("local", "a", SuspensionAnswers([answered()])))
     here.journal.put("a", (), unnumbered(moved(State.CANCELLED), COMPLETED))
     await here.journal.durable("a")
     assert here.losses.lost == {}
@@ -362,7 +368,7 @@ async def test_an_expired_question_refuses_answers(here: StoreReplica, clock: Cl
     past = SUSPENSION.model_copy(update={"expires_at": SUSPENSION.expires_at.replace(year=2020)})
     await begun(here, "a", "r-a", moved(State.SUSPENDED), ExecutionSuspended((past,), response(State.SUSPENDED)))
     await suspended(here, "b")
-    await refused(Code.REQUEST_RESUME_MISMATCH, here.store.answer("local", "a", Answers([answered()])))
+    await refused(Code.REQUEST_RESUME_MISMATCH, here.store.answer("local", "a", SuspensionAnswers([answered()])))
     assert [each.execution_id for each in await here.store.expired()] == ["a"]
 
 
@@ -416,7 +422,7 @@ async def test_orphaned_executions_are_found(here: StoreReplica) -> None:
     await suspended(here, "waiting")
     await suspended(here, "answered")
     await begun(here, "over", "r-2", moved(State.COMPLETE), COMPLETED)
-    await here.store.answer("local", "answered", Answers([answered()]))
+    await here.store.answer("local", "answered", SuspensionAnswers([answered()]))
     assert [each.execution_id for each in await here.store.orphaned({"replica"})] == ["answered"]
     assert [each.execution_id for each in await here.store.orphaned({"other"})] == ["answered", "running"]
 

@@ -10,7 +10,7 @@ from portico.domain.contract.response import GivenApprovals
 from portico.domain.ids import ExecutionId, GrantId, RequestId, SessionId, TenantId, UserId
 from portico.domain.journal.events import ApprovalGiven
 from portico.ports.grants import MAX_USES, Grant, GrantedCall
-from portico.ports.storage import Answers, OutdatedAnswers
+from portico.ports.storage import OutdatedAnswers, SuspensionAnswers
 from tests.support.examples import SUSPENSION, unnumbered
 from tests.support.stored_executions import all_suspensions, answered, suspended
 from tests.support.stores import StoreReplica
@@ -49,7 +49,7 @@ OTHER_CALLS = (
 async def given(here: StoreReplica, *grants: Grant) -> DatabaseGrants:
     """Store the grants with an answer."""
     await suspended(here, "a", "1", "2")
-    await here.store.answer("local", "a", Answers([answered("1")], grants=grants))
+    await here.store.answer("local", "a", SuspensionAnswers([answered("1")], grants=grants))
     return DatabaseGrants(here.database)
 
 
@@ -84,7 +84,7 @@ async def test_a_grant_ends_by_time_by_uses_and_by_revocation(here: StoreReplica
 
 
 async def given_again(here: StoreReplica, grant: Grant) -> DatabaseGrants:
-    await here.store.answer("local", "a", Answers([answered("2")], grants=[grant]))
+    await here.store.answer("local", "a", SuspensionAnswers([answered("2")], grants=[grant]))
     return DatabaseGrants(here.database)
 
 
@@ -96,11 +96,11 @@ async def test_an_approval_that_is_not_the_last_changes_its_suspension_and_close
     found = await here.store.load("local", "a")
     assert found is not None
     last = len(found.events)
-    receipt = await here.store.answer("local", "a", Answers([], events, [changed], after=last), claim=True)
+    receipt = await here.store.answer("local", "a", SuspensionAnswers([], events, [changed], after=last), claim=True)
     assert (receipt.open_suspensions, receipt.commit_count) == (1, found.commit_count + 1)
     assert [each.suspension for each in await all_suspensions(here)] == [changed]
     with pytest.raises(OutdatedAnswers):
-        await here.store.answer("local", "a", Answers([], events, [asked], after=last))
+        await here.store.answer("local", "a", SuspensionAnswers([], events, [asked], after=last))
     assert [each.suspension for each in await all_suspensions(here)] == [changed]
     after = await here.store.load("local", "a")
     assert after is not None

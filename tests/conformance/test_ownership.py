@@ -13,7 +13,7 @@ from portico.domain.journal.events import ExecutionSuspended
 from portico.domain.journal.header import ExecutionHeader
 from portico.domain.lifecycle import State
 from portico.ports.journal import IdempotencyClaim, IdempotencyHit
-from portico.ports.storage import Answers, ExecutionFilter, OtherUsers, SuspensionFilter
+from portico.ports.storage import ExecutionFilter, OtherUsers, SuspensionAnswers, SuspensionFilter
 from tests.support.examples import COMPLETED, SUSPENSION, response, unnumbered
 from tests.support.stored_executions import EVER, all_suspensions, answered, journaled, moved, refused, suspended
 from tests.support.stores import StoreReplica
@@ -53,7 +53,7 @@ async def test_an_internal_id_of_another_tenant_finds_nothing(here: StoreReplica
     await suspended(here, "a")
     assert await here.store.load("other", "a") is None
     assert await here.store.events("other", "a", limit=EVER) is None
-    await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("other", "a", Answers([answered()])))
+    await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("other", "a", SuspensionAnswers([answered()])))
 
 
 @pytest.mark.parametrize("scope", FOREIGN, ids=["tenant", "user"])

@@ -6,7 +6,7 @@ from portico.domain.access.principal import LOCAL
 from portico.domain.failures import Code
 from portico.domain.lifecycle import State
 from portico.ports.runtime import Clock
-from portico.ports.storage import Answers, RecoveryTicket
+from portico.ports.storage import RecoveryTicket, SuspensionAnswers
 from tests.support.examples import FAILED, unnumbered
 from tests.support.stored_executions import all_suspensions, answered, begun, journaled, moved, refused, suspended
 from tests.support.stores import StoreReplica
@@ -141,7 +141,9 @@ async def test_whichever_replica_claims_a_cancelled_execution_learns_that_it_is(
 async def test_a_suspension_of_a_cancelled_execution_takes_no_answer(here: StoreReplica) -> None:
     await suspended(here, "a")
     await here.store.request_cancel("local", "a")
-    await refused(Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("local", "a", Answers([answered()]), claim=True))
+    await refused(
+        Code.REQUEST_RESUME_UNEXPECTED, here.store.answer("local", "a", SuspensionAnswers([answered()]), claim=True)
+    )
     assert [each.execution_id for each in await all_suspensions(here)] == ["a"]
 
 

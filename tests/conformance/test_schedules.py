@@ -26,7 +26,7 @@ from portico.domain.access.principal import LOCAL, AccessScope, Principal
 from portico.domain.contract.request import SystemRequest
 from portico.domain.failures import AccessFailure, Code, Failure, RequestFailure, StorageFailure
 from portico.domain.schedules import RunOutcome, Schedule, ScheduleOwner, ScheduleRun
-from portico.domain.webhooks import Endpoint
+from portico.domain.webhooks import WebhookEndpoint
 from portico.orchestration.announcements import Announcements
 from portico.orchestration.call import CallOptions
 from portico.orchestration.channels import NO_CHANNELS, Channels
@@ -112,7 +112,7 @@ class Replica:
         self.timers.add(
             TimerJob(TimerKind.DELIVERY, DatabaseTimerQueue(here.database, TimerKind.DELIVERY, name), sent, 1)
         )
-        self.announcements = Announcements([Endpoint("team", "https://team.example", None)], None)
+        self.announcements = Announcements([WebhookEndpoint("team", "https://team.example", None)], None)
         parts["announcements"] = self.announcements
         self.schedules = Schedules(
             facade,

@@ -19,7 +19,7 @@ from portico.adapters.telemetry.metrics.sink import MetricsSink
 from portico.bootstrap.retention import SWEEP_SECONDS
 from portico.domain.ids import ReplicaId, TenantId
 from portico.domain.value import value
-from portico.domain.webhooks import DAY_S, Attempt, Endpoint
+from portico.domain.webhooks import DAY_S, DeliveryAttempt, WebhookEndpoint
 from portico.orchestration.announcements import Announcements
 from portico.orchestration.deliveries import AT_ONCE, Deliveries, DeliveryParts, DeliveryResult, EndpointCatalogue
 from portico.orchestration.webhooks import WebhookParts
@@ -58,7 +58,7 @@ def announcements_of(settings: Settings) -> Announcements:
     """Return what executions announce, to the endpoints of the file at first."""
     shared = settings.webhooks.allow_private
     configured = [
-        Endpoint(
+        WebhookEndpoint(
             name,
             each.url,
             None if each.tenant is None else TenantId(each.tenant),
@@ -85,7 +85,7 @@ class LazySender:
     async def refusal(self, url: str, *, allow_private: bool) -> str | None:
         return await (await self._opened()).refusal(url, allow_private=allow_private)
 
-    async def send(self, endpoint: Endpoint, due: DueDelivery, secrets: Sequence[str]) -> Attempt:
+    async def send(self, endpoint: WebhookEndpoint, due: DueDelivery, secrets: Sequence[str]) -> DeliveryAttempt:
         return await (await self._opened()).send(endpoint, due, secrets)
 
     async def _opened(self) -> WebhookSender:

@@ -26,7 +26,7 @@ GONE: Final = 410
 
 
 @value
-class Endpoint:
+class WebhookEndpoint:
     """Target of deliveries, and the events that it hears of; without `always`, only of executions that name it.
 
     One of the file hears of all tenants if it has none. `allow_private` opens private addresses and http to it.
@@ -68,7 +68,7 @@ class EndpointState:
 class StoredEndpoint:
     """An endpoint that was made over the API, with its sealed secrets: the earlier one signs, too, until a time."""
 
-    endpoint: Endpoint
+    endpoint: WebhookEndpoint
     secret: bytes
     created_at: float
     updated_at: float
@@ -78,7 +78,7 @@ class StoredEndpoint:
 
 
 @value
-class Attempt:
+class DeliveryAttempt:
     """Result of one attempt to deliver: the status of the answer, or the reason why there was none.
 
     `retry_after` is the number of seconds that the receiver asked to wait.
@@ -99,7 +99,7 @@ class Attempt:
         return self.status == GONE
 
 
-def next_wait(attempts: int, attempt: Attempt, retry_seconds: Sequence[float], jitter: float) -> float | None:
+def next_wait(attempts: int, attempt: DeliveryAttempt, retry_seconds: Sequence[float], jitter: float) -> float | None:
     """Return the seconds until a delivery is tried again after so many attempts; None if it is dead.
 
     `jitter` is in 0 to 1, and spreads the wait by 10 % to either side. A longer wait that the receiver asked for counts

@@ -22,7 +22,7 @@ from portico.domain.journal.events import (
 )
 from portico.domain.journal.header import ExecutionHeader
 from portico.domain.schedules import Schedule, ScheduleRun
-from portico.domain.webhooks import SCHEDULE_FAILED, TEST_EVENT, Endpoint, EndpointState
+from portico.domain.webhooks import SCHEDULE_FAILED, TEST_EVENT, EndpointState, WebhookEndpoint
 from portico.orchestration.redaction import redacted_response
 from portico.ports.outbox import Delivery
 
@@ -41,10 +41,10 @@ class Announcements:
     `public_url` is where executions can be read; links begin with it.
     """
 
-    def __init__(self, configured: Iterable[Endpoint], public_url: str | None) -> None:
-        self.configured: Mapping[str, Endpoint] = {each.name: each for each in configured}
+    def __init__(self, configured: Iterable[WebhookEndpoint], public_url: str | None) -> None:
+        self.configured: Mapping[str, WebhookEndpoint] = {each.name: each for each in configured}
         """The endpoints of the file, by name."""
-        self.endpoints: Mapping[str, Endpoint] = {}
+        self.endpoints: Mapping[str, WebhookEndpoint] = {}
         """All endpoints, by key."""
         self.states: Mapping[str, EndpointState] = {}
         self.hears_all = False
@@ -52,7 +52,7 @@ class Announcements:
         self._public_url = public_url
         self.replace((), {})
 
-    def replace(self, made: Iterable[Endpoint], states: Mapping[str, EndpointState]) -> None:
+    def replace(self, made: Iterable[WebhookEndpoint], states: Mapping[str, EndpointState]) -> None:
         """Know these endpoints that were made over the API, and these states; the file's hide those of their names."""
         own = [each for each in made if not self._hides(each)]
         self.endpoints = {each.key: each for each in (*self.configured.values(), *own)}
@@ -61,20 +61,20 @@ class Announcements:
         self.hears_all = any(each.tenant is None for each in hearing)
         self.tenants = frozenset(each.tenant for each in hearing if each.tenant is not None)
 
-    def set_state(self, endpoint: Endpoint, state: EndpointState) -> None:
+    def set_state(self, endpoint: WebhookEndpoint, state: EndpointState) -> None:
         """Know that state of an endpoint."""
         made = [each for each in self.endpoints.values() if not each.is_from_file]
         self.replace(made, {**self.states, endpoint.key: state})
 
-    def state(self, endpoint: Endpoint) -> EndpointState:
+    def state(self, endpoint: WebhookEndpoint) -> EndpointState:
         """Return the state of an endpoint."""
         return self.states.get(endpoint.key, _ENABLED)
 
-    def find(self, tenant: TenantId, name: str) -> Endpoint | None:
+    def find(self, tenant: TenantId, name: str) -> WebhookEndpoint | None:
         """Return the endpoint of that name of which the tenant may know."""
         return next((each for each in self.of_tenant(tenant) if each.name == name), None)
 
-    def of_tenant(self, tenant: TenantId) -> list[Endpoint]:
+    def of_tenant(self, tenant: TenantId) -> list[WebhookEndpoint]:
         """Return the endpoints that hear of the tenant, by name."""
         return sorted((each for each in self.endpoints.values() if each.tenant in {None, tenant}), key=_name)
 
@@ -132,12 +132,12 @@ class Announcements:
             Delivery(delivery_id(each, last.run_id, 0), tenant, each, SCHEDULE_FAILED, at, body) for each in hearing
         ]
 
-    def test(self, endpoint: Endpoint, tenant: TenantId, token: str, at: float) -> Delivery:
+    def test(self, endpoint: WebhookEndpoint, tenant: TenantId, token: str, at: float) -> Delivery:
         """Return a delivery that a person asks for."""
         body = _message(TEST_EVENT, at, {"tenant": tenant, "endpoint": endpoint.name})
         return Delivery(delivery_id(endpoint, token, 0), tenant, endpoint, TEST_EVENT, at, body)
 
-    def _hides(self, made: Endpoint) -> bool:
+    def _hides(self, made: WebhookEndpoint) -> bool:
         configured = self.configured.get(made.name)
         return configured is not None and configured.tenant in {None, made.tenant}
 
@@ -173,12 +173,12 @@ class Announcements:
         return data
 
 
-def delivery_id(endpoint: Endpoint, subject: str, number: int) -> str:
+def delivery_id(endpoint: WebhookEndpoint, subject: str, number: int) -> str:
     """Return the id of the message to an endpoint about event `number` of a subject, which is always the same."""
     return f"msg_{digest('webhook', endpoint.key, subject, number)}"
 
 
-def _name(endpoint: Endpoint) -> str:
+def _name(endpoint: WebhookEndpoint) -> str:
     return endpoint.name
 
 

@@ -21,14 +21,14 @@ from portico.domain.value import value
 from portico.domain.webhooks import (
     DAY_S,
     FAILING_DAYS,
-    Attempt,
-    Endpoint,
+    DeliveryAttempt,
     EndpointState,
     StoredEndpoint,
+    WebhookEndpoint,
     next_wait,
 )
 from portico.orchestration.announcements import Announcements
-from portico.ports.outbox import DueDelivery, Lane, OutboxStore, WebhookSender
+from portico.ports.outbox import DeliveryLane, DueDelivery, OutboxStore, WebhookSender
 from portico.ports.runtime import Clock, Entropy
 from portico.ports.secrets import SecretSeal
 from portico.ports.timers import DueTimer, TimerQueue
@@ -78,11 +78,11 @@ class EndpointCatalogue:
         if self._stored or self.announcements.states:
             await self.refresh()
 
-    def stored(self, endpoint: Endpoint) -> StoredEndpoint | None:
+    def stored(self, endpoint: WebhookEndpoint) -> StoredEndpoint | None:
         """Return an endpoint as it was made over the API; None for one of the file."""
         return self._stored.get(endpoint.key)
 
-    def secrets_of(self, endpoint: Endpoint, now: float) -> list[str]:
+    def secrets_of(self, endpoint: WebhookEndpoint, now: float) -> list[str]:
         """Return the secrets that sign: the current one, and for a day the one before a rotation."""
         stored = self.stored(endpoint)
         if stored is None or endpoint.tenant is None:
@@ -95,7 +95,7 @@ class EndpointCatalogue:
         opened = [self._seal.open(endpoint.tenant, SECRETS_OWNER, endpoint.name, each) for each in sealed]
         return [secret for secret in opened if secret is not None]
 
-    async def set_state(self, endpoint: Endpoint, state: EndpointState, now: float) -> None:
+    async def set_state(self, endpoint: WebhookEndpoint, state: EndpointState, now: float) -> None:
         """Store and know the state of an endpoint. Raises: StorageFailure."""
         await self._store.set_state(endpoint, state, now=now)
         self.announcements.set_state(endpoint, state)
@@ -141,7 +141,7 @@ class Deliveries:
         finally:
             del self._running[timer.timer_id]
 
-    def _places(self, lanes: Sequence[Lane], limit: int) -> dict[str, int]:
+    def _places(self, lanes: Sequence[DeliveryLane], limit: int) -> dict[str, int]:
         """Return how many deliveries of each lane may be claimed, the one that waits longest first."""
         tenants = Counter(due.tenant for due in self._running.values())
         endpoints = Counter(due.endpoint_key for due in self._running.values())
@@ -160,9 +160,9 @@ class Deliveries:
         parts, catalogue = self._parts, self._parts.catalogue
         endpoint = await self._endpoint(due.endpoint_key)
         if endpoint is None:
-            return await self._settle(due, Attempt(error=NO_ENDPOINT), None)
+            return await self._settle(due, DeliveryAttempt(error=NO_ENDPOINT), None)
         secrets = catalogue.secrets_of(endpoint, parts.clock.now())
-        attempt = Attempt(error=NO_SECRET)
+        attempt = DeliveryAttempt(error=NO_SECRET)
         if secrets:
             attempt = await parts.sender.send(endpoint, due, secrets)
         state = catalogue.announcements.state(endpoint)
@@ -176,14 +176,14 @@ class Deliveries:
             await catalogue.set_state(endpoint, after, parts.clock.now())
         return next_at
 
-    async def _endpoint(self, key: str) -> Endpoint | None:
+    async def _endpoint(self, key: str) -> WebhookEndpoint | None:
         """Return the endpoint of that key, which another replica may just have made."""
         catalogue = self._parts.catalogue
         if key not in catalogue.announcements.endpoints:
             await catalogue.refresh()
         return catalogue.announcements.endpoints.get(key)
 
-    async def _settle(self, due: DueDelivery, attempt: Attempt, wait: float | None) -> float | None:
+    async def _settle(self, due: DueDelivery, attempt: DeliveryAttempt, wait: float | None) -> float | None:
         now = self._parts.clock.now()
         next_at = None if wait is None else now + wait
         await self._parts.store.settle(due, attempt, now=now, next_at=next_at)
@@ -191,7 +191,7 @@ class Deliveries:
         return next_at
 
 
-def _state_after(state: EndpointState, attempt: Attempt, now: float) -> EndpointState:
+def _state_after(state: EndpointState, attempt: DeliveryAttempt, now: float) -> EndpointState:
     """Return the state of an endpoint after an attempt."""
     if attempt.is_delivered:
         return state if state.disabled_because == "revoked" else EndpointState()
@@ -204,5 +204,5 @@ def _state_after(state: EndpointState, attempt: Attempt, now: float) -> Endpoint
     return EndpointState(since, now, "failing") if has_failed else EndpointState(since)
 
 
-def _next_at(lane: Lane) -> float:
+def _next_at(lane: DeliveryLane) -> float:
     return lane.next_at

@@ -64,11 +64,11 @@ from portico.ports.events import EventTailer, Subscription
 from portico.ports.journal import ExecutionHistory
 from portico.ports.storage import (
     AnswerReceipt,
-    Answers,
     ExecutionFilter,
     ExecutionStore,
     OutdatedAnswers,
     StoredExecution,
+    SuspensionAnswers,
 )
 
 EVENTS_PER_PAGE = 1_000
@@ -291,7 +291,7 @@ class Executions:
 
     async def _answers(
         self, principal: Principal, request_id: RequestId, request: ResumeRequest, *, is_untrusted: bool
-    ) -> tuple[StoredExecution, ExecutionHistory, Answers]:
+    ) -> tuple[StoredExecution, ExecutionHistory, SuspensionAnswers]:
         """Return the execution, its history, and the answers, which may be recorded. Raises: as `resume`."""
         if self._launcher.local.find(principal.own, request_id) is not None:
             raise RequestFailure(Code.REQUEST_RESUME_UNEXPECTED, "the execution is not suspended")
@@ -316,7 +316,7 @@ class Executions:
         selected: Sequence[Suspension],
         *,
         is_untrusted: bool,
-    ) -> Answers:
+    ) -> SuspensionAnswers:
         """Return the answers to these suspensions, with their events.
 
         Raises: RequestFailure (REQUEST_INVALID, REQUEST_RESUME_MISMATCH); ValidationFailure (VALIDATION_INPUT_REFUSED).

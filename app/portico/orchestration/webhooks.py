@@ -21,8 +21,8 @@ from portico.domain.webhooks import (
     RESERVED_NAMES,
     WEBHOOK_EVENTS,
     DeliveryState,
-    Endpoint,
     StoredEndpoint,
+    WebhookEndpoint,
     WebhookEvent,
 )
 from portico.orchestration.deliveries import SECRETS_OWNER, EndpointCatalogue
@@ -161,7 +161,7 @@ class Webhooks:
         refusal = await parts.sender.refusal(asked.url, allow_private=parts.allow_private)
         if refusal is not None:
             raise invalid_request(("url", refusal))
-        endpoint = Endpoint(
+        endpoint = WebhookEndpoint(
             name,
             asked.url,
             principal.tenant,
@@ -255,7 +255,7 @@ class Webhooks:
         await self._parts.store.add(delivery, at=now)
         self._parts.notify(now)
 
-    async def _found(self, principal: Principal, name: str) -> Endpoint:
+    async def _found(self, principal: Principal, name: str) -> WebhookEndpoint:
         _require_manager(principal)
         await self._parts.catalogue.refresh()
         endpoint = self._parts.catalogue.announcements.find(principal.tenant, name)
@@ -273,7 +273,7 @@ class Webhooks:
             raise RequestFailure(Code.REQUEST_ID_CONFLICT, message)
         return None if found is None else self._parts.catalogue.stored(found)
 
-    def _new_secret(self, endpoint: Endpoint) -> tuple[str, bytes]:
+    def _new_secret(self, endpoint: WebhookEndpoint) -> tuple[str, bytes]:
         """Return a new secret, and as it is stored."""
         seal, tenant = self._parts.seal, endpoint.tenant
         if seal is None or tenant is None:
@@ -283,7 +283,7 @@ class Webhooks:
         secret = f"whsec_{base64.b64encode(random).decode()}"
         return secret, seal.seal(tenant, SECRETS_OWNER, endpoint.name, secret)
 
-    def _view(self, endpoint: Endpoint) -> EndpointView:
+    def _view(self, endpoint: WebhookEndpoint) -> EndpointView:
         stored, state = self._parts.catalogue.stored(endpoint), self._parts.catalogue.announcements.state(endpoint)
         return EndpointView(
             name=endpoint.name,

@@ -7,7 +7,7 @@ from portico.domain.ids import ExecutionId, RequestId, TenantId
 from portico.domain.journal.events import Event
 from portico.domain.journal.header import ExecutionHeader
 from portico.domain.value import value
-from portico.domain.webhooks import Attempt, DeliveryState, Endpoint, EndpointState, StoredEndpoint
+from portico.domain.webhooks import DeliveryAttempt, DeliveryState, EndpointState, StoredEndpoint, WebhookEndpoint
 from portico.ports.storage import ResultPage
 
 
@@ -20,7 +20,7 @@ class Delivery:
 
     delivery_id: str
     tenant: TenantId
-    endpoint: Endpoint
+    endpoint: WebhookEndpoint
     type: str
     created_at: float
     body: bytes
@@ -69,7 +69,7 @@ class DueDelivery:
 
 
 @value
-class Lane:
+class DeliveryLane:
     """The deliveries of one tenant to one endpoint that wait: when the first of them is due."""
 
     name: str
@@ -86,7 +86,7 @@ class Lane:
         return self.name.partition(" ")[2]
 
 
-def lane_of(tenant: TenantId, endpoint: Endpoint) -> str:
+def lane_of(tenant: TenantId, endpoint: WebhookEndpoint) -> str:
     """Return the name of a lane; a tenant has no space in its name."""
     return f"{tenant} {endpoint.key}"
 
@@ -138,7 +138,7 @@ class OutboxStore(Protocol):
         """Delete an endpoint with its deliveries; return False if there is none."""
         ...
 
-    async def set_state(self, endpoint: Endpoint, state: EndpointState, *, now: float) -> None:
+    async def set_state(self, endpoint: WebhookEndpoint, state: EndpointState, *, now: float) -> None:
         """Store the state of an endpoint. What waits for one that is disabled is dead."""
         ...
 
@@ -156,7 +156,7 @@ class OutboxStore(Protocol):
         """Let a delivery be tried at that time, as if it never was before; None if there is none."""
         ...
 
-    async def lanes(self) -> Sequence[Lane]:
+    async def lanes(self) -> Sequence[DeliveryLane]:
         """Return the lanes with deliveries that wait and are not claimed."""
         ...
 
@@ -164,7 +164,7 @@ class OutboxStore(Protocol):
         """Claim as many deliveries of each lane that are due, the oldest first."""
         ...
 
-    async def settle(self, due: DueDelivery, attempt: Attempt, *, now: float, next_at: float | None) -> None:
+    async def settle(self, due: DueDelivery, attempt: DeliveryAttempt, *, now: float, next_at: float | None) -> None:
         """Record an attempt, which delivered it, or after which it is tried again at that time, or is dead."""
         ...
 
@@ -176,6 +176,6 @@ class WebhookSender(Protocol):
         """Return why nothing is sent to that URL; None if something may be."""
         ...
 
-    async def send(self, endpoint: Endpoint, due: DueDelivery, secrets: Sequence[str]) -> Attempt:
+    async def send(self, endpoint: WebhookEndpoint, due: DueDelivery, secrets: Sequence[str]) -> DeliveryAttempt:
         """Sign a delivery with the secrets, and send it once. Raises nothing."""
         ...

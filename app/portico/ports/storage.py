@@ -176,7 +176,7 @@ class OutdatedAnswers(Exception):  # noqa: N818 - a reason to make them anew
 
 
 @value
-class Answers:
+class SuspensionAnswers:
     """Answers to suspensions: the steps of those that are answered, the `changed` suspensions that stay open, the
     events, at least one, and the grants that the answers give.
 
@@ -227,7 +227,7 @@ class ExecutionStore(Protocol):
         ...
 
     async def answer(
-        self, tenant: TenantId, execution_id: ExecutionId, answers: Answers, *, claim: bool = False
+        self, tenant: TenantId, execution_id: ExecutionId, answers: SuspensionAnswers, *, claim: bool = False
     ) -> AnswerReceipt:
         """Record answers, at least one, as the steps of their suspensions, each once, and publish the events.
 

@@ -18,7 +18,7 @@ from portico.domain.access.principal import LOCAL
 from portico.domain.failures import Code, ConfigurationFailure, StorageFailure
 from portico.domain.journal.events import ExecutionSuspended
 from portico.domain.lifecycle import State
-from portico.ports.storage import Answers, ExecutionFilter
+from portico.ports.storage import ExecutionFilter, SuspensionAnswers
 from tests.support.entropy import SeededEntropy
 from tests.support.examples import COMPLETED, SUSPENSION, recorded_step, response
 from tests.support.postgres import RealTimeDatabase, open_empty_postgres
@@ -65,7 +65,7 @@ async def test_a_read_only_database_shows_committed_data_and_refuses_writes(two:
         assert [each.request_id for each in found.items] == ["r-b", "r-a"]
         assert await store.load("local", "a") == await here.store.load("local", "a")
         with pytest.raises(StorageFailure):
-            await store.answer("local", "b", Answers([answered("s-1")]))
+            await store.answer("local", "b", SuspensionAnswers([answered("s-1")]))
         with pytest.raises(StorageFailure):
             await store.claim("b", 1)
         await here.journal.open(journaled("c", "r-c"))
@@ -74,7 +74,7 @@ async def test_a_read_only_database_shows_committed_data_and_refuses_writes(two:
         seen = await store.load("local", "c")
         assert seen is not None
         assert list(seen.steps) == ["0"]
-        assert (await here.store.answer("local", "b", Answers([answered("s-1")]))).open_suspensions == 0
+        assert (await here.store.answer("local", "b", SuspensionAnswers([answered("s-1")]))).open_suspensions == 0
 
 
 @contextmanager

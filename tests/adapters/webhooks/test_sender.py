@@ -12,7 +12,7 @@ from standardwebhooks import Webhook
 from portico.adapters.system import SystemClock
 from portico.adapters.webhooks.sender import HttpWebhookSender, signed_headers, webhook_client
 from portico.domain.ids import TenantId
-from portico.domain.webhooks import Attempt, Endpoint, next_wait
+from portico.domain.webhooks import DeliveryAttempt, WebhookEndpoint, next_wait
 from portico.ports.outbox import DueDelivery
 from tests.support.webhook_receiver import SECRET
 
@@ -40,8 +40,8 @@ async def receiver(reply: Callable[[SocketStream], Awaitable[None]]) -> AsyncIte
         group.cancel_scope.cancel()
 
 
-async def sent(url: str, *, allow_private: bool = True, timeout: float = 20.0) -> Attempt:
-    endpoint = Endpoint("orders", url, TenantId("acme"), allow_private=allow_private)
+async def sent(url: str, *, allow_private: bool = True, timeout: float = 20.0) -> DeliveryAttempt:
+    endpoint = WebhookEndpoint("orders", url, TenantId("acme"), allow_private=allow_private)
     async with webhook_client() as client:
         return await HttpWebhookSender(client, SystemClock(), timeout).send(endpoint, DUE, [SECRET])
 
@@ -58,7 +58,7 @@ async def test_a_redirect_to_a_metadata_address_is_not_followed() -> None:
 
     async with receiver(redirect) as url:
         attempt = await sent(url)
-    assert attempt == Attempt(307, "the receiver answered with a redirect, which is not followed")
+    assert attempt == DeliveryAttempt(307, "the receiver answered with a redirect, which is not followed")
 
 
 async def test_a_receiver_that_hangs_is_given_up() -> None:
@@ -66,7 +66,7 @@ async def test_a_receiver_that_hangs_is_given_up() -> None:
         await anyio.sleep(3_600)
 
     async with receiver(hang) as url:
-        assert await sent(url) == Attempt(error="no answer within 20 s")
+        assert await sent(url) == DeliveryAttempt(error="no answer within 20 s")
 
 
 async def test_of_an_answer_without_an_end_only_the_head_is_read() -> None:
@@ -80,7 +80,7 @@ async def test_of_an_answer_without_an_end_only_the_head_is_read() -> None:
             pieces += 1
 
     async with receiver(bomb) as url:
-        assert await sent(url) == Attempt(200)
+        assert await sent(url) == DeliveryAttempt(200)
     assert pieces < 1_000
 
 
@@ -100,7 +100,7 @@ async def test_a_head_without_an_end_is_an_error() -> None:
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "169.254.169.254", "[::ffff:127.0.0.1]"])
 async def test_a_host_that_resolves_to_a_private_address_is_not_asked(host: str) -> None:
     attempt = await sent(f"https://{host}/hook", allow_private=False)
-    assert attempt == Attempt(error="the host has an address that tools must not reach")
+    assert attempt == DeliveryAttempt(error="the host has an address that tools must not reach")
 
 
 async def test_a_receiver_may_ask_to_wait_longer_but_not_for_more_than_a_day() -> None:
@@ -111,6 +111,6 @@ async def test_a_receiver_may_ask_to_wait_longer_but_not_for_more_than_a_day() -
         attempt = await sent(url)
     assert attempt.retry_after == 600
     assert next_wait(1, attempt, (5.0,), 0.5) == 600
-    assert next_wait(1, Attempt(503, retry_after=1e9), (5.0,), 0.5) == 86_400
+    assert next_wait(1, DeliveryAttempt(503, retry_after=1e9), (5.0,), 0.5) == 86_400
     assert next_wait(2, attempt, (5.0,), 0.5) is None
-    assert [next_wait(1, Attempt(500), (100.0,), jitter) for jitter in (0.0, 1.0)] == pytest.approx([90, 110])
+    assert [next_wait(1, DeliveryAttempt(500), (100.0,), jitter) for jitter in (0.0, 1.0)] == pytest.approx([90, 110])

@@ -39,8 +39,8 @@ from portico.adapters.stores.database import (
 )
 from portico.adapters.stores.schema import IS_UNCLAIMED, TEXT, webhook_deliveries, webhook_endpoints, webhook_states
 from portico.domain.ids import KeyId, ReplicaId, TenantId
-from portico.domain.webhooks import Attempt, Endpoint, EndpointState, StoredEndpoint
-from portico.ports.outbox import Delivery, DeliveryFilter, DueDelivery, Lane, StoredDelivery, lane_of
+from portico.domain.webhooks import DeliveryAttempt, EndpointState, StoredEndpoint, WebhookEndpoint
+from portico.ports.outbox import Delivery, DeliveryFilter, DeliveryLane, DueDelivery, StoredDelivery, lane_of
 from portico.ports.storage import ResultPage
 
 _MAX_ERROR: Final = 500
@@ -97,7 +97,7 @@ class DatabaseOutbox:
     async def delete(self, tenant: TenantId, name: str) -> bool:
         return await self._database.write(lambda: _delete(tenant, name))
 
-    async def set_state(self, endpoint: Endpoint, state: EndpointState, *, now: float) -> None:
+    async def set_state(self, endpoint: WebhookEndpoint, state: EndpointState, *, now: float) -> None:
         await self._database.write(lambda: _set_state(endpoint.key, endpoint.tenant, state, now), idempotent=True)
 
     async def add(self, delivery: Delivery, *, at: float) -> None:
@@ -126,15 +126,15 @@ class DatabaseOutbox:
         rows = await self._database.write(lambda: execute(_REVIVE, which), idempotent=True)
         return _stored_delivery(rows[0]) if rows else None
 
-    async def lanes(self) -> Sequence[Lane]:
-        return [Lane(*row) for row in await self._database.read(lambda: execute(_LANES, {}))]
+    async def lanes(self) -> Sequence[DeliveryLane]:
+        return [DeliveryLane(*row) for row in await self._database.read(lambda: execute(_LANES, {}))]
 
     async def claim(self, places: Mapping[str, int], now: float) -> Sequence[DueDelivery]:
         asked = [{"owner": self._owner, "the_lane": lane, "most": most, "now": now} for lane, most in places.items()]
         rows = await self._database.write(lambda: execute_each(_CLAIM, asked))
         return [DueDelivery(*row) for row in rows]
 
-    async def settle(self, due: DueDelivery, attempt: Attempt, *, now: float, next_at: float | None) -> None:
+    async def settle(self, due: DueDelivery, attempt: DeliveryAttempt, *, now: float, next_at: float | None) -> None:
         is_over = attempt.is_delivered or next_at is None
         values = {
             "the_delivery_id": due.delivery_id,
@@ -188,7 +188,7 @@ def _delete(tenant: TenantId, name: str) -> Transaction[bool]:
     found = yield from execute(_DELETE, {"the_tenant": tenant, "the_name": name})
     if not found:
         return False
-    endpoint = Endpoint(name, "", tenant)
+    endpoint = WebhookEndpoint(name, "", tenant)
     yield from execute(_DELETE_STATE, {"the_key": endpoint.key})
     yield from execute(_DELETE_DELIVERIES, {"the_key": endpoint.key})
     return True
@@ -215,7 +215,7 @@ def webhooks_of(key_id: KeyId) -> Transaction[ResultRows]:
 def disable_webhooks(key_id: KeyId, at: float) -> Transaction[None]:
     """Disable the endpoints that a key made; what waits for them is dead."""
     for tenant, name in (yield from webhooks_of(key_id)):
-        yield from _set_state(Endpoint(name, "", tenant).key, tenant, EndpointState(None, at, "revoked"), at)
+        yield from _set_state(WebhookEndpoint(name, "", tenant).key, tenant, EndpointState(None, at, "revoked"), at)
 
 
 def _endpoint_row(stored: StoredEndpoint) -> dict[str, Any]:
@@ -238,7 +238,7 @@ def _endpoint_row(stored: StoredEndpoint) -> dict[str, Any]:
 
 def _stored_endpoint(row: ResultRow) -> StoredEndpoint:
     tenant, name, url, events, always, content, secret, earlier, until, created_at, updated_at, created_by = row
-    endpoint = Endpoint(
+    endpoint = WebhookEndpoint(
         name, url.decode(), tenant, events=tuple(orjson.loads(events)), always=bool(always), content=bool(content)
     )
     return StoredEndpoint(endpoint, secret, created_at, updated_at, created_by, earlier, until)

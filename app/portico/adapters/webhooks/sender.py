@@ -17,7 +17,7 @@ import httpx2
 from standardwebhooks import Webhook
 
 from portico.adapters.http.address_guard import checked_addresses
-from portico.domain.webhooks import Attempt, Endpoint
+from portico.domain.webhooks import DeliveryAttempt, WebhookEndpoint
 from portico.ports.outbox import DueDelivery
 from portico.ports.runtime import Clock
 from portico.ports.tool import ToolError
@@ -53,22 +53,24 @@ class HttpWebhookSender:
             return None if has_no_address else "must not be in a private network"
         return None
 
-    async def send(self, endpoint: Endpoint, due: DueDelivery, secrets: Sequence[str]) -> Attempt:
+    async def send(self, endpoint: WebhookEndpoint, due: DueDelivery, secrets: Sequence[str]) -> DeliveryAttempt:
         parts = _parts(endpoint.url, allow_private=endpoint.allow_private)
         if isinstance(parts, str):
-            return Attempt(error=f"the URL {parts}")
+            return DeliveryAttempt(error=f"the URL {parts}")
         headers = signed_headers(due, secrets, self._clock.now())
-        attempt = Attempt(error=f"no answer within {self._timeout:g} s")
+        attempt = DeliveryAttempt(error=f"no answer within {self._timeout:g} s")
         with anyio.move_on_after(self._timeout):
             try:
                 attempt = await self._send(endpoint, parts, due.body, headers)
             except ToolError as refusal:
-                attempt = Attempt(error=str(refusal))
+                attempt = DeliveryAttempt(error=str(refusal))
             except httpx2.HTTPError as error:
-                attempt = Attempt(error=f"the connection failed: {type(error).__name__}")
+                attempt = DeliveryAttempt(error=f"the connection failed: {type(error).__name__}")
         return attempt
 
-    async def _send(self, endpoint: Endpoint, parts: SplitResult, body: bytes, headers: Mapping[str, str]) -> Attempt:
+    async def _send(
+        self, endpoint: WebhookEndpoint, parts: SplitResult, body: bytes, headers: Mapping[str, str]
+    ) -> DeliveryAttempt:
         """Send the request to the first checked address that accepts a connection."""
         host, port = parts.hostname or "", _port(parts)
         for address in await checked_addresses(host, port, allow_private=endpoint.allow_private):
@@ -87,7 +89,7 @@ class HttpWebhookSender:
                 except httpx2.ConnectError:
                     continue
                 return _attempt(answer, self._clock.now())
-        return Attempt(error="the receiver does not accept connections")
+        return DeliveryAttempt(error="the receiver does not accept connections")
 
 
 def signed_headers(due: DueDelivery, secrets: Sequence[str], now: float) -> dict[str, str]:
@@ -103,12 +105,14 @@ def signed_headers(due: DueDelivery, secrets: Sequence[str], now: float) -> dict
     }
 
 
-def _attempt(answer: httpx2.Response, now: float) -> Attempt:
+def _attempt(answer: httpx2.Response, now: float) -> DeliveryAttempt:
     status = answer.status_code
     if answer.is_success:
-        return Attempt(status)
+        return DeliveryAttempt(status)
     what = "a redirect, which is not followed" if status in _REDIRECTS else f"status {status}"
-    return Attempt(status, f"the receiver answered with {what}", _retry_after(answer.headers.get("retry-after"), now))
+    return DeliveryAttempt(
+        status, f"the receiver answered with {what}", _retry_after(answer.headers.get("retry-after"), now)
+    )
 
 
 def _retry_after(given: str | None, now: float) -> float | None:

@@ -15,7 +15,7 @@ from portico.entrypoints.http.client_apis.ag_ui.request import InterruptAnswers,
 from portico.entrypoints.http.client_apis.api import DecodedRequest
 from portico.entrypoints.http.client_apis.turn import (
     ApprovalItem,
-    Delivery,
+    DisplayTime,
     Item,
     ServerCallItem,
     TurnReader,
@@ -138,7 +138,7 @@ class _InterruptedRun:
             given.append(named)
         return given
 
-    def _run(self, view: ExecutionView, mode: Mode, delivery: Delivery) -> RunStream:
+    def _run(self, view: ExecutionView, mode: Mode, delivery: DisplayTime) -> RunStream:
         """Return the encoder of what follows; the client has what the execution had shown when it was suspended."""
         before = view.response
         assert before is not None  # noqa: S101 - a suspended execution has one

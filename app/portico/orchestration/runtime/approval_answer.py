@@ -33,7 +33,7 @@ from portico.orchestration.execution.environment import Environment, facts_of
 from portico.orchestration.runtime.resume import answer_step
 from portico.ports.grants import Grant
 from portico.ports.journal import ExecutionHistory
-from portico.ports.storage import Answers
+from portico.ports.storage import SuspensionAnswers
 
 NO_USER: Final = ""
 """`resumed_by` of an approval that has expired."""
@@ -220,14 +220,14 @@ class CollectedAnswers:
         resumed = ExecutionResumed(suspension.suspension_id, suspension.kind, suspension.tool_id, self._user)
         self._events.append(resumed)
 
-    def answers(self) -> Answers:
+    def answers(self) -> SuspensionAnswers:
         """Return all answers."""
         events = [(RESUME_ANCHOR, self._correlation, event) for event in self._events]
-        return Answers(self._steps, events, self._changed, self._grants)
+        return SuspensionAnswers(self._steps, events, self._changed, self._grants)
 
 
-def expiry_answers(expired: Sequence[Suspension], correlation: CorrelationContext, now: float) -> Answers:
+def expiry_answers(expired: Sequence[Suspension], correlation: CorrelationContext, now: float) -> SuspensionAnswers:
     """Return the answers to approvals that were not given in time: the calls are denied, at `now` in Unix seconds."""
     steps = [answer_step(each, dict(EXPIRY), at=now, expired=True) for each in expired]
     events = [ExecutionResumed(each.suspension_id, each.kind, each.tool_id, NO_USER) for each in expired]
-    return Answers(steps, [(RESUME_ANCHOR, correlation, event) for event in events], expired=True)
+    return SuspensionAnswers(steps, [(RESUME_ANCHOR, correlation, event) for event in events], expired=True)

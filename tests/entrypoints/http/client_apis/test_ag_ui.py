@@ -25,7 +25,7 @@ from portico.domain.journal.events import (
 from portico.domain.lifecycle import Mode, State
 from portico.entrypoints.http.client_apis.ag_ui.frames import RunStream
 from portico.entrypoints.http.client_apis.ag_ui.request import Run
-from portico.entrypoints.http.client_apis.turn import Delivery, TurnReader
+from portico.entrypoints.http.client_apis.turn import DisplayTime, TurnReader
 from tests.support.callers import callers
 from tests.support.http_server import HttpAnswer, RunningServer
 from tests.support.portico import ASK_PERSON, portico
@@ -284,7 +284,7 @@ CORRELATION = CorrelationContext(RequestId("0" * 32), None, TraceId("0" * 32), S
 
 def test_a_text_that_is_taken_back_is_replaced_by_what_stands() -> None:
     """Two models' words are never joined: the snapshot has the input's messages alone, and the next text is new."""
-    reader = TurnReader(Mode.CHAT, Delivery.LIVE, ends_at_suspension=True, retracts=True)
+    reader = TurnReader(Mode.CHAT, DisplayTime.LIVE, ends_at_suspension=True, retracts=True)
     stream = RunStream(reader, RUN, RequestId("0" * 32), Mode.CHAT)
     done = SystemResponse(
         request_id="0" * 32, trace_id="0" * 32, mode=Mode.CHAT, state=State.COMPLETE, content="Good day"
@@ -306,6 +306,6 @@ def test_a_text_that_is_taken_back_is_replaced_by_what_stands() -> None:
 
 @pytest.mark.parametrize(("is_stopping", "code"), [(True, "REQUEST_IN_PROGRESS"), (False, "REQUEST_OVERLOADED")])
 def test_a_stream_that_is_cut_short_ends_with_an_error(is_stopping: bool, code: str) -> None:
-    stream = RunStream(TurnReader(Mode.CHAT, Delivery.LIVE, retracts=True), RUN, RequestId("0" * 32), Mode.CHAT)
+    stream = RunStream(TurnReader(Mode.CHAT, DisplayTime.LIVE, retracts=True), RUN, RequestId("0" * 32), Mode.CHAT)
     frames = frames_of(HttpAnswer(200, {}, stream.end([], is_stopping=is_stopping)))
     assert (frames[-1]["type"], frames[-1]["code"]) == ("RUN_ERROR", code)

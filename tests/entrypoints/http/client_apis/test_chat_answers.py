@@ -37,7 +37,7 @@ from portico.domain.journal.events import (
 from portico.domain.lifecycle import Mode, State
 from portico.entrypoints.http.client_apis.chat_completions import CHAT_COMPLETIONS, ChatShown
 from portico.entrypoints.http.client_apis.stream import TurnStream
-from portico.entrypoints.http.client_apis.turn import Delivery, TurnReader, turn_of
+from portico.entrypoints.http.client_apis.turn import DisplayTime, TurnReader, turn_of
 
 REQUEST_ID = RequestId("01a2094c-1d1d-72d6-8e05-6d99ba442741")
 HEX = "01a2094c1d1d72d68e056d99ba442741"
@@ -110,7 +110,7 @@ def run(size: int) -> list[StoredEvent | LiveDelta]:
     ]
 
 
-def stream(delivery: Delivery = Delivery.LIVE, *, mode: Mode = Mode.CHAT, is_whole: bool = True) -> TurnStream:
+def stream(delivery: DisplayTime = DisplayTime.LIVE, *, mode: Mode = Mode.CHAT, is_whole: bool = True) -> TurnStream:
     reader = TurnReader(mode, delivery, is_whole=is_whole)
     return TurnStream(reader, CHAT_COMPLETIONS.frames(REQUEST_ID, SHOWN), REQUEST_ID)
 
@@ -153,9 +153,9 @@ def whole(answer: SystemResponse) -> dict[str, Any]:
     return json.loads(CHAT_COMPLETIONS.encode(turn_of(answer), SHOWN))
 
 
-@pytest.mark.parametrize("delivery", Delivery)
+@pytest.mark.parametrize("delivery", DisplayTime)
 @pytest.mark.parametrize("size", [1, 2, 7, 100])
-def test_the_frames_of_a_stream_fold_to_the_json_answer(size: int, delivery: Delivery) -> None:
+def test_the_frames_of_a_stream_fold_to_the_json_answer(size: int, delivery: DisplayTime) -> None:
     data = frames(run(size), delivery=delivery)
     assert folded(data) == whole(response())
     assert data.endswith(b"data: [DONE]\n\n")
@@ -217,7 +217,7 @@ def test_the_text_of_two_attempts_is_never_joined() -> None:
     assert encoder.is_over
     assert chunks(data)[-1]["error"]["code"] == "INFERENCE_MALFORMED_RESPONSE"
     assert b"[DONE]" not in data
-    settled = frames([*stored(started("0/0")), *first, *retracted, *second, *end], delivery=Delivery.COMMITTED)
+    settled = frames([*stored(started("0/0")), *first, *retracted, *second, *end], delivery=DisplayTime.COMMITTED)
     assert folded(settled)["choices"][0]["message"]["content"] == ANSWER
 
 

@@ -20,7 +20,7 @@ from portico.domain.model_call import EngineCall
 from portico.domain.tools import ToolDefinition
 from portico.entrypoints.http.client_apis.api import DecodedRequest
 from portico.entrypoints.http.client_apis.chat_completions import ChatShown, decode
-from portico.entrypoints.http.client_apis.turn import Delivery
+from portico.entrypoints.http.client_apis.turn import DisplayTime
 from tests.adapters.engines.engine_calls import profile
 from tests.adapters.engines.recorded_report import NO_RECORDED_TRAFFIC
 from tests.adapters.engines.recordings import recordings
@@ -217,12 +217,14 @@ def test_results_move_behind_their_calls() -> None:
 
 
 def test_the_mode_decides_when_text_is_shown_and_the_extension_may_settle_it() -> None:
-    assert decoded().shown.delivery is Delivery.LIVE
-    assert decoded(portico={"deltas": "settled"}).shown.delivery is Delivery.COMMITTED
-    assert decoded(model="jury").shown.delivery is Delivery.END
-    assert decoded(portico={"output": {"rules": ["no_urls"]}}).shown.delivery is Delivery.END
-    assert decoded(response_format={"type": "json_object"}).shown.delivery is Delivery.END
-    assert decoded(response_format={"type": "json_object"}, portico={"deltas": "live"}).shown.delivery is Delivery.LIVE
+    assert decoded().shown.delivery is DisplayTime.LIVE
+    assert decoded(portico={"deltas": "settled"}).shown.delivery is DisplayTime.COMMITTED
+    assert decoded(model="jury").shown.delivery is DisplayTime.END
+    assert decoded(portico={"output": {"rules": ["no_urls"]}}).shown.delivery is DisplayTime.END
+    assert decoded(response_format={"type": "json_object"}).shown.delivery is DisplayTime.END
+    assert (
+        decoded(response_format={"type": "json_object"}, portico={"deltas": "live"}).shown.delivery is DisplayTime.LIVE
+    )
 
 
 CALL = ToolCall(id=ToolCallId("call_1"), name="weather", arguments={"town": "Ulm", "days": 2})

@@ -39,12 +39,12 @@ from portico.ports.journal import ExecutionHistory
 from portico.ports.runtime import Clock
 from portico.ports.storage import (
     AnswerReceipt,
-    Answers,
     ExecutionFilter,
     OutdatedAnswers,
     RecoveryTicket,
     ResultPage,
     StoredExecution,
+    SuspensionAnswers,
 )
 
 _AFTER_ALL_IDS = "\U0010ffff"
@@ -134,7 +134,7 @@ class DatabaseExecutionStore:
         return [event for event in events if event.sequence_number > after]
 
     async def answer(
-        self, tenant: TenantId, execution_id: ExecutionId, answers: Answers, *, claim: bool = False
+        self, tenant: TenantId, execution_id: ExecutionId, answers: SuspensionAnswers, *, claim: bool = False
     ) -> AnswerReceipt:
         which = {"the_tenant": tenant, "the_execution_id": execution_id}
         now, owner = self._clock.now(), self._owner if claim else None
@@ -246,7 +246,9 @@ def _status(cells: Sequence[Any]) -> ExecutionStatus:
     )
 
 
-def _answer(which: Mapping[str, Any], answers: Answers, *, now: float, owner: str | None) -> Transaction[AnswerReceipt]:
+def _answer(
+    which: Mapping[str, Any], answers: SuspensionAnswers, *, now: float, owner: str | None
+) -> Transaction[AnswerReceipt]:
     """Record the answers; the `owner`, if there is one, claims the execution with the last answer."""
     steps, events = answers.steps, answers.events
     grown = {"committed": max(1, len(steps)), "grown_by": len(events)}
@@ -278,7 +280,7 @@ def _answer(which: Mapping[str, Any], answers: Answers, *, now: float, owner: st
     return AnswerReceipt(open_suspensions, epoch, last_commit, numbered)
 
 
-def _close_and_change(which: Mapping[str, Any], answers: Answers, now: float) -> Transaction[None]:
+def _close_and_change(which: Mapping[str, Any], answers: SuspensionAnswers, now: float) -> Transaction[None]:
     """Close the suspensions that are answered, and change those that stay open."""
     open_after = 0.0 if answers.expired else now
     for step in answers.steps:

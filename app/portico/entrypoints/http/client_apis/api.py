@@ -15,7 +15,7 @@ from portico.domain.value import value
 from portico.entrypoints.http.client_apis.conversation import WirePath
 from portico.entrypoints.http.client_apis.errors import ClientError, ErrorShape
 from portico.entrypoints.http.client_apis.models import ModelNames
-from portico.entrypoints.http.client_apis.turn import Delivery, Turn, TurnChange
+from portico.entrypoints.http.client_apis.turn import DisplayTime, Turn, TurnChange
 
 JsonObject = Mapping[str, Any]
 
@@ -32,7 +32,7 @@ class Shown:
     model: str
     mode: Mode = Mode.CHAT
     is_stream: bool = False
-    delivery: Delivery = Delivery.LIVE
+    delivery: DisplayTime = DisplayTime.LIVE
     has_extension: bool = False
     is_quote: bool = False
     with_reasoning: bool = False

@@ -29,7 +29,7 @@ from portico.entrypoints.http.client_apis.extension import (
     requested_fields,
 )
 from portico.entrypoints.http.client_apis.models import ModelNames, Target, TargetKind
-from portico.entrypoints.http.client_apis.turn import Delivery, delivery_of
+from portico.entrypoints.http.client_apis.turn import DisplayTime, delivery_of
 from portico.entrypoints.http.client_apis.wire_values import as_choice, as_flag, as_object, as_text, invalid
 
 S = TypeVar("S", bound=Shown)
@@ -189,7 +189,7 @@ class RequestFields:
         is_quote = self.extension.quote
         return replace(shown, mode=mode, delivery=delivery, has_extension=self.has_extension, is_quote=is_quote)
 
-    def _delivery(self, request: SystemRequest) -> tuple[Mode, Delivery]:
+    def _delivery(self, request: SystemRequest) -> tuple[Mode, DisplayTime]:
         """Return the mode in force, and when text is shown."""
         agent = self._names.agent(self.target)
         mode = request.mode if agent is None or "mode" in request.model_fields_set else agent.mode
@@ -198,8 +198,8 @@ class RequestFields:
         if wanted == "live" and mode not in {Mode.CHAT, Mode.STRUCTURED}:
             raise invalid((EXTENSION, "deltas"), "live is for the modes chat and structured")
         if wanted == "live":
-            return mode, Delivery.LIVE
-        return mode, Delivery.COMMITTED if wanted and delivery is Delivery.LIVE else delivery
+            return mode, DisplayTime.LIVE
+        return mode, DisplayTime.COMMITTED if wanted and delivery is DisplayTime.LIVE else delivery
 
     def _put_flow(self, messages: Sequence[Mapping[str, Any]]) -> None:
         question = last_question(SystemRequest.model_validate({"messages": messages}).messages)

@@ -8,8 +8,8 @@ Theory of operation
 1. `turn_of` makes the whole turn of a response.
 2. `TurnReader` makes changes of the events of one execution. It follows the top-level inferences only: agents that are
    called as tools, judges and planners have texts of their own, which are no part of the answer.
-3. `Delivery` decides when a text is shown. LIVE shows each delta as it comes. COMMITTED shows the text of an inference
-   once that was answered, so that no failover can take it back. END shows nothing before the response.
+3. `DisplayTime` decides when a text is shown. LIVE shows each delta as it comes. COMMITTED shows the text of an
+   inference once that was answered, so that no failover can take it back. END shows nothing before the response.
 4. At the response, everything that it has and that was not shown yet is shown, in order. So a reader that came late, or
    reads on a replica that does not run the execution, misses nothing.
 5. If a text was shown and is then retracted, the turn breaks: texts of two attempts are never joined.
@@ -69,7 +69,7 @@ _BEGUN: Final = frozenset({ToolCallStatus.DONE, ToolCallStatus.FAILED})
 _ABOUT_CALLS: Final = frozenset({SuspensionKind.APPROVAL, SuspensionKind.UNKNOWN_OUTCOME})
 
 
-class Delivery(Enum):
+class DisplayTime(Enum):
     """The time at which the text of a turn is shown, see the theory of operation."""
 
     LIVE = auto()
@@ -207,14 +207,14 @@ class TurnBroken:
 TurnChange: TypeAlias = ItemStarted | TextAdded | TextRetracted | ItemEnded | TurnSuspended | TurnEnded | TurnBroken
 
 
-def delivery_of(mode: Mode, request: SystemRequest, output: OutputContract) -> Delivery:
+def delivery_of(mode: Mode, request: SystemRequest, output: OutputContract) -> DisplayTime:
     """Return when the text of this request is shown unless its client asks otherwise.
 
     `mode` and `output` are those in force: of the request, or of its agent.
     """
     if mode is not Mode.CHAT or output.rules or output.semantic or request.on_limit == "salvage":
-        return Delivery.END
-    return Delivery.COMMITTED if request.background else Delivery.LIVE
+        return DisplayTime.END
+    return DisplayTime.COMMITTED if request.background else DisplayTime.LIVE
 
 
 def turn_of(response: SystemResponse) -> Turn:
@@ -283,7 +283,7 @@ class TurnReader:
     def __init__(
         self,
         mode: Mode,
-        delivery: Delivery,
+        delivery: DisplayTime,
         *,
         is_whole: bool = True,
         ends_at_suspension: bool = False,
@@ -316,7 +316,7 @@ class TurnReader:
         if not self._has_begun and items:
             self._has_begun = True
             if not (isinstance(items[0], StoredEvent) and items[0].sequence_number == 1):
-                self._delivery = Delivery.END
+                self._delivery = DisplayTime.END
         for item in items:
             if not self.is_over:
                 self._take(item.event)
@@ -347,14 +347,14 @@ class TurnReader:
     def _take_delta(self, delta: InferenceDelta) -> None:
         attempt = self._attempt
         if attempt is None or attempt.segment != delta.segment:
-            if self._delivery is Delivery.END or not _is_top_level(delta.segment):
+            if self._delivery is DisplayTime.END or not _is_top_level(delta.segment):
                 return
             attempt = self._begin_attempt(delta)
         kind, text = (TextItem, delta.text) if delta.text is not None else (ReasoningItem, delta.reasoning)
         if not text or (kind is ReasoningItem and (not self._shows_reasoning or attempt.has_text)):
             return
         attempt.has_text = attempt.has_text or kind is TextItem
-        if self._delivery is Delivery.LIVE or attempt.is_committed:
+        if self._delivery is DisplayTime.LIVE or attempt.is_committed:
             self._show(attempt, kind, text)
         else:
             attempt.unshown.append((kind, text))
@@ -362,7 +362,7 @@ class TurnReader:
     def _begin_attempt(self, delta: InferenceDelta) -> "_Attempt":
         """Begin another attempt. If its begin is missing, texts are shown at the end from now on."""
         if delta.offset and not self._is_whole:
-            self._delivery = Delivery.END
+            self._delivery = DisplayTime.END
         self._attempt = _Attempt(delta.segment)
         return self._attempt
 
@@ -373,7 +373,7 @@ class TurnReader:
         if attempt is None or attempt.segment != end.segment:
             attempt = self._attempt = _Attempt(end.segment)
             if not self._is_whole:
-                self._delivery = Delivery.END
+                self._delivery = DisplayTime.END
         attempt.is_committed = True
         for kind, text in attempt.unshown:
             self._show(attempt, kind, text)
@@ -381,7 +381,7 @@ class TurnReader:
         self._round, self._started = end.tool_call_ids, {}
 
     def _show(self, attempt: "_Attempt", kind: type[TextItem | ReasoningItem], text: str) -> None:
-        if self._delivery is Delivery.END or self.is_over:
+        if self._delivery is DisplayTime.END or self.is_over:
             return
         if kind is TextItem and not self._is_chat and self._shown.texts and not attempt.is_shown:
             if not self._retracts:
@@ -406,7 +406,7 @@ class TurnReader:
         elif call is not None:
             known = {"arguments": event.arguments} if event.result is None else {"output": event.result}
             self._started[event.tool_call_id] = replace(call, **known)
-        if self._delivery is not Delivery.END:
+        if self._delivery is not DisplayTime.END:
             for call_id in self._round:
                 if call_id not in self._started:
                     return
@@ -415,7 +415,7 @@ class TurnReader:
     def _end_round(self) -> None:
         """Show the calls of the round that have started but stand behind one that has not, and end all of them."""
         calls = [self._started[call_id] for call_id in self._round if call_id in self._started]
-        if self._delivery is not Delivery.END:
+        if self._delivery is not DisplayTime.END:
             for call in calls:
                 self._shown.start_call(call)
             for call in calls:
