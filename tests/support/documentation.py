@@ -27,9 +27,9 @@ from pydantic.fields import FieldInfo
 from typer.main import get_command
 
 from bench.bounds import BOUNDS as BENCH_BOUNDS
+from portico.adapters.engines.levels import LEVELS, LevelRow
+from portico.adapters.engines.levels import TABLES as REASONING_TABLES
 from portico.adapters.engines.openai.vendors import VENDORS
-from portico.adapters.engines.reasoning import LEVELS, LevelRow
-from portico.adapters.engines.reasoning import TABLES as REASONING_TABLES
 from portico.adapters.telemetry.metrics.catalogue import SERIES
 from portico.bootstrap.service import PATTERNS
 from portico.capabilities.models.health import (

@@ -136,7 +136,7 @@ class EngineCall:
     At most one of `schema` (JSON Schema) and `grammar` (GBNF) is set, and only for an engine that enforces it itself.
     `traceparent` is the trace context of the attempt, for an engine whose provider is given it [W3C Trace Context].
     `cache_key` names the prefix of the conversation that the provider is asked to cache; None if it is to cache none.
-    With `shows_reasoning` the reasoning is read by somebody, so the provider is asked for it where it only answers with
+    With `shows_reasoning` the reasoning is shown, so the provider is asked for it where it only answers with
     it then. With `is_limited` the `max_tokens` of the hints are a limit of everything that is written, thoughts too.
     """
 

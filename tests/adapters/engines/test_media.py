@@ -1,4 +1,4 @@
-"""Documents and audio: what is taken, what each wire is sent, and what an engine that lacks them is told."""
+"""Documents and audio: what is taken, what each wire is sent, and the note to an engine that lacks them."""
 
 from base64 import b64encode
 from typing import Any
@@ -128,7 +128,7 @@ def test_gemini_is_sent_all_of_them_inline():
     assert types == ["application/pdf", "text/plain", "audio/mpeg"]
 
 
-def test_an_engine_that_lacks_them_is_told_and_gets_texts_as_text():
+def test_an_engine_that_lacks_them_gets_a_note_and_texts_as_text():
     asked, plain = call(PDF, NOTE, WAV), profile(EngineCapabilities())
     (message,) = downgrade(asked, plain).messages
     assert message.text.split("\n", 1)[1] == (

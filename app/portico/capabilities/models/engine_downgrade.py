@@ -45,12 +45,9 @@ def downgrade(call: EngineCall, profile: EngineProfile) -> EngineCall:
             else each
             for each in messages
         ]
-    if not supported.images and any(message.images for message in messages):
-        messages = [_without_images(message) for message in messages]
-    if not (supported.documents and supported.audio) and any(
-        message.content.__class__ is list and (message.documents or message.audio) for message in messages
-    ):
-        messages = [_without_media(message, supported) for message in messages]
+    is_able = supported.images and supported.documents and supported.audio
+    if not is_able and any(message.content.__class__ is list for message in messages):
+        messages = [_with_supported_parts(message, supported) for message in messages]
     if not supported.tools:
         messages = [_as_text(message) for message in messages]
     elif not supported.parallel_tools:
@@ -83,12 +80,16 @@ def unsupported_parts(call: EngineCall, profile: EngineProfile) -> tuple[str, ..
         ]
     )
     demands_call = call.hints.tool_choice is not None and call.hints.demands_call
+    has_files = has_audio = False
+    for message in call.messages:
+        if message.content.__class__ is list:
+            has_files, has_audio = has_files or _has_file(message), has_audio or bool(message.audio)
     return (
         *(["hints.reasoning"] if call.hints.reasoning is not None and not supported.reasoning else ()),
         *(["hints.tool_choice"] if demands_call and not _supports_forced_calls(profile) else ()),
         *(["messages.images"] if not supported.images and any(message.images for message in call.messages) else ()),
-        *(["messages.documents"] if not supported.documents and any(map(_has_file, call.messages)) else ()),
-        *(["messages.audio"] if not supported.audio and any(message.audio for message in call.messages) else ()),
+        *(["messages.documents"] if has_files and not supported.documents else ()),
+        *(["messages.audio"] if has_audio and not supported.audio else ()),
         *[f"messages.kept.{provider}" for provider in authors],
         *(["tools"] if call.tools and not supported.tools else ()),
     )
@@ -108,29 +109,21 @@ def _supports_forced_calls(profile: EngineProfile) -> bool:
     return profile.capabilities.tools and profile.capabilities.forced_calls
 
 
-def _without_images(message: Message) -> Message:
-    if isinstance(message.content, str):
-        return message
-    parts: list[Part] = [
-        TextPart(type="text", text=IMAGE_PLACEHOLDER) if isinstance(part, ImagePart) else part
-        for part in message.content
-    ]
-    return message.model_copy(update={"content": parts})
-
-
 def _has_file(message: Message) -> bool:
     """Tell whether the message has a document that is no text."""
     return any(document.media_type == PDF for document in message.documents)
 
 
-def _without_media(message: Message, supported: EngineCapabilities) -> Message:
+def _with_supported_parts(message: Message, supported: EngineCapabilities) -> Message:
     if isinstance(message.content, str):
         return message
     return message.model_copy(update={"content": [_supported_part(part, supported) for part in message.content]})
 
 
 def _supported_part(part: Part, supported: EngineCapabilities) -> Part:
-    """Return the part, or a text in the place of a document or of audio that the engine does not support."""
+    """Return the part, or a text in its place if the engine does not support it."""
+    if isinstance(part, ImagePart) and not supported.images:
+        return TextPart(type="text", text=IMAGE_PLACEHOLDER)
     if isinstance(part, AudioPart) and not supported.audio:
         return TextPart(type="text", text=AUDIO_PLACEHOLDER)
     if isinstance(part, DocumentPart) and not supported.documents:

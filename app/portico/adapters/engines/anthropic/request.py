@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from portico.adapters.engines.anthropic.schemas import decoder_schema
 from portico.adapters.engines.anthropic.turns import Turn, answer_began_with_thinking, build_turns
+from portico.adapters.engines.claude_levels import ClaudeThinking, claude_thinking
 from portico.adapters.engines.claude_sampling import refuses_temperature, refuses_top_p
-from portico.adapters.engines.claude_thinking import ClaudeThinking, claude_thinking
 from portico.adapters.engines.unsupported import translated_hints
 from portico.domain.contract.request import ExecutionHints, NamedTool
 from portico.domain.model_call import EngineCall

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from portico.adapters.engines.dialect import opaque_blocks
 from portico.adapters.engines.gemini.schemas import sanitize_schema
-from portico.adapters.engines.reasoning import GEMINI_BUDGETS, GEMINI_LEVELS, SentLevel, find_level
+from portico.adapters.engines.levels import GEMINI_BUDGETS, GEMINI_LEVELS, SentLevel, find_level
 from portico.adapters.engines.unsupported import translated_hints
 from portico.domain.contract.messages import Message, Part, TextPart, ToolCall
 from portico.domain.contract.request import ExecutionHints, NamedTool

@@ -14,10 +14,10 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from portico.adapters.engines.dialect import EncodedRequest, opaque_blocks
+from portico.adapters.engines.levels import OLLAMA_LEVELS, SentLevel, find_level
 from portico.adapters.engines.ollama import replies
 from portico.adapters.engines.ollama.errors import error_of, reason_of, reported_fault
 from portico.adapters.engines.ollama.schemas import response_format, supported_schema
-from portico.adapters.engines.reasoning import OLLAMA_LEVELS, SentLevel, find_level
 from portico.adapters.engines.unsupported import translated_hints, unsent_message_parts, unsent_options
 from portico.adapters.engines.wire.embeddings import token_count, vector_of
 from portico.adapters.engines.wire.json_fields import as_list, as_text, parse_object

@@ -22,7 +22,7 @@ from portico.adapters.engines.openai.embeddings import decode_embeddings, encode
 from portico.adapters.engines.openai.errors import error_of, reason_of, reported_fault
 from portico.adapters.engines.openai.media import audio_data, file_data
 from portico.adapters.engines.openai.models import is_openai_model, without_unsupported_sampling
-from portico.adapters.engines.openai.reasoning_level import put_level
+from portico.adapters.engines.openai.vendor_level import put_level
 from portico.adapters.engines.openai.vendors import GENERIC, VENDORS, Vendor
 from portico.adapters.engines.unsupported import DEFAULT_NAMES, translated_hints, unsent_message_parts, unsent_options
 from portico.domain.contract.messages import AudioPart, DocumentPart, ImagePart, Message, ModelMessage, Part, ToolCall

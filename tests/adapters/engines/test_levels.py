@@ -13,11 +13,11 @@ from pydantic import TypeAdapter
 from portico.adapters.engines.anthropic.dialect import AnthropicDialect
 from portico.adapters.engines.dialect import Dialect
 from portico.adapters.engines.gemini.dialect import GeminiDialect
+from portico.adapters.engines.levels import LEVELS, OFF, TABLES, LevelRow
 from portico.adapters.engines.ollama.dialect import OllamaDialect
 from portico.adapters.engines.openai.chat_completions import ChatCompletionsDialect
 from portico.adapters.engines.openai.responses import ResponsesDialect
 from portico.adapters.engines.openai.vendors import VENDORS, ReasoningForm
-from portico.adapters.engines.reasoning import LEVELS, OFF, TABLES, LevelRow
 from portico.domain.contract.messages import Message
 from portico.domain.contract.request import ExecutionHints
 from portico.domain.model_call import EngineCall
@@ -225,7 +225,7 @@ def test_no_wire_refuses_a_level(respond: Respond, dialect: Dialect, models: str
         assert response.status == 200, (model, level, sent.body, response)
 
 
-def test_reasoning_is_asked_for_where_somebody_reads_it():
+def test_reasoning_is_asked_for_where_it_is_shown():
     shown, _ = encoded(ResponsesDialect(), "gpt-5", "low", shows_reasoning=True)
     assert shown["reasoning"] == {"summary": "auto", "effort": "low"}
     shown, _ = encoded(AnthropicDialect(), "claude-opus-5-5", "low", shows_reasoning=True)

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
+from portico.adapters.engines.levels import OPENAI_EFFORTS, SWITCHES, LevelRow, SentLevel, find_level
 from portico.adapters.engines.openai.vendors import ReasoningForm
-from portico.adapters.engines.reasoning import OPENAI_EFFORTS, SWITCHES, LevelRow, SentLevel, find_level
 from portico.domain.contract.request import ExecutionHints
 from portico.domain.value import value
 from portico.ports.model import EngineProfile

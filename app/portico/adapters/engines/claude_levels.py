@@ -7,7 +7,7 @@ tokens that a model may write. A name that is not known is that of a newer model
 import re
 from typing import Any, Final, NamedTuple
 
-from portico.adapters.engines.reasoning import CLAUDE_BUDGETS, CLAUDE_EFFORTS, find_level
+from portico.adapters.engines.levels import CLAUDE_BUDGETS, CLAUDE_EFFORTS, find_level
 from portico.domain.model_call import EngineCall
 
 LEAST_BUDGET: Final = 1024

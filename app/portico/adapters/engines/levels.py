@@ -17,7 +17,7 @@ Cell: TypeAlias = str | int | bool | None
 LEVELS: Final[Sequence[ReasoningLevel]] = get_args(ReasoningLevel)
 SWITCH: Final[Sequence[Cell]] = (False, True, True, True, True)
 OFF: Final = ("none", 0, False)
-"""What turns reasoning off."""
+"""The values that turn reasoning off."""
 
 
 class LevelRow(NamedTuple):
