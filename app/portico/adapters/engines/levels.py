@@ -28,7 +28,7 @@ class LevelRow(NamedTuple):
 
 
 class SentLevel(NamedTuple):
-    """What is sent for a level, and whether it is exactly that level."""
+    """Value that is sent for a level, and whether it is exactly that level."""
 
     value: str | int | bool
     is_exact: bool
