@@ -4,138 +4,77 @@ Only this package names both a port and its adapter. `engines.py` has the table 
 depend on the database: one replica on SQLite, several on PostgreSQL.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from functools import partial
-from importlib.metadata import version
-from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
 from pydantic import BaseModel, Field
 
 from portico.adapters.audit.refusals import RefusalLog
-from portico.adapters.engines.http.aiohttp_transport import HttpSession, open_session
-from portico.adapters.event_bus import EventBus
-from portico.adapters.grammar_directory import read_grammars
-from portico.adapters.prompt_directory import read_prompts
+from portico.adapters.engines.http.aiohttp_transport import open_session
 from portico.adapters.runners.dbos import DbosRunner
 from portico.adapters.runners.local import LocalRunner
-from portico.adapters.runners.log_tailer import LogTailer
-from portico.adapters.runners.task_pool import TaskPool, open_task_pool
-from portico.adapters.stores.executions.statistics import StorageStatistics
 from portico.adapters.stores.executions.store import DatabaseExecutionStore
 from portico.adapters.stores.factory import open_database, open_read_only
 from portico.adapters.stores.health import StorageHealth
 from portico.adapters.stores.journal.stored_journal import JournalConfig, open_journal
-from portico.adapters.stores.journal.writer import WriterCallbacks
 from portico.adapters.stores.sessions import DatabaseSessions
-from portico.adapters.stores.sqlite import SqliteDatabase
-from portico.adapters.system import SystemClock, SystemEntropy
-from portico.adapters.telemetry.logs import LogSink, log_refused_key
-from portico.adapters.telemetry.loop_lag import watch_loop_lag
+from portico.adapters.telemetry.logs import LogSink
 from portico.adapters.telemetry.metrics.sink import MetricsSink
-from portico.adapters.thread_pool import WorkerThread
 from portico.adapters.tools.code.interpreter import installed_interpreter
-from portico.adapters.tools.files.store import DirectoryFiles
-from portico.adapters.tools.threads import DaemonThreads
 from portico.adapters.validation.worker_pool import WorkerLimits, open_worker_pool
 from portico.bootstrap.access import AccessReports, key_parts, open_access
-from portico.bootstrap.agents import agent_source, check_agents, configured_agents
-from portico.bootstrap.changes import start_changes
-from portico.bootstrap.engines import (
-    EngineResources,
-    build_engine,
-    engine_catalogue,
-    failover_policy,
-    metrics_sink,
-    observe_engines,
-)
-from portico.bootstrap.facade_stores import facade_stores
-from portico.bootstrap.files import session_files
+from portico.bootstrap.facade import FacadeParts, facade_stores, open_facade
 from portico.bootstrap.flows import (
-    LoadedFlow,
-    check_aliases,
-    check_flows,
-    load_flows,
     open_flows,
     served_flows,
-    with_agents,
 )
-from portico.bootstrap.guards import configured_guards
-from portico.bootstrap.interpreter import tuned_interpreter
-from portico.bootstrap.limits import LimitAccounts, LimitReports, open_limits
-from portico.bootstrap.logs import log_sink
-from portico.bootstrap.memory import MemoryResources, check_embedder, start_memory
-from portico.bootstrap.modules import PlanModules, load_plan_modules, load_rules
-from portico.bootstrap.replicas import ClusteredReplica, MaintenanceJobs, SingleReplica, queue_limits, replica_for
-from portico.bootstrap.retention import purge_job
-from portico.bootstrap.schedules import start_schedules
+from portico.bootstrap.foundation import Foundation
+from portico.bootstrap.limits import LimitAccounts, open_limits
+from portico.bootstrap.memory import start_memory
+from portico.bootstrap.modules import PlanModules
+from portico.bootstrap.replicas import queue_limits, replica_for
 from portico.bootstrap.secrets import seal_for
-from portico.bootstrap.skills import SkillReload, open_skills
+from portico.bootstrap.skills import SkillReload
 from portico.bootstrap.timers import timer_reports
-from portico.bootstrap.tools import ToolParts, check_tool_names, open_registry, open_tools, tool_executor
 from portico.bootstrap.tracing import observed, open_server_spans, open_traces
 from portico.bootstrap.webhooks import WebhookResources, announcements_of, start_webhooks
-from portico.capabilities.guards.catalogue import NO_GUARDS, GuardCatalogue
-from portico.capabilities.memory.embedder import EmbeddingAccounts
-from portico.capabilities.models.deployments import DeployedEngine
-from portico.capabilities.models.health import ProviderHealth
-from portico.capabilities.output.rules.custom import BUILT_IN_RULES
-from portico.capabilities.output.rules.rule_set import RuleRegistry
-from portico.capabilities.prompting.registry import PromptRegistry, default_registry
-from portico.capabilities.tools.agents import AgentCatalogue
 from portico.capabilities.tools.arguments import plan_violations
 from portico.capabilities.tools.planner_function import PlannerFunction
-from portico.capabilities.tools.policy import ToolPolicy
-from portico.capabilities.tools.registry import ToolRegistry
 from portico.domain.contract.request import PlanStep
 from portico.domain.failures import Code, ConfigurationFailure, Failure
-from portico.domain.ids import ChannelName, ExecutionId, ReplicaId, RequestId
+from portico.domain.ids import ReplicaId
 from portico.domain.lifecycle import Mode
 from portico.domain.plan.parsed_plan import parse_plan
-from portico.domain.tools import IsolationLevel
 from portico.domain.value import value
 from portico.orchestration.changes import Changes
 from portico.orchestration.channels import Channels
 from portico.orchestration.direct_calls import DirectCalls
-from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.pattern import Pattern
-from portico.orchestration.facade import Facade, FacadeConfig, ReplicaInfo
+from portico.orchestration.facade import Facade
 from portico.orchestration.flow.flow_loop import flow_pattern
 from portico.orchestration.flow.served_flow import ServedFlow
 from portico.orchestration.patterns import agent_loop, redundant_loop, specialized_loop
 from portico.orchestration.planning import plan_mode
 from portico.orchestration.planning.plan_check import refusal_of
-from portico.orchestration.runtime.approval_answer import ApprovalConfig
 from portico.orchestration.runtime.handle import LocalExecutions
 from portico.orchestration.runtime.launcher import Launcher
-from portico.orchestration.runtime.recovery import Recovery
 from portico.orchestration.runtime.replay import HistoryReader
 from portico.orchestration.schedules import Schedules
 from portico.ports.access import Authenticator
-from portico.ports.events import EventFeed, EventSink
-from portico.ports.journal import Journal
-from portico.ports.memory import MemorySearch
-from portico.ports.model import Engine
 from portico.ports.outbox import OutboxSource
-from portico.ports.storage import SessionStore
-from portico.ports.validation import AnswerValidator
 from portico.settings import Settings
 
 if TYPE_CHECKING:
-    from portico.adapters.stores.postgres import PostgresDatabase
     from portico.adapters.telemetry.tracing.provider import Tracing
     from portico.adapters.telemetry.tracing.server_spans import ServerSpans
 
-SUBSCRIPTION_CAPACITY = 4_096
-"""Events that may be queued for one live subscription."""
 REMEMBERED_IDS = 10_000
 """Number of ended executions whose request_id is still refused."""
-LAG_WARNING_S = 0.5
 
 PATTERNS: Mapping[Mode, Pattern] = MappingProxyType(
     {
@@ -263,30 +202,13 @@ async def open_service(
             environment = base.environment(journal, event_bus, sessions, engines, validator, accounts, memory.search)
             environment = replace(environment, grants=stores.grants)
             launcher = Launcher(observed(environment, tracing), runner, _all_patterns(patterns, flows, settings, base))
-            recovery, tailer, local = Recovery(store, launcher, clock), LogTailer(store, event_bus), launcher.local
-            config, purge = base.facade_config(flows, tracing, replica), purge_job(database, clock, storage, base.files)
-            feed, live = start_changes(environment, stores, launcher=launcher, flows=flows, group=group)
-            plain = Facade(environment, stores, config, launcher=launcher, recovery=recovery, tailer=tailer, live=live)
-            measure, calls = base.observe_gauges(runner, environment.health, database).measure, DirectCalls(environment)
-            jobs = MaintenanceJobs(recovery, tailer, feed, purge, database.check, measure, base.on_storage_error)
-            schedules = start_schedules(plain, stores, announcements, replica, database, settings.limits, base.entropy)
-            parts = (base.logs, runner, local, database.health, callers, calls, live, schedules, config.channels)
-            async with _serving(runner, recovery, replica.maintenance(group, jobs), local):
+            tied = (replica, database, event_bus, announcements, group)
+            core = FacadeParts(base, environment, stores, store, launcher, runner, flows, tracing, *tied)
+            async with open_facade(core) as (plain, live, schedules, channels):
+                calls, local = DirectCalls(environment), launcher.local
+                parts = (base.logs, runner, local, database.health, callers, calls, live, schedules, channels)
                 yield Service(audit.facade(plain), settings, metrics, *parts, *traces, audit.refusals, base.skills)
             group.cancel_scope.cancel()
-
-
-@asynccontextmanager
-async def _serving(
-    runner: LocalRunner | DbosRunner,
-    recovery: Recovery,
-    maintenance: AbstractAsyncContextManager[None],
-    local: LocalExecutions,
-) -> AsyncIterator[None]:
-    """Run queued executions and the periodic jobs, and at the end drain what runs."""
-    async with runner.serving(recovery.run_ticket), maintenance, tuned_interpreter():
-        yield
-        await runner.drain(local.shut_down)
 
 
 def open_offline(settings: Settings) -> AbstractAsyncContextManager[Service]:
@@ -305,225 +227,6 @@ async def open_history_reader(settings: Settings) -> AsyncIterator[HistoryReader
     async with open_read_only(settings.storage.url, base.clock, base.entropy) as database:
         store = DatabaseExecutionStore(database, base.clock, ReplicaId(base.entropy.uuid7()), base.logs)
         yield HistoryReader(store, patterns, installed_interpreter())
-
-
-@value
-class Foundation:
-    """Parts of the service that need not be opened, and that all others are built from."""
-
-    settings: Settings
-    clock: SystemClock
-    entropy: SystemEntropy
-    flows: Mapping[str, LoadedFlow]
-    grammars: Mapping[str, str]
-    prompts: PromptRegistry
-    agents: AgentCatalogue
-    guards: GuardCatalogue
-    skills: SkillReload | None
-    rules: RuleRegistry
-    plan_modules: PlanModules
-    tools: ToolRegistry
-    tool_threads: DaemonThreads
-    tool_parts: ToolParts
-    files: DirectoryFiles | None
-    logs: LogSink
-    metrics: MetricsSink
-
-    @classmethod
-    def of(cls, settings: Settings, *, is_offline: bool = False, reaches_servers: bool = True) -> Self:
-        """Create the parts; from then on, logs of libraries are written by the service's logger, too.
-
-        An offline replay calls no function, asks no model and reads what rules and planners of modules found, so none
-        of those that are configured has to be there. Raises: ConfigurationFailure for what cannot be used.
-        """
-        flows = load_flows(settings.flows, settings.directory)
-        grammars = {} if settings.grammars.directory is None else read_grammars(Path(settings.grammars.directory))
-        directory = None if is_offline else settings.prompts.directory
-        prompts = default_registry() if directory is None else read_prompts(Path(directory))
-        rules = BUILT_IN_RULES if is_offline else load_rules(settings.rules.modules, settings.directory)
-        plan = PlanModules() if is_offline else load_plan_modules(settings.plan.modules, settings.directory)
-        clock, threads = SystemClock(), DaemonThreads(settings.tools.threads)
-        logs = log_sink(settings, clock)
-        parts = ToolParts() if is_offline else open_tools(settings, logs, flows, reaches_servers=reaches_servers)
-        check_embedder(settings)
-        agents = configured_agents(settings, grammars)
-        if not is_offline:
-            check_agents(agents, parts.sources, rules, settings.tools.mcp)
-        flows = with_agents(flows, agents)
-        policy, types = ToolPolicy(settings.policy.rules()), plan.step_types
-        tools = open_registry(
-            [*parts.sources, agent_source(agents, parts.sources)], clock, threads, policy, tuple(types.values())
-        )
-        if not is_offline:
-            check_tool_names(settings, tools)
-        metrics = metrics_sink(settings, tools, types)
-        return cls(
-            settings=settings,
-            clock=clock,
-            entropy=SystemEntropy(clock),
-            flows=flows,
-            grammars=grammars,
-            prompts=prompts,
-            agents=agents,
-            guards=NO_GUARDS if is_offline else configured_guards(settings, rules),
-            skills=None if is_offline else open_skills(settings, agents, logs.log_warning),
-            rules=rules,
-            plan_modules=plan,
-            tools=tools,
-            tool_threads=threads,
-            tool_parts=parts,
-            files=session_files(parts.files),
-            logs=logs,
-            metrics=metrics,
-        )
-
-    def engines(self, http: HttpSession, stack: AsyncExitStack) -> dict[str, Engine | DeployedEngine]:
-        """Return the configured engines by name. Raises: ConfigurationFailure."""
-        resources = EngineResources(self.clock, http, stack, self.metrics.count_unknown_frames)
-        return {name: build_engine(name, self.settings, resources) for name in self.settings.engines}
-
-    def event_bus(self, sinks: Sequence[EventSink], tracing: "Tracing | None") -> EventBus:
-        """Return the bus that publishes events to metrics, logs, traces and these sinks."""
-        traces = () if tracing is None else (tracing.sink,)
-        return EventBus(
-            (self.metrics, self.logs, *traces, *sinks),
-            (self.metrics, *traces),
-            capacity=SUBSCRIPTION_CAPACITY,
-            on_fault=partial(self._on_error, "sink"),
-            on_drop=partial(self.metrics.count_dropped, "reader"),
-        )
-
-    def writer_callbacks(
-        self, fail_unsaved: Callable[[ExecutionId, Failure], None], on_announced: Callable[[], None]
-    ) -> WriterCallbacks:
-        """Return the callbacks of the journal's writer."""
-        dropped, on_bug = partial(self.metrics.count_dropped, "record"), partial(self._on_error, "writer")
-        return WriterCallbacks(fail_unsaved, dropped, on_bug, self._on_unstored, on_announced)
-
-    def open_task_pool(self) -> AbstractAsyncContextManager[TaskPool]:
-        """Return the pool of the tasks that run executions."""
-        server = self.settings.server
-        return open_task_pool(
-            max_in_flight=server.max_in_flight, drain_seconds=server.drain_seconds, on_bug=self._on_bug
-        )
-
-    def observe_gauges(
-        self,
-        runner: LocalRunner | DbosRunner,
-        providers: ProviderHealth,
-        database: "SqliteDatabase | PostgresDatabase",
-    ) -> StorageStatistics:
-        """Let the metrics read the numbers that no event has, and return those of the database, to be measured."""
-        observe, statistics = self.metrics.observe, StorageStatistics(database)
-        observe("portico_executions_in_flight", lambda: runner.in_flight)
-        observe("portico_executions_waiting", lambda: statistics.waiting)
-        observe("portico_tool_threads_abandoned", lambda: self.tool_threads.abandoned)
-        observe("portico_storage_bytes", lambda: statistics.size_bytes)
-        observe("portico_storage_up", lambda: database.health.failure is None)
-        if (sandbox := self.tool_parts.sandbox) is not None:
-            for level in IsolationLevel:
-                observe("portico_sandbox_runs_total", partial(sandbox.run_count, level), level)
-        observe_engines(observe, providers)
-        return statistics
-
-    async def start_background_tasks(self, group: TaskGroup) -> None:
-        """Start to measure the lag of the event loop, and connect the MCP servers; those get a moment to answer."""
-        observe, log = self.metrics.observe_lag, self.logs.log_lag
-        group.start_soon(partial(watch_loop_lag, self.clock, observe, log, threshold=LAG_WARNING_S))
-        if (mcp := self.tool_parts.mcp) is not None:
-            group.start_soon(mcp.run)
-            await mcp.wait_for_servers()
-
-    def environment(
-        self,
-        journal: Journal,
-        event_feed: EventFeed,
-        sessions: SessionStore,
-        engines: Mapping[str, Engine | DeployedEngine],
-        answer_validator: AnswerValidator,
-        accounts: LimitAccounts,
-        memory: MemorySearch,
-    ) -> Environment:
-        """Return everything that executions act through.
-
-        Raises: ConfigurationFailure (CONFIG_FLOW_INVALID) if an agent of a flow has an unknown model or tool.
-        """
-        settings, clock, entropy = self.settings, self.clock, self.entropy
-        on_refused = partial(log_refused_key, self.logs.logger)
-        catalogue = engine_catalogue(settings, engines)
-        check_flows(self.flows, catalogue, self.tools)
-        check_aliases(settings.ingress, self.flows)
-        return Environment(
-            journal=journal,
-            clock=clock,
-            entropy=entropy,
-            event_feed=event_feed,
-            catalogue=catalogue,
-            tool_registry=self.tools,
-            tool_executor=tool_executor(settings, self.tools, clock, entropy),
-            health=ProviderHealth(failover_policy(settings), clock, engines, accounts.quotas.caps, on_refused),
-            token_estimator=accounts.estimator,
-            thread_pool=WorkerThread(),
-            answer_validator=answer_validator,
-            conversations=sessions,
-            concurrent_inferences=settings.limits.concurrent_inferences,
-            compacts_sessions=settings.sessions.compact,
-            suspension_seconds=settings.limits.suspension_seconds,
-            prompts=self.prompts,
-            agents=self.agents,
-            code=self.tool_parts.code,
-            guards=self.guards,
-            skills=None if self.skills is None else self.skills.library,
-            stream_tool_content=settings.telemetry.stream_tool_content,
-            quotas=accounts.quotas,
-            usage=accounts.usage,
-            memory=memory,
-            files=self.files,
-            on_exception=self.logs.log_exception,
-        )
-
-    def facade_config(
-        self, flows: Mapping[str, ServedFlow], tracing: "Tracing | None", replica: SingleReplica | ClusteredReplica
-    ) -> FacadeConfig:
-        """Return the configuration of the facade, which serves these flows."""
-        settings = self.settings
-        return FacadeConfig(
-            settings.limits,
-            settings.telemetry.currency,
-            ReplicaInfo(replica.owner, version("portico"), settings.auth.mode, replica.count_alive),
-            self.metrics.recent_attempts,
-            self.grammars,
-            flows,
-            approvals=ApprovalConfig(settings.policy.self_approval, settings.policy.edit_on_approve),
-            embedder=settings.memory.embedder,
-            sampler=None if tracing is None else tracing.is_sampled,
-            channels=Channels({ChannelName(name): table.rules() for name, table in settings.channels.items()}),
-        )
-
-    def limit_reports(self) -> LimitReports:
-        """Return where limits report what they find."""
-        return LimitReports(self.metrics, self.on_storage_error)
-
-    def memory_resources(self, accounts: LimitAccounts) -> MemoryResources:
-        """Return what the memory shares with the rest of the service."""
-        charged = EmbeddingAccounts(accounts.quotas, accounts.usage, self.clock)
-        return MemoryResources(self.clock, self.entropy, charged, self.on_storage_error)
-
-    def on_storage_error(self, error: Exception) -> None:
-        """Log that the database does not answer."""
-        self.logs.log_fault(error, "storage")
-
-    def _on_unstored(self, request_id: RequestId, refusal: Failure) -> None:
-        """Log an execution that ended in memory and was answered, and that cannot be stored."""
-        self.logs.log_refusal(refusal, {"request_id": request_id}, event="execution.unstored")
-
-    def _on_bug(self, execution_id: ExecutionId, bug: Exception) -> None:
-        self.logs.log_bug(execution_id, bug)
-        self.metrics.count_bug("execution")
-
-    def _on_error(self, place: Literal["sink", "writer"], error: Exception) -> None:
-        self.logs.log_fault(error, place)
-        self.metrics.count_bug(place)
 
 
 def _journal_config(
