@@ -67,7 +67,7 @@ def test_a_key_without_named_permissions_has_no_right_on_others_data_on_metrics_
     refused = {each for each in Permission if not KEY_DEFAULT.allows(each)}
     assert refused == {
         *(Permission.VIEW_TENANT, Permission.READ_METRICS, Permission.MANAGE_KEYS, Permission.ACT_FOR),
-        *(Permission.MANAGE_CREDENTIALS, Permission.MANAGE_WEBHOOKS),
+        Permission.MANAGE_WEBHOOKS,
     }
     assert KEY_DEFAULT.allows_tool("any")
     assert KEY_DEFAULT.allows_model("any")

@@ -36,7 +36,6 @@ class CallerRights(BaseModel):
     share_memory: bool = Field(description="Share documents within the tenant.")
     manage_keys: bool = Field(description="List, make and revoke keys. Without authentication there are none.")
     act_for: bool = Field(description="Name the user and the channel for which a request acts.")
-    manage_credentials: bool = Field(description="Set and delete the credentials of the tenant.")
     manage_webhooks: bool = Field(description="Make and change webhooks, together with `view_tenant`.")
 
 
@@ -96,7 +95,6 @@ def _rights(principal: Principal, replica: ReplicaInfo) -> CallerRights:
         share_memory=allows(Permission.SHARE_MEMORY),
         manage_keys=replica.auth != "none" and allows(Permission.MANAGE_KEYS),
         act_for=allows(Permission.ACT_FOR),
-        manage_credentials=allows(Permission.MANAGE_CREDENTIALS),
         manage_webhooks=allows(Permission.MANAGE_WEBHOOKS),
     )
 

@@ -187,7 +187,6 @@ class FacadeConfig:
     grammars: Mapping[str, str] = field(default_factory=dict)
     flows: Mapping[str, ServedFlow] = field(default_factory=dict)
     approvals: ApprovalConfig = USUAL_APPROVALS
-    """True if the user who asked for a call that waits for an approval may give it."""
     embedder: str | None = None
     channels: Channels = NO_CHANNELS
     sampler: Callable[[TraceId], bool] | None = None
@@ -230,8 +229,7 @@ class Facade:
         )
         self.records = Records(environment, stores.executions, stores.records, launcher, config.flows)
         self.erasure = Erasure(environment, stores.records, self.executions, self.records, launcher.local, changes=live)
-        self.memory = Memory(environment, stores.memory)
-        self.sessions = Sessions(environment)
+        self.memory, self.sessions = Memory(environment, stores.memory), Sessions(environment)
         self.introspection = Introspection(
             environment, config.flows, replica=config.replica.name, recent_attempts=config.recent_attempts
         )

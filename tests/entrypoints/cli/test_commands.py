@@ -39,6 +39,7 @@ from portico.entrypoints.cli.command_line import command_line
 from portico.entrypoints.cli.display.suspension_prompt import describe_suspension
 from portico.entrypoints.cli.exit_codes import EXIT_CODES
 from portico.entrypoints.cli.service_parts import Checks, Wiring
+from portico.orchestration.channels import NO_CHANNELS
 from portico.orchestration.facade import CallOptions
 from portico.settings import Settings
 from tests.support.examples import EVENTS, SUSPENSION
@@ -130,6 +131,7 @@ class Offered:
 class StagedService:
     """A service with one prepared execution."""
 
+    channels = NO_CHANNELS
     response: SystemResponse = field(default_factory=lambda: response("the answer"))
     items: list[StoredEvent | LiveDelta] = field(default_factory=list)
     refused: RequestFailure | None = None

@@ -20,7 +20,7 @@ ME = "/v1/me"
 RIGHTS = (
     *("send_messages", "view_full_history", "view_tenant", "approve"),
     *("read_metrics", "share_memory", "manage_keys"),
-    *("act_for", "manage_credentials", "manage_webhooks"),
+    *("act_for", "manage_webhooks"),
 )
 HOUR = 3_600
 

@@ -23,7 +23,6 @@ class Permission(StrEnum):
     SHARE_MEMORY = "can_share_memory"
     MANAGE_KEYS = "can_manage_keys"
     ACT_FOR = "can_act_for"
-    MANAGE_CREDENTIALS = "can_manage_credentials"
     MANAGE_WEBHOOKS = "can_manage_webhooks"
 
 
@@ -124,7 +123,7 @@ KEY_DEFAULT: Final = Permissions.of(
     )
 )
 """Permissions of a key that names none: everything in its tenant, but neither other users' data, nor the metrics, nor
-what manages keys, credentials and webhooks or acts for others.
+what manages keys and webhooks or acts for others.
 """
 
 
