@@ -21,9 +21,9 @@ from portico.bootstrap.replicas import ClusteredReplica, MaintenanceJobs, Single
 from portico.bootstrap.retention import purge_job
 from portico.bootstrap.schedules import start_schedules
 from portico.domain.value import value
-from portico.orchestration.announcements import Announcements
 from portico.orchestration.changes import Changes
 from portico.orchestration.channels import Channels
+from portico.orchestration.direct_calls import DirectCalls
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.facade import Facade, FacadeStores
 from portico.orchestration.flow.served_flow import ServedFlow
@@ -66,15 +66,15 @@ class FacadeParts:
     replica: SingleReplica | ClusteredReplica
     database: "SqliteDatabase | PostgresDatabase"
     event_bus: EventBus
-    announcements: Announcements
     group: TaskGroup
 
 
 @asynccontextmanager
-async def open_facade(parts: FacadeParts) -> AsyncIterator[tuple[Facade, Changes, Schedules, Channels]]:
+async def open_facade(parts: FacadeParts) -> AsyncIterator[tuple[Facade, DirectCalls, Changes, Schedules, Channels]]:
     """Open the facade, run queued executions and the periodic jobs, and at the end drain what runs."""
     base, replica, database, launcher, runner = parts.base, parts.replica, parts.database, parts.launcher, parts.runner
     environment, stores, flows, settings = parts.environment, parts.stores, parts.flows, base.settings
+    await base.start_background_tasks(parts.group)
     recovery, tailer = Recovery(parts.store, launcher, base.clock), LogTailer(parts.store, parts.event_bus)
     config = base.facade_config(flows, parts.tracing, replica)
     feed, live = start_changes(environment, stores, launcher=launcher, flows=flows, group=parts.group)
@@ -82,7 +82,7 @@ async def open_facade(parts: FacadeParts) -> AsyncIterator[tuple[Facade, Changes
     measure = base.observe_gauges(runner, environment.health, database).measure
     purge = purge_job(database, base.clock, settings.storage, base.files)
     jobs = MaintenanceJobs(recovery, tailer, feed, purge, database.check, measure, base.on_storage_error)
-    schedules = start_schedules(facade, stores, parts.announcements, replica, database, settings.limits, base.entropy)
+    schedules = start_schedules(facade, stores, base.announcements, replica, database, settings.limits, base.entropy)
     async with runner.serving(recovery.run_ticket), replica.maintenance(parts.group, jobs), tuned_interpreter():
-        yield facade, live, schedules, config.channels
+        yield facade, DirectCalls(environment), live, schedules, config.channels
         await runner.drain(launcher.local.shut_down)

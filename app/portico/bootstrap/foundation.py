@@ -16,8 +16,10 @@ from portico.adapters.prompt_directory import read_prompts
 from portico.adapters.runners.dbos import DbosRunner
 from portico.adapters.runners.local import LocalRunner
 from portico.adapters.runners.task_pool import TaskPool, open_task_pool
+from portico.adapters.stores.database import Database
 from portico.adapters.stores.executions.statistics import StorageStatistics
 from portico.adapters.stores.journal.writer import WriterCallbacks
+from portico.adapters.stores.sessions import DatabaseSessions
 from portico.adapters.stores.sqlite import SqliteDatabase
 from portico.adapters.system import SystemClock, SystemEntropy
 from portico.adapters.telemetry.logs import LogSink, log_refused_key
@@ -51,6 +53,7 @@ from portico.bootstrap.modules import PlanModules, load_plan_modules, load_rules
 from portico.bootstrap.replicas import ClusteredReplica, SingleReplica
 from portico.bootstrap.skills import SkillReload, open_skills
 from portico.bootstrap.tools import ToolParts, check_tool_names, open_registry, open_tools, tool_executor
+from portico.bootstrap.webhooks import announcements_of
 from portico.capabilities.guards.catalogue import NO_GUARDS, GuardCatalogue
 from portico.capabilities.memory.embedder import EmbeddingAccounts
 from portico.capabilities.models.deployments import DeployedEngine
@@ -65,16 +68,15 @@ from portico.domain.failures import Failure
 from portico.domain.ids import ChannelName, ExecutionId, RequestId
 from portico.domain.tools import IsolationLevel
 from portico.domain.value import value
+from portico.orchestration.announcements import Announcements
 from portico.orchestration.channels import Channels
 from portico.orchestration.execution.environment import Environment
-from portico.orchestration.facade import FacadeConfig, ReplicaInfo
+from portico.orchestration.facade import FacadeConfig, FacadeStores, ReplicaInfo
 from portico.orchestration.flow.served_flow import ServedFlow
 from portico.orchestration.runtime.approval_answer import ApprovalConfig
 from portico.ports.events import EventFeed, EventSink
 from portico.ports.journal import Journal
-from portico.ports.memory import MemorySearch
 from portico.ports.model import Engine
-from portico.ports.storage import SessionStore
 from portico.ports.validation import AnswerValidator
 from portico.settings import Settings
 
@@ -108,6 +110,7 @@ class Foundation:
     files: DirectoryFiles | None
     logs: LogSink
     metrics: MetricsSink
+    announcements: Announcements
 
     @classmethod
     def of(cls, settings: Settings, *, is_offline: bool = False, reaches_servers: bool = True) -> Self:
@@ -136,7 +139,6 @@ class Foundation:
         )
         if not is_offline:
             check_tool_names(settings, tools)
-        metrics = metrics_sink(settings, tools, types)
         return cls(
             settings=settings,
             clock=clock,
@@ -154,7 +156,8 @@ class Foundation:
             tool_parts=parts,
             files=session_files(parts.files),
             logs=logs,
-            metrics=metrics,
+            metrics=metrics_sink(settings, tools, types),
+            announcements=announcements_of(settings),
         )
 
     def engines(self, http: HttpSession, stack: AsyncExitStack) -> dict[str, Engine | DeployedEngine]:
@@ -218,11 +221,11 @@ class Foundation:
         self,
         journal: Journal,
         event_feed: EventFeed,
-        sessions: SessionStore,
+        database: Database,
         engines: Mapping[str, Engine | DeployedEngine],
         answer_validator: AnswerValidator,
         accounts: LimitAccounts,
-        memory: MemorySearch,
+        stores: FacadeStores,
     ) -> Environment:
         """Return everything that executions act through.
 
@@ -245,7 +248,7 @@ class Foundation:
             token_estimator=accounts.estimator,
             thread_pool=WorkerThread(),
             answer_validator=answer_validator,
-            conversations=sessions,
+            conversations=DatabaseSessions(database),
             concurrent_inferences=settings.limits.concurrent_inferences,
             compacts_sessions=settings.sessions.compact,
             suspension_seconds=settings.limits.suspension_seconds,
@@ -257,7 +260,8 @@ class Foundation:
             stream_tool_content=settings.telemetry.stream_tool_content,
             quotas=accounts.quotas,
             usage=accounts.usage,
-            memory=memory,
+            memory=stores.memory.search,
+            grants=stores.grants,
             files=self.files,
             on_exception=self.logs.log_exception,
         )

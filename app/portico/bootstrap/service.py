@@ -22,7 +22,6 @@ from portico.adapters.stores.executions.store import DatabaseExecutionStore
 from portico.adapters.stores.factory import open_database, open_read_only
 from portico.adapters.stores.health import StorageHealth
 from portico.adapters.stores.journal.stored_journal import JournalConfig, open_journal
-from portico.adapters.stores.sessions import DatabaseSessions
 from portico.adapters.telemetry.logs import LogSink
 from portico.adapters.telemetry.metrics.sink import MetricsSink
 from portico.adapters.tools.code.interpreter import installed_interpreter
@@ -42,7 +41,7 @@ from portico.bootstrap.secrets import seal_for
 from portico.bootstrap.skills import SkillReload
 from portico.bootstrap.timers import timer_reports
 from portico.bootstrap.tracing import observed, open_server_spans, open_traces
-from portico.bootstrap.webhooks import WebhookResources, announcements_of, start_webhooks
+from portico.bootstrap.webhooks import WebhookResources, start_webhooks
 from portico.capabilities.tools.arguments import plan_violations
 from portico.capabilities.tools.planner_function import PlannerFunction
 from portico.domain.contract.request import PlanStep
@@ -167,7 +166,6 @@ async def open_service(
     """
     base = Foundation.of(settings, reaches_servers=reaches_servers)
     clock, metrics, storage, owner = base.clock, base.metrics, settings.storage, ReplicaId(base.entropy.uuid7())
-    announcements = announcements_of(settings)
     callbacks = base.writer_callbacks(
         lambda *lost: launcher.local.fail_unsaved(*lost),  # noqa: PLW0108 - made below
         lambda: webhooks.notify(clock.now()),
@@ -184,29 +182,26 @@ async def open_service(
         async with (
             open_limits(database, clock, replica.owner, settings, base.limit_reports()) as accounts,
             open_journal(
-                database, event_bus, clock, _journal_config(owner, tracing, accounts, announcements), callbacks
+                database, event_bus, clock, _journal_config(owner, tracing, accounts, base.announcements), callbacks
             ) as journal,
             anyio.create_task_group() as group,
             open_worker_pool(WorkerLimits(rule_modules=settings.rules.modules)) as validator,
             base.open_task_pool() as task_pool,
             open_access(settings, database, clock, AccessReports(base.logs, metrics), group) as (callers, audit),
         ):
-            await base.start_background_tasks(group)
             store = DatabaseExecutionStore(database, clock, replica.owner, event_bus, replica.cancel)
             runner = replica.runner(task_pool, queue_limits(settings), base.on_storage_error)
             engines, keys = base.engines(http, stack), key_parts(settings, database, callers, clock, base.entropy)
             memory = start_memory(database, settings, engines, base.memory_resources(accounts), group)
             shared = _webhook_resources(base, replica.owner, group, stack)
-            webhooks = await start_webhooks(database, settings, replica.timers, announcements, shared)
-            sessions, stores = DatabaseSessions(database), facade_stores(database, store, memory, keys, webhooks)
-            environment = base.environment(journal, event_bus, sessions, engines, validator, accounts, memory.search)
-            environment = replace(environment, grants=stores.grants)
+            webhooks = await start_webhooks(database, settings, replica.timers, base.announcements, shared)
+            stores = facade_stores(database, store, memory, keys, webhooks)
+            environment = base.environment(journal, event_bus, database, engines, validator, accounts, stores)
             launcher = Launcher(observed(environment, tracing), runner, _all_patterns(patterns, flows, settings, base))
-            tied = (replica, database, event_bus, announcements, group)
+            tied = (replica, database, event_bus, group)
             core = FacadeParts(base, environment, stores, store, launcher, runner, flows, tracing, *tied)
-            async with open_facade(core) as (plain, live, schedules, channels):
-                calls, local = DirectCalls(environment), launcher.local
-                parts = (base.logs, runner, local, database.health, callers, calls, live, schedules, channels)
+            async with open_facade(core) as (plain, calls, live, schedules, channels):
+                parts = (base.logs, runner, launcher.local, database.health, callers, calls, live, schedules, channels)
                 yield Service(audit.facade(plain), settings, metrics, *parts, *traces, audit.refusals, base.skills)
             group.cancel_scope.cancel()
 
