@@ -2228,7 +2228,7 @@ class ResponseMetadata(TypedDict):
     """Channel by which the request came. Default: `api`."""
     client: NotRequired[dict[str, str]]
     """Metadata of the request."""
-    deployment: str | None
+    deployment: NotRequired[str | None]
     """Deployment of the engine that answered; absent for one without any."""
     durability: Literal["memory", "journaled"]
     """Durability of the execution. Default: `memory`."""
@@ -2843,7 +2843,7 @@ class SystemResponse(TypedDict):
     """Pattern that ran."""
     plan: PlanReport | None
     """Plan, in plan mode."""
-    reasoning: list[Reasoning] | None
+    reasoning: NotRequired[list[Reasoning] | None]
     """What models thought before their answers, in order, cut to 1 MiB; with `output.reasoning` only."""
     request_id: str
     """Id of the request."""

@@ -4049,7 +4049,7 @@ export interface components {
                 [key: string]: string;
             };
             /** @description Deployment of the engine that answered; absent for one without any. */
-            deployment: string | null;
+            deployment?: string | null;
             /**
              * @description Durability of the execution. Default: `memory`.
              * @enum {string}
@@ -4806,7 +4806,7 @@ export interface components {
             /** @description Plan, in plan mode. */
             plan: components["schemas"]["PlanReport"] | null;
             /** @description What models thought before their answers, in order, cut to 1 MiB; with `output.reasoning` only. */
-            reasoning: components["schemas"]["Reasoning"][] | null;
+            reasoning?: components["schemas"]["Reasoning"][] | null;
             /** @description Id of the request. */
             request_id: string;
             /** @description Id of the session. */

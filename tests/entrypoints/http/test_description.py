@@ -19,7 +19,7 @@ from tests.support.portico import events, portico
 
 VERBS = (
     *("get", "list", "put", "update", "create", "delete", "cancel", "stream", "search", "count", "revoke"),
-    *("fork", "replay", "resume", "quote", "run"),
+    *("fork", "replay", "resume", "quote", "run", "retry", "rotate", "test"),
 )
 BARE = frozenset({"execute", "quote"})
 """Operations whose verb needs no noun."""
