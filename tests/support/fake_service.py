@@ -24,6 +24,7 @@ from portico.domain.journal.events import (
 )
 from portico.domain.lifecycle import Mode, State
 from portico.entrypoints.http.app import create_app
+from portico.orchestration.channels import NO_CHANNELS
 from portico.orchestration.facade import CallOptions
 from portico.ports.events import Subscription
 from portico.settings import Settings
@@ -134,6 +135,8 @@ class FakeFacade:
 
 class FakeService:
     """A service over a fake facade."""
+
+    channels = NO_CHANNELS
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
