@@ -71,6 +71,7 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
             "files": None,
             "http_get": None,
             "python": None,
+            "code": None,
             "cli": {},
             "http": {},
             "mcp": {},
@@ -82,6 +83,15 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
             "pre_authorise": [],
             "trusted_output": [],
             "self_approval": True,
+            "edit_on_approve": True,
+        },
+        "channels": {},
+        "secrets": {"key_file": None},
+        "webhooks": {
+            "retry_seconds": [5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400],
+            "timeout": 20,
+            "allow_private": False,
+            "endpoints": {},
         },
         "auth": {
             "mode": "none",

@@ -62,7 +62,7 @@ def test_an_error_names_the_field_and_the_expectation(request_: dict[str, Any], 
         (5, "content: must be a string or a list"),
         ([{"type": "text"}], "content.0.text: is required"),
         ([{"type": "text", "text": 5}], "content.0.text: must be a string"),
-        ([{"type": "sound"}], "content.0: must have a 'type' of 'text', 'image'"),
+        ([{"type": "sound"}], "content.0: must have a 'type' of 'text', 'image', 'document', 'audio'"),
         ([{"txt": "x"}], "content.0: must have the field 'type'"),
     ],
 )

@@ -234,6 +234,7 @@ UNUSUAL: dict[str, Any] = {
     "flow": {"name": "f", "input": 1},
     "limits": {"cost": 1.0},
     "store": False,
+    "webhooks": ["orders"],
     "background": True,
     "on_disconnect": "cancel",
     "if_session_busy": "enqueue",

@@ -7,6 +7,7 @@ depend on the database: one replica on SQLite, several on PostgreSQL.
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -65,7 +66,6 @@ from portico.orchestration.runtime.launcher import Launcher
 from portico.orchestration.runtime.replay import HistoryReader
 from portico.orchestration.schedules import Schedules
 from portico.ports.access import Authenticator
-from portico.ports.outbox import OutboxSource
 from portico.settings import Settings
 
 if TYPE_CHECKING:
@@ -177,13 +177,13 @@ async def open_service(
         open_flows(base.flows, settings.flows) as flows,
         open_database(storage.url, clock, base.entropy, statement_timeout=storage.statement_timeout) as database,
     ):
+        patterns = _all_patterns(patterns, flows, settings, base)
+        journal_config = partial(_journal_config, base, owner, tracing)
         replica = replica_for(database, clock, owner, storage, timer_reports(base.logs, metrics))
         event_bus, traces = base.event_bus(replica.sinks, tracing), (tracing, open_server_spans(tracing, base.entropy))
         async with (
             open_limits(database, clock, replica.owner, settings, base.limit_reports()) as accounts,
-            open_journal(
-                database, event_bus, clock, _journal_config(owner, tracing, accounts, base.announcements), callbacks
-            ) as journal,
+            open_journal(database, event_bus, clock, journal_config(accounts), callbacks) as journal,
             anyio.create_task_group() as group,
             open_worker_pool(WorkerLimits(rule_modules=settings.rules.modules)) as validator,
             base.open_task_pool() as task_pool,
@@ -197,7 +197,7 @@ async def open_service(
             webhooks = await start_webhooks(database, settings, replica.timers, base.announcements, shared)
             stores = facade_stores(database, store, memory, keys, webhooks)
             environment = base.environment(journal, event_bus, database, engines, validator, accounts, stores)
-            launcher = Launcher(observed(environment, tracing), runner, _all_patterns(patterns, flows, settings, base))
+            launcher = Launcher(observed(environment, tracing), runner, patterns)
             tied = (replica, database, event_bus, group)
             core = FacadeParts(base, environment, stores, store, launcher, runner, flows, tracing, *tied)
             async with open_facade(core) as (plain, calls, live, schedules, channels):
@@ -225,10 +225,10 @@ async def open_history_reader(settings: Settings) -> AsyncIterator[HistoryReader
 
 
 def _journal_config(
-    owner: ReplicaId, tracing: "Tracing | None", accounts: LimitAccounts, outbox: OutboxSource
+    base: Foundation, owner: ReplicaId, tracing: "Tracing | None", accounts: LimitAccounts
 ) -> JournalConfig:
     observer = None if tracing is None else tracing.sink
-    return JournalConfig(owner, REMEMBERED_IDS, observer=observer, usage=accounts.usage, outbox=outbox)
+    return JournalConfig(owner, REMEMBERED_IDS, observer=observer, usage=accounts.usage, outbox=base.announcements)
 
 
 def _webhook_resources(base: Foundation, owner: ReplicaId, group: TaskGroup, stack: AsyncExitStack) -> WebhookResources:

@@ -47,8 +47,9 @@ _LABEL_VALUES = {
     "deployment": "eu",
     "state": "resting",
     "outcome": "answered",
+    "result": "delivered",
 }
-_READ_COUNTERS = frozenset({"portico_sandbox_runs_total"})
+_READ_COUNTERS = frozenset({"portico_sandbox_runs_total", "portico_webhook_deliveries_total"})
 
 
 class _ResponseOfJunk:
@@ -184,7 +185,7 @@ def test_every_series_has_a_description(metrics: MetricsSink) -> None:
     for series in SERIES:
         assert f" {series.meaning}" in body
         assert series.name.endswith(
-            ("_total", "_seconds", "_in_flight", "_waiting", "_state", "_up", "_bytes", "_abandoned")
+            ("_total", "_seconds", "_in_flight", "_waiting", "_state", "_up", "_bytes", "_abandoned", "_dead")
         )
 
 
@@ -269,7 +270,7 @@ def test_deltas_without_a_start_or_a_first_one_are_counted_and_not_timed(
 
 def test_bugs_are_counted_from_zero_so_that_the_first_one_is_an_increase(metrics: MetricsSink) -> None:
     before = {labels["place"]: value for name, labels, value in _samples(metrics) if name == "portico_bugs_total"}
-    assert before == {"execution": 0, "sink": 0, "writer": 0}
+    assert before == {"execution": 0, "sink": 0, "timer": 0, "writer": 0}
 
 
 def test_a_tool_call_is_counted_by_its_result(metrics: MetricsSink) -> None:

@@ -38,6 +38,7 @@ DEFAULTS: dict[str, Any] = {
         "top_p": None,
         "stop": None,
         "seed": None,
+        "reasoning": None,
         "tool_choice": None,
         "options": {},
     },
@@ -45,6 +46,7 @@ DEFAULTS: dict[str, Any] = {
         "schema": None,
         "grammar": None,
         "repair_allowed": True,
+        "reasoning": False,
         "strict_validation": True,
         "rules": [],
         "semantic": False,
@@ -70,6 +72,7 @@ DEFAULTS: dict[str, Any] = {
     "background": False,
     "on_disconnect": None,
     "if_session_busy": "reject",
+    "webhooks": [],
     "on_limit": "fail",
     "metadata": {},
 }

@@ -117,11 +117,15 @@ COMMANDS: Final[CommandTable] = MappingProxyType(
         ),
         "schedules": _group(
             "List, store, run and delete the schedules of a server.",
-            list=Command(_SCHEDULES, "list_schedules", "List schedules, with their next time."),
+            list=Command(
+                _SCHEDULES,
+                "list_schedules",
+                "List schedules, by name, with their next time and what became of the last one.",
+            ),
             put=Command(_SCHEDULES, "put", "Store a schedule, and print its next time."),
             delete=Command(_SCHEDULES, "delete", "Delete a schedule; its executions stay."),
             run=Command(_SCHEDULES, "run", "Run a schedule now, and print the id of the execution."),
-            runs=Command(_SCHEDULES, "list_times", "List what became of the times of a schedule."),
+            runs=Command(_SCHEDULES, "list_times", "List what became of the times of a schedule, the latest first."),
         ),
         "webhooks": _group(
             "List, make and test the webhooks of a server, and retry deliveries.",

@@ -174,7 +174,7 @@ async def test_what_the_official_client_sends_is_what_we_send():
         temperature=0,
         stop_sequences=["END"],
         max_output_tokens=9,
-        thinking_config=types.ThinkingConfig(thinking_budget=0),
+        thinking_config=types.ThinkingConfig(thinking_level=types.ThinkingLevel.LOW),
         tools=OFFERED.tools,
         tool_config=types.ToolConfig(
             function_calling_config=types.FunctionCallingConfig(
@@ -189,7 +189,7 @@ async def test_what_the_official_client_sends_is_what_we_send():
         stop="END",
         max_tokens=9,
         tool_choice=NamedTool(name="now"),
-        options={"thinkingConfig": {"thinkingBudget": 0}},
+        options={"thinkingConfig": {"thinkingLevel": "LOW"}},
     )
     messages = (Message(role="system", content="Be brief."), HELLO)
     ours = DIALECT.encode(

@@ -76,7 +76,8 @@ def test_a_recorded_request_is_accepted_or_refused_by_name(path: Path) -> None:
         f"messages.{turn}.content.{number}.type"
         for turn, message in enumerate(body["messages"])
         for number, block in enumerate(message["content"])
-        if isinstance(block, dict) and block["type"] in {"document", "container_upload"}
+        if isinstance(block, dict)
+        and (block["type"] == "container_upload" or block.get("source", {}).get("type") in {"url", "file"})
     ]
     if refused:
         with pytest.raises(RequestFailure) as caught:
