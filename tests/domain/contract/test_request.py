@@ -96,6 +96,7 @@ RULES: dict[str, tuple[list[Any], list[Any]]] = {
         ["auto", "none", "required", {"name": "roll_dice"}, None],
         ["any", "", {"name": ""}, {"name": "a b"}, {}, {"name": "a", "type": "function"}, 1],
     ),
+    "hints.reasoning": (["none", "low", "medium", "high", "max", None], ["minimal", "xhigh", 1, True]),
     "hints.options": ([{}, {"top_k": 4, "x": [None, {"y": "z"}]}], [None, [], "top_k"]),
     "input": (
         [None, {}, {"rules": ["not_empty", {"type": "regex", "pattern": "a", "negate": True}]}],
@@ -103,6 +104,7 @@ RULES: dict[str, tuple[list[Any], list[Any]]] = {
     ),
     "output.schema": ([{"type": "object"}, None], [[], "object", True]),
     "output.grammar": (['root ::= "a"', "json", None], [1, []]),
+    "output.reasoning": ([True, False], ["true", 1, None]),
     "output.repair_allowed": ([True, False], ["true", 1, None]),
     "output.strict_validation": ([True, False], ["true", 0, None]),
     "output.rules": (
@@ -148,6 +150,7 @@ RULES: dict[str, tuple[list[Any], list[Any]]] = {
     "store": ([True, False], ["true", 1, 0, None]),
     "background": ([True, False], ["true", 1, 0, None]),
     "on_disconnect": (["cancel", "continue", None], ["", "CANCEL", True]),
+    "webhooks": ([[], ["orders"]], [None, "orders", ["a", "b", "c", "d", "e"], [1]]),
     "if_session_busy": (["reject", "enqueue"], ["", "wait", None]),
     "on_limit": (["fail", "salvage"], ["", "stop", None]),
     "metadata": (

@@ -92,7 +92,12 @@ def test_a_recorded_request_is_accepted_or_refused_by_name(path: Path) -> None:
     }
     tools = {f"tools.{tool['type']}" for tool in body.get("tools", []) if "input_schema" not in tool}
     assert set(request.ignored) == sent | tools
-    texts = [part.text for message in request.request.messages for part in _parts(message.content) if part.text]
+    texts = [
+        part.text
+        for message in request.request.messages
+        for part in _parts(message.content)
+        if isinstance(part, TextPart)
+    ]
     assert "\n".join(texts) == "\n".join(_sent_texts(body))
 
 
