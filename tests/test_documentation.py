@@ -143,8 +143,10 @@ def test_every_command_that_is_named_exists() -> None:
 def test_every_configuration_can_be_used(table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "portico.toml"
     monkeypatch.chdir(tmp_path)
-    for secret in re.findall(r'secret_file = "(.+?)"', table):
-        (tmp_path / secret).write_text(SECRET)
+    table = table.replace('"/run/', f'"{tmp_path}/')
+    for named in re.findall(r'(?:secret|api_key)_file = "(.+?)"', table):
+        (tmp_path / named).parent.mkdir(exist_ok=True)
+        (tmp_path / named).write_text(SECRET if named.endswith(".secret") else named)
     file.write_text(table, encoding="utf-8")
     keys = dict.fromkeys(re.findall(r'api_key_env = "(\w+)"', table), "sk-1")
     settings = load_settings(keys, file, local_model=lambda: None)
@@ -182,7 +184,8 @@ def test_the_benchmarks_have_the_bounds_of_the_bench() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_linked_file_exists(page: Path) -> None:
-    links = [link for link in re.findall(r"\]\(([^)#]+)[^)]*\)", TEXTS[page.name]) if "://" not in link]
+    prose = re.sub(r"`[^`\n]+`", "code", TEXTS[page.name])
+    links = [link for link in re.findall(r"\]\(([^)#]+)[^)]*\)", prose) if "://" not in link]
     assert [link for link in links if not (page.parent / link).exists()] == []
     assert links or page != README
 

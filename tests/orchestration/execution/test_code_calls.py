@@ -1,6 +1,7 @@
 """`run_code`: code of a model that calls tools, its rounds, its limits, and what a person answers in the middle."""
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -61,6 +62,17 @@ async def test_code_calls_tools_and_its_last_expression_is_the_result() -> None:
     assert [len(each) for each in rounds_of(record)] == [3]
     assert list(record.steps)[3:5] == ["1/0/0/0", "1/0/1"]
     assert list(record.steps)[-3] == "1/0/0/1"
+
+
+async def test_the_documented_loop_pays_back_the_orders_that_cost_more_than_100() -> None:
+    async def order(arguments: Mapping[str, Any], _context: ToolContext) -> str:
+        return f'{{"number": {arguments["number"]}, "total": {arguments["number"] * 30}}}'
+
+    page = (Path(__file__).parents[3] / "docs/sandbox.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"```python run_code\n(.*?)```", page, re.DOTALL)
+    response, record = await run(code, tools=[FakeTool("order_of", order), FakeTool("refund")])
+    assert response.tool_calls_made[0].result == '{"result": 450, "output": "", "calls": 7}'
+    assert rounds_of(record)[1:] == [[("refund", {"order": number})] for number in (4, 5)]
 
 
 RESULTS = {
