@@ -6,7 +6,8 @@ ARG EXTRAS PIP_INDEX_URL PIP_CERT
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 DEBIAN_FRONTEND=noninteractive
 RUN apt-get update && apt-get install --yes --no-install-recommends python3 python3-venv binutils ca-certificates
 WORKDIR /src
-COPY requirements.lock requirements-build.lock requirements-otlp-grpc.lock ./
+COPY requirements.lock requirements-build.lock requirements-aws.lock requirements-azure.lock requirements-code.lock \
+     requirements-google.lock requirements-otlp-grpc.lock ./
 RUN python3 -m venv /opt/build && python3 -m venv --without-pip /opt/portico \
     && /opt/build/bin/pip install --no-deps --require-hashes --requirement requirements-build.lock
 RUN locks="--requirement requirements.lock" && for extra in $(echo "${EXTRAS:-}" | tr , ' '); do \

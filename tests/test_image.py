@@ -141,10 +141,16 @@ def test_the_build_context_contains_only_the_copied_files() -> None:
     assert patterns[0] == "*"
     copied = {
         name.rstrip("/")
-        for line in re.findall(r"^COPY (?!--)(.*) \S+$", DOCKERFILE, re.MULTILINE)
+        for line in re.findall(r"^COPY (?!--)(.*) \S+$", DOCKERFILE.replace("\\\n", ""), re.MULTILINE)
         for name in line.split()
     }
     assert copied == {pattern.removeprefix("!") for pattern in patterns if pattern.startswith("!")}
+
+
+def test_every_extra_of_the_image_has_its_lock_there() -> None:
+    names = re.search(r"^EXTRA_NAMES := (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert names is not None
+    assert {f"!requirements-{name}.lock" for name in names[1].split()} <= {*IGNORED}
 
 
 @pytest.mark.parametrize(
