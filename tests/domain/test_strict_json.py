@@ -25,7 +25,8 @@ TOO_LARGE = st.integers(2**64, 10**40) | st.integers(-(10**40), -(2**63) - 1)
 COLONS = st.sampled_from([":", " : ", ":\n", "\t:"])
 REJECTED = [
     ("", "Expecting value at line 1, column 1"),
-    ('{"a": 1,}', "Expecting property name"),
+    ('{"a": 1,}', "Illegal trailing comma before end of object at line 1, column 8"),
+    ("[1, \n2,\n ]", "Illegal trailing comma before end of array at line 2, column 2"),
     ('{"a": 1', "Expecting ',' delimiter at line 1, column 8"),
     ("['a']", "Expecting value"),
     ("NaN", "NaN is not JSON"),

@@ -1,21 +1,21 @@
 """Prometheus for tests: `promtool` and `prometheus`, from the path or from Debian's package.
 
-The package is unpacked below `.venv` once. Without either, as offline or on another system, tests that need them are
-skipped with the reason.
+The package is unpacked once, into the environment of the tests. Without either, as offline or on another system, tests
+that need them are skipped with the reason.
 """
 
 import fcntl
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from functools import lru_cache
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-UNPACKED = ROOT / ".venv" / ".prometheus"
+UNPACKED = Path(sys.prefix) / ".prometheus"
 DOWNLOAD_SECONDS = 90.0
 NO_PROMETHEUS = "Debian's package prometheus can neither be found nor fetched"
 

@@ -6,6 +6,7 @@ and writer are those of the product.
 
 import asyncio
 import sqlite3
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -55,6 +56,7 @@ class InMemoryDatabase:
         """Run the transaction at once."""
         if self._connection is None:
             self._connection = sqlite3.connect(":memory:", isolation_level=None)
+            weakref.finalize(self, self._connection.close)
             self._connection.deserialize(_empty_database())
         return run_transaction(self._connection, work(), "BEGIN")
 

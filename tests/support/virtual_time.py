@@ -54,6 +54,11 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         job.add_done_callback(self._job_ended)
         return job
 
+    async def shutdown_default_executor(self, *args: Any) -> None:
+        """Wait for the threads in real time; since Python 3.12 the wait has a limit."""
+        with self.in_real_time():
+            await super().shutdown_default_executor(*args)
+
     @contextmanager
     def in_real_time(self) -> Iterator[None]:
         """Let time run at its real speed inside the context, while a server in another process is asked."""

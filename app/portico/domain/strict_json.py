@@ -209,10 +209,20 @@ def _constant(name: str) -> NoReturn:
 
 
 def _syntax_error(fault: json.JSONDecodeError) -> StrictJsonError:
+    fault = _at_trailing_comma(fault)
     expected = next((text for start, text in _EXPECTED.items() if fault.msg.startswith(start)), "expected JSON")
     place = f"line {fault.lineno}, column {fault.colno}"
     reason = f"{place}: {expected}, found {_character_at(fault.doc, fault.pos)}"
     return StrictJsonError(f"{fault.msg} at {place}", reason)
+
+
+def _at_trailing_comma(fault: json.JSONDecodeError) -> json.JSONDecodeError:
+    """Return the fault as Python 3.13 words it: at a comma before a closing bracket, and no longer at the bracket."""
+    ends = {"]": "array", "}": "object"}.get(fault.doc[fault.pos : fault.pos + 1])
+    before = fault.doc[: fault.pos].rstrip(_WHITESPACE)
+    if ends is None or not before.endswith(",") or not fault.msg.startswith("Expecting "):
+        return fault
+    return json.JSONDecodeError(f"Illegal trailing comma before end of {ends}", fault.doc, len(before) - 1)
 
 
 def _character_at(text: str, index: int) -> str:

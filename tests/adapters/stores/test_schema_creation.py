@@ -112,10 +112,9 @@ async def test_a_file_is_created_once_and_then_unchanged(tmp_path: Path) -> None
     for _ in range(2):
         async with open_sqlite(path):
             pass
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [(SCHEMA_ID,)]
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    connection.close()
     assert {each for each in tables if not each.startswith(("memory_index", "sqlite_"))} == {
         "alembic_version",
         *metadata.tables,

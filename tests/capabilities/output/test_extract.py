@@ -78,7 +78,7 @@ def test_a_value_is_found_by_the_first_method_that_succeeds(reply: Any, value: A
         ('{"a": 1, "a": 2}', "an object has the same key twice"),
         ('So:\n{"a": 1', "Expecting ',' delimiter at line 2, column 8"),
         ('{"a": tru', "Expecting value at line 1, column 7"),
-        ("[1, 2,] {x: 1}", "Expecting value at line 1, column 7"),
+        ("[1, 2,] {x: 1}", "Illegal trailing comma before end of array at line 1, column 6"),
     ],
 )
 def test_without_a_value_the_failure_has_the_reason_and_the_methods_tried(reply: Any, why: str) -> None:
