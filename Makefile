@@ -61,8 +61,9 @@ clients: ## Install the clients and servers from npm that journeys run, if npm i
 	@mkdir -p .clients/typescript && cp clients/typescript/package*.json .clients/typescript/
 	@npm ci --prefix .clients/typescript --ignore-scripts --no-audit --no-fund --loglevel error
 
-clients-types: setup ## Write the types of both client packages from openapi/openapi.json; those for TypeScript need Node
+clients-types: setup ## Write the types of both client packages from openapi/openapi.json, which needs Node for TypeScript, and the blocking Python client
 	$(BIN)/python -m tests.support.client_types
+	$(BIN)/python -m tests.support.client_sync
 	@if $(NODE); then npx --yes openapi-typescript@7.13.0 openapi/openapi.json --output clients/typescript/src/api.ts; fi
 
 clients-check: setup ## Check the Python client package, and play the tests of both packages

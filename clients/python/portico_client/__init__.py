@@ -4,6 +4,7 @@ from portico_client.aio import AsyncClient, AsyncExecution, AsyncStream
 from portico_client.client import Client, Execution, Stream
 from portico_client.core import TextPart
 from portico_client.errors import ConnectionFailure, PorticoError, TimeoutFailure
+from portico_client.tools import Tool
 
 __all__ = [
     "AsyncClient",
@@ -16,4 +17,5 @@ __all__ = [
     "Stream",
     "TextPart",
     "TimeoutFailure",
+    "Tool",
 ]

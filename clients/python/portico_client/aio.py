@@ -1,24 +1,25 @@
 """The client of programs with an event loop."""
 
-import inspect
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack, cast
 
 import anyio
 import httpx2
 
 from portico_client import core, operations
-from portico_client.client import CANCEL_S, DEFAULT_URL
+from portico_client.core import CANCEL_S, DEFAULT_URL
 from portico_client.errors import ConnectionFailure, PorticoError, TimeoutFailure
+from portico_client.tools import Tool, offered, run_side_by_side, settled
 from portico_client.types import (
     ExecutionEvent,
     ExecutionView,
     JsonValue,
+    Message,
     Suspension,
     SystemRequest,
     SystemResponse,
@@ -125,18 +126,48 @@ class AsyncClient:
         """Run a request and return its response; `text` is short for a last user message.
 
         `on_suspension` is called with each suspension and returns the answer, or None to leave it open. A suspended
-        response is returned. A cancelled task and a timeout cancel the execution.
+        response is returned. Leaving the call and a timeout cancel the execution.
         """
-        call = core.execute_call(text, request)
-        policy = self._policy()
+        return await self._run(core.execute_call(text, request), {}, on_suspension)
+
+    async def run(
+        self,
+        messages: str | Sequence[Message],
+        /,
+        *,
+        tools: Sequence[Tool | Callable[..., Any] | str],
+        on_suspension: Callable[[Suspension], JsonValue | Awaitable[JsonValue]] | None = None,
+        **request: Any,
+    ) -> SystemResponse:
+        """Run a request whose model may call these functions, and return the last response.
+
+        A function is described by its signature and docstring; a name is a tool of the service. What a function raises
+        goes to the model. `request` and `on_suspension` are as of `execute`.
+        """
+        own, fields = offered(tools)
+        text = messages if isinstance(messages, str) else None
+        given = {} if isinstance(messages, str) else {"messages": [*messages]}
+        body = cast("SystemRequest", {**request, **given, **fields})
+        return await self._run(core.execute_call(text, body), own, on_suspension)
+
+    async def _run(
+        self,
+        call: core.Call,
+        own: Mapping[str, Tool],
+        on_suspension: Callable[[Suspension], JsonValue | Awaitable[JsonValue]] | None,
+    ) -> SystemResponse:
+        """Run a request, and answer each of its suspensions once, as long as there are answers."""
+        asked = core.AskedOnce()
         try:
-            response = await self._drive(core.execute(policy, call))
-            while on_suspension is not None and response["state"] == "SUSPENDED":
-                answered = [(each, await _given(on_suspension(each))) for each in response["suspensions"]]
-                answers = [core.given_answer(each, payload) for each, payload in answered if payload is not None]
-                if not answers:
-                    return response
-                response = await self._drive(core.resume_own(policy, response["request_id"], answers))
+            response = await self._drive(core.execute(self._policy(), call))
+            while suspensions := asked.new(response):
+                answers = await run_side_by_side(own, suspensions)
+                for each in suspensions:
+                    if on_suspension is not None and each["tool_id"] not in own:
+                        payload = await settled(on_suspension(each))
+                        answers += [] if payload is None else [core.given_answer(each, payload)]
+                if answers:
+                    response = await self._drive(core.resume_own(self._policy(), response["request_id"], answers))
         except (anyio.get_cancelled_exc_class(), TimeoutFailure):
             await self._cancel_quietly(call.body.get("request_id"))
             raise
@@ -148,7 +179,7 @@ class AsyncClient:
         return AsyncExecution(self, view["request_id"])
 
     def stream(self, text: str | None = None, /, **request: Unpack[SystemRequest]) -> "AsyncStream":
-        """Run a request and return its events as they happen. Cancelled or timed out, it cancels them."""
+        """Run a request and return its events as they happen. Leaving it early and a timeout cancel the execution."""
         call = core.execute_call(text, request, streams=True)
         reader = core.EventReader(call.body.get("request_id"), self._policy(), first=call)
         return AsyncStream(self, reader, is_owner=True)
@@ -313,10 +344,6 @@ class AsyncExecution:
     async def cancel(self) -> ExecutionView:
         """Cancel the execution."""
         return await self._client.cancel(self.request_id)
-
-
-async def _given(answer: Any) -> Any:
-    return await answer if inspect.isawaitable(answer) else answer
 
 
 class _Group:

@@ -1,29 +1,29 @@
-"""The client of programs without an event loop."""
+"""The client of programs without an event loop, written from aio.py by `make clients-types`."""
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from functools import wraps
 from types import TracebackType
-from typing import Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack, cast
 
 import httpx2
 
 from portico_client import core, operations
+from portico_client.core import CANCEL_S, DEFAULT_URL
 from portico_client.errors import ConnectionFailure, PorticoError, TimeoutFailure
+from portico_client.tools import Tool, offered, run_in_turn
 from portico_client.types import (
     ExecutionEvent,
     ExecutionView,
     JsonValue,
+    Message,
     Suspension,
     SystemRequest,
     SystemResponse,
 )
 
-DEFAULT_URL = "http://127.0.0.1:8080"
-CANCEL_S = 5.0
-"""Longest time for the cancel of a call that is given up."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -122,18 +122,48 @@ class Client:
         """Run a request and return its response; `text` is short for a last user message.
 
         `on_suspension` is called with each suspension and returns the answer, or None to leave it open. A suspended
-        response is returned. Ctrl-C and a timeout cancel the execution.
+        response is returned. Leaving the call and a timeout cancel the execution.
         """
-        call = core.execute_call(text, request)
-        policy = self._policy()
+        return self._run(core.execute_call(text, request), {}, on_suspension)
+
+    def run(
+        self,
+        messages: str | Sequence[Message],
+        /,
+        *,
+        tools: Sequence[Tool | Callable[..., Any] | str],
+        on_suspension: Callable[[Suspension], JsonValue] | None = None,
+        **request: Any,
+    ) -> SystemResponse:
+        """Run a request whose model may call these functions, and return the last response.
+
+        A function is described by its signature and docstring; a name is a tool of the service. What a function raises
+        goes to the model. `request` and `on_suspension` are as of `execute`.
+        """
+        own, fields = offered(tools)
+        text = messages if isinstance(messages, str) else None
+        given = {} if isinstance(messages, str) else {"messages": [*messages]}
+        body = cast("SystemRequest", {**request, **given, **fields})
+        return self._run(core.execute_call(text, body), own, on_suspension)
+
+    def _run(
+        self,
+        call: core.Call,
+        own: Mapping[str, Tool],
+        on_suspension: Callable[[Suspension], JsonValue] | None,
+    ) -> SystemResponse:
+        """Run a request, and answer each of its suspensions once, as long as there are answers."""
+        asked = core.AskedOnce()
         try:
-            response = self._drive(core.execute(policy, call))
-            while on_suspension is not None and response["state"] == "SUSPENDED":
-                answered = [(each, on_suspension(each)) for each in response["suspensions"]]
-                answers = [core.given_answer(each, payload) for each, payload in answered if payload is not None]
-                if not answers:
-                    return response
-                response = self._drive(core.resume_own(policy, response["request_id"], answers))
+            response = self._drive(core.execute(self._policy(), call))
+            while suspensions := asked.new(response):
+                answers = run_in_turn(own, suspensions)
+                for each in suspensions:
+                    if on_suspension is not None and each["tool_id"] not in own:
+                        payload = on_suspension(each)
+                        answers += [] if payload is None else [core.given_answer(each, payload)]
+                if answers:
+                    response = self._drive(core.resume_own(self._policy(), response["request_id"], answers))
         except (KeyboardInterrupt, TimeoutFailure):
             self._cancel_quietly(call.body.get("request_id"))
             raise
@@ -145,7 +175,7 @@ class Client:
         return Execution(self, view["request_id"])
 
     def stream(self, text: str | None = None, /, **request: Unpack[SystemRequest]) -> "Stream":
-        """Run a request and return its events as they happen. Ctrl-C and a timeout cancel the execution."""
+        """Run a request and return its events as they happen. Leaving it early and a timeout cancel the execution."""
         call = core.execute_call(text, request, streams=True)
         reader = core.EventReader(call.body.get("request_id"), self._policy(), first=call)
         return Stream(self, reader, is_owner=True)
@@ -266,7 +296,8 @@ class Stream:
     def _read(self) -> core.Events:
         try:
             while (answer := self._client._drive(self._reader.connect())) is not None:
-                yield from self._frames(answer.stream)
+                with closing(self._frames(answer.stream)) as events:
+                    yield from events
         except (KeyboardInterrupt, TimeoutFailure):
             if self._is_owner:
                 self._is_owner = False

@@ -33,6 +33,11 @@ from portico_client.errors import (
 from portico_client.types import ExecutionEvent, ExecutionView, ForkRequest, Suspension, SystemRequest, SystemResponse
 
 T = TypeVar("T")
+DEFAULT_URL: Final = "http://127.0.0.1:8080"
+CANCEL_S: Final = 5.0
+"""Longest time for the cancel of a call that is given up."""
+MAX_ANSWERS: Final = 32
+"""Answers of one resume."""
 EVENT_STREAM: Final = "text/event-stream"
 MAX_EVENT_BYTES: Final = 64 * 2**20
 SILENCE_S: Final = 45.0
@@ -377,6 +382,19 @@ def deny(
 def given_answer(suspension: Suspension, payload: Any) -> dict[str, Any]:
     """Return the answer to a suspension."""
     return {"suspension_id": suspension["suspension_id"], "tool_id": suspension["tool_id"], "payload": payload}
+
+
+class AskedOnce:
+    """The suspensions of one call, each of which is asked about once."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+
+    def new(self, response: SystemResponse) -> list[Suspension]:
+        """Return open suspensions that were not asked about, as many as one resume answers."""
+        found = [each for each in response["suspensions"] if each["suspension_id"] not in self._seen][:MAX_ANSWERS]
+        self._seen |= {each["suspension_id"] for each in found}
+        return found
 
 
 class EventReader:
