@@ -35,6 +35,7 @@ from portico.orchestration.flow import (
     UnknownTool,
     flow,
 )
+from portico.ports.current_caller import current_caller
 from portico.ports.engine_schemes import SCHEMES
 from portico.ports.model import EngineProfile
 from portico.ports.tool import ToolContext, ToolError, ToolOutcomeUnknown
@@ -67,6 +68,7 @@ __all__ = [
     "ToolInfo",
     "ToolOutcomeUnknown",
     "UnknownTool",
+    "current_caller",
     "flow",
     "planner",
     "rule",

@@ -212,6 +212,7 @@ def _mcp_server(name: str, table: McpServerSettings, settings: Settings, sandbox
         trusted=table.trusted,
         allow=None if table.allow is None else frozenset(table.allow),
         timeout=table.timeout,
+        pass_caller=table.pass_caller,
     )
 
 

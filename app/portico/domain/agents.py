@@ -18,8 +18,8 @@ class ConfiguredAgent:
     """An agent: its system prompt, and what a request that names it is given and may narrow.
 
     `tools` are names of tools, agents among them as the tools that they are; it may use no others, and no other
-    `skills`. Without a `model`
-    the request chooses one.
+    `skills`. Without a `model` the request chooses one. With a `timezone` the system prompt is a template, and its
+    times are those of that zone.
     """
 
     name: str
@@ -33,6 +33,7 @@ class ConfiguredAgent:
     hints: ExecutionHints = field(default_factory=ExecutionHints)
     skills: tuple[str, ...] = ()
     webhooks: tuple[str, ...] = ()
+    timezone: str | None = None
 
 
 @value(slots=False)

@@ -2,14 +2,17 @@
 
 from collections.abc import Iterator
 
+from portico.capabilities.prompting.template import fill_template
 from portico.capabilities.tools.agents import AgentCatalogue
-from portico.domain.access.principal import Permissions
+from portico.domain.access.principal import Permissions, Principal
 from portico.domain.agents import ConfiguredAgent, RequestedAgent
 from portico.domain.contract.request import Limits, OutputContract, SystemRequest
 from portico.domain.failures import AccessFailure, Code, invalid_request
+from portico.domain.ids import RequestId
 from portico.domain.lifecycle import Mode
-from portico.domain.tools import reference_of
+from portico.domain.tools import Caller, reference_of
 from portico.orchestration.execution.branch_settings import merge_hints
+from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.pattern import FieldError
 
 _NO_OUTPUT = OutputContract()
@@ -17,8 +20,22 @@ _NARROWED_HINTS = ("max_tokens", "timeout")
 """Hints that a request can only lower; it may replace the others."""
 
 
+def caller_of(principal: Principal, request: SystemRequest) -> Caller:
+    """Return for whom code of other people acts before there is an execution of the request."""
+    return Caller(
+        principal.tenant,
+        principal.user,
+        request.session_id,
+        RequestId(request.request_id or ""),
+        principal.key_id,
+        request.agent,
+        principal.channel,
+        metadata=request.metadata,
+    )
+
+
 def with_agent(
-    request: SystemRequest, name: str, agents: AgentCatalogue, permissions: Permissions
+    request: SystemRequest, name: str, environment: Environment, principal: Principal
 ) -> tuple[SystemRequest, RequestedAgent]:
     """Return the request with what the agent of that name gives it, and the agent.
 
@@ -27,6 +44,7 @@ def with_agent(
     Raises: RequestFailure (REQUEST_INVALID) naming every field that would widen the agent, and for an unknown one;
     AccessFailure (ACCESS_DENIED).
     """
+    agents, permissions = environment.agents, principal.permissions
     agent = agents.get(name)
     if agent is None:
         raise invalid_request(("agent", "must be a name from GET /v1/agents"))
@@ -44,13 +62,16 @@ def with_agent(
         "limits": _narrowed(agent.limits, request.limits),
         "output": output,
     }
-    return request.model_copy(update=update), _requested(agent, permissions)
+    prompt = agent.system_prompt
+    if prompt is not None and agent.timezone is not None:
+        prompt = fill_template(prompt, agent.timezone, environment.clock.now(), caller_of(principal, request))
+    return request.model_copy(update=update), _requested(agent, prompt, permissions)
 
 
-def _requested(agent: ConfiguredAgent, permissions: Permissions) -> RequestedAgent:
+def _requested(agent: ConfiguredAgent, prompt: str | None, permissions: Permissions) -> RequestedAgent:
     tools = tuple(tool for tool in agent.tools if permissions.allows_tool(tool))
     left_out = tuple(f"tools.{reference_of(tool)}" for tool in agent.tools if tool not in tools)
-    return RequestedAgent(agent.system_prompt, tools, left_out, agent.skills, agent.webhooks)
+    return RequestedAgent(prompt, tools, left_out, agent.skills, agent.webhooks)
 
 
 def _replaced(request: SystemRequest, agent: ConfiguredAgent) -> Iterator[FieldError]:

@@ -5,7 +5,6 @@ from dataclasses import field, replace
 from functools import partial
 from typing import NamedTuple
 
-from portico.capabilities.answer_contract import AnswerContract, needs_contract, with_grammar
 from portico.capabilities.context.history import inherited_history
 from portico.capabilities.limits.quotas import PolicyStatus
 from portico.capabilities.models.context_window import largest_window, measure
@@ -28,15 +27,15 @@ from portico.domain.limits import ConfiguredLimits
 from portico.domain.tools import ToolDefinition
 from portico.domain.value import value
 from portico.orchestration.admission import Admission, check_budget
-from portico.orchestration.agents import with_agent
+from portico.orchestration.agents import caller_of, with_agent
 from portico.orchestration.call import DEFAULT_OPTIONS, Accepted, CallOptions
 from portico.orchestration.caller import CallerView, ReplicaInfo, caller_view
 from portico.orchestration.changes import ChangeReader, Changes, ListReady, RemovedExecution, SuspensionChange
 from portico.orchestration.channels import NO_CHANNELS, Channels
+from portico.orchestration.contracts import with_contract
 from portico.orchestration.engine_views import EnginePing, EngineView
 from portico.orchestration.erasure import Erasure
 from portico.orchestration.execution.environment import Environment
-from portico.orchestration.execution.pattern import Pattern
 from portico.orchestration.execution.session_turn import history_window
 from portico.orchestration.execution_views import ExecutionSummary, ExecutionView, summary_of
 from portico.orchestration.executions import (
@@ -48,7 +47,7 @@ from portico.orchestration.files import FileView, WrittenFileView
 from portico.orchestration.flow.served_flow import ServedFlow
 from portico.orchestration.flow.snapshot import FlowSnapshot
 from portico.orchestration.grants import Grants, GrantView
-from portico.orchestration.guards import NOTHING_GUARDED, GuardResult, check_request, input_contract, of_input
+from portico.orchestration.guards import NOTHING_GUARDED, GuardResult, check_input
 from portico.orchestration.introspection import (
     AgentView,
     FlowView,
@@ -100,6 +99,7 @@ from portico.orchestration.sessions import SessionChanges, Sessions, SessionView
 from portico.orchestration.statistics import StatisticsSelection, StatisticsView
 from portico.orchestration.usage import Usage, UsageView
 from portico.orchestration.webhooks import WebhookParts, Webhooks
+from portico.ports.current_caller import acting_for
 from portico.ports.events import EventTailer
 from portico.ports.grants import GrantStore
 from portico.ports.journal import ExecutionHistory, IdempotencyClaim, IdempotencyHit
@@ -405,7 +405,7 @@ class Facade:
                 predecessor = await self.records.predecessor(principal, request.after)
                 transcript = predecessor.transcript.continued_by(request.messages)
         if request.agent is not None:
-            request, agent = with_agent(request, request.agent, environment.agents, permissions)
+            request, agent = with_agent(request, request.agent, environment, principal)
         if session is not None:
             request, instructions = with_session(request, session)
         channels = self._config.channels
@@ -418,46 +418,16 @@ class Facade:
         limits = self._admission.admit(request, agent, caller=caller, permissions=permissions)
         pattern = self._launcher.patterns[request.mode]
         if "output" in request.model_fields_set:
-            request = await self._with_contract(request)
+            request = await with_contract(environment, request, self._config.grammars)
         guards = NOTHING_GUARDED
         if request.input is not None or not environment.guards.is_empty:
-            guards = await self._check_input(request, pattern, instructions, edits)
+            with acting_for(caller_of(principal, request)):
+                guards = await check_input(environment, pattern, request, instructions, edits)
         admitted = _Admitted(request, limits, transcript, agent, instructions, guards)
         is_refused_early = pattern.starts_with_request and request.on_limit == "fail"
         if is_refused_early and (limits.tokens is not None or limits.cost is not None):
             await self._check_budget(admitted, principal)
         return admitted
-
-    async def _with_contract(self, request: SystemRequest) -> SystemRequest:
-        """Return the request with the text of its named grammar. Raises: as `_check_contract`."""
-        request = with_grammar(request, self._config.grammars)
-        if needs_contract(request.output):
-            await self._check_contract(AnswerContract(request.output))
-        return request
-
-    async def _check_contract(self, contract: AnswerContract) -> None:
-        """Raise ConfigurationFailure or RequestFailure for a contract that cannot be kept, or is too costly."""
-        if contract.size.compiles_quickly:
-            contract.compile()
-        elif contract.size.is_plain:
-            await self._environment.thread_pool.run(contract.compile)
-        else:
-            await self._environment.answer_validator.check_contract(contract.output)
-
-    async def _check_input(
-        self, request: SystemRequest, pattern: Pattern, instructions: str | None, edits: Sequence[str]
-    ) -> GuardResult:
-        """Return what the rules of the request and the guards found in it and in the edits of a fork.
-
-        Raises: as `check_request`; RequestFailure for rules that cannot be checked, or are too costly.
-        """
-        contract = input_contract(request)
-        if contract is not None:
-            try:
-                await self._check_contract(contract)
-            except RequestFailure as refusal:
-                raise of_input(refusal) from None
-        return await check_request(self._environment, pattern, request, instructions, edits)
 
     async def _check_budget(self, admitted: "_Admitted", principal: Principal) -> None:
         """Raise OrchestrationFailure if the budget cannot pay for the first inference and the history before it."""

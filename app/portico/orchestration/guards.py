@@ -32,6 +32,7 @@ from portico.domain.plan.parsed_plan import ParsedStep
 from portico.domain.plan.steps import STEP_SPECS
 from portico.domain.raised_exception import CodeKind
 from portico.domain.value import value
+from portico.orchestration.contracts import check_contract
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.exception_report import ExceptionReporter
 from portico.orchestration.execution.pattern import Pattern
@@ -48,6 +49,22 @@ class GuardResult:
 _OF_CHUNKS: Final = frozenset({"pii", "injection"})
 """Types of the guards that check chunks of documents, too."""
 NOTHING_GUARDED: Final = GuardResult()
+
+
+async def check_input(
+    environment: Environment, pattern: Pattern, request: SystemRequest, instructions: str | None, edits: Sequence[str]
+) -> GuardResult:
+    """Return what the rules of the request and the guards found in it and in the edits of a fork.
+
+    Raises: as `check_request`; RequestFailure for rules that cannot be checked, or are too costly.
+    """
+    contract = _input_contract(request)
+    if contract is not None:
+        try:
+            await check_contract(environment, contract)
+        except RequestFailure as refusal:
+            raise _of_input(refusal) from None
+    return await check_request(environment, pattern, request, instructions, edits)
 
 
 async def check_request(
@@ -107,14 +124,14 @@ async def dropped_chunks(
     return await environment.thread_pool.run(search) if is_long else search()
 
 
-def input_contract(request: SystemRequest) -> AnswerContract | None:
+def _input_contract(request: SystemRequest) -> AnswerContract | None:
     """Return the rules of the request for its input as a contract; None without rules."""
     if request.input is None or not request.input.rules:
         return None
     return AnswerContract(OutputContract(rules=list(request.input.rules)))
 
 
-def of_input(refusal: RequestFailure) -> RequestFailure:
+def _of_input(refusal: RequestFailure) -> RequestFailure:
     """Return the refusal of unusable rules with their place in the input instead of the output."""
     errors = [{**each, "field": _renamed(each["field"])} for each in refusal.details.get("errors", ())]
     return RequestFailure(refusal.code, _renamed(refusal.message), {"errors": errors})
@@ -125,7 +142,7 @@ def _renamed(text: str) -> str:
 
 
 async def _check_input_rules(environment: Environment, request: SystemRequest) -> tuple[GuardVerdict, ...]:
-    contract = input_contract(request)
+    contract = _input_contract(request)
     if contract is None:
         return ()
     text = next((each.text for each in reversed(request.messages) if each.role == "user"), "")

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Final
 import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from portico.capabilities.schedules.cron import Cron, require_cron, require_time_zone
+from portico.capabilities.schedules.cron import Cron, require_cron
 from portico.domain.access.channels import SCHEDULE, Entrance
 from portico.domain.access.principal import AccessScope, Permission, Principal
 from portico.domain.contract.quote import Quote
@@ -28,6 +28,7 @@ from portico.domain.contract.request import SystemRequest
 from portico.domain.failures import AccessFailure, Code, Failure, RequestFailure, StorageFailure, invalid_request
 from portico.domain.ids import RequestId, UserId
 from portico.domain.schedules import RUN_PREFIX, Overlap, RunOutcome, Schedule, ScheduleOwner, ScheduleRun
+from portico.domain.time_zones import require_time_zone
 from portico.domain.value import value
 from portico.orchestration.announcements import Announcements
 from portico.orchestration.call import CallOptions

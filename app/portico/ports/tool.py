@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
-from typing import Any, Protocol, TypeAlias, TypeVar
+from pathlib import Path
+from typing import IO, Any, Protocol, TypeAlias, TypeVar
 
 from pydantic import JsonValue
 
@@ -33,6 +34,30 @@ class ToolThreads(Protocol):
         ...
 
 
+class FlowContext(Protocol):
+    """Surroundings of a flow's functions, as the tools of its agents see them."""
+
+    working_dir: Path
+    commands: frozenset[str]
+    http_timeout: float
+
+    def resolve(self, path: str | Path) -> Path:
+        """Return the canonical path beneath the working directory."""
+        ...
+
+    def open(self, path: str | Path, mode: str = "r") -> IO[Any]:
+        """Open a regular file beneath the working directory, in a mode of the built-in `open`; text is UTF-8."""
+        ...
+
+    def check_command(self, command: str) -> None:
+        """Raise an error unless the flow may run the command."""
+        ...
+
+    def require(self, kind: type[T]) -> T:
+        """Return the first dependency of that type."""
+        ...
+
+
 @value
 class ToolContinuation:
     """The answer to a tool's question, and the state that the tool gave with it."""
@@ -48,7 +73,8 @@ class ToolContext:
 
     `idempotency_key` is the same for every attempt at this call, in every process, and for no other call. `threads` run
     blocking functions; None outside of the service. `continuation` is there if the call goes on after a question.
-    `caller` is for whom the tool acts; None outside of an execution.
+    `caller` is for whom the tool acts; None outside of an execution. `flow` is the context of the flow whose agent
+    calls the tool; None outside of a flow.
     """
 
     tool_call_id: ToolCallId
@@ -60,6 +86,7 @@ class ToolContext:
     continuation: ToolContinuation | None = None
     caller: Caller | None = None
     on_progress: OnProgress | None = None
+    flow: FlowContext | None = None
 
     def progress(self, progress: float, message: str = "") -> None:
         """Tell those who watch how far the call is, from 0 to 1, and in words of at most 500 characters.

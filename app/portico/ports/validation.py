@@ -27,6 +27,7 @@ class AnswerValidator(Protocol):
     ) -> AnswerValidated:
         """Validate the answer by its contract. An answer that exceeds the limit is invalid.
 
-        `on_exception` is called for each rule that raises, which makes the answer invalid, too.
+        Rules in Python act for the current caller. `on_exception` is called for each rule that raises, which makes the
+        answer invalid, too.
         """
         ...

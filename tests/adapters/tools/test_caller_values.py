@@ -4,6 +4,7 @@ import pytest
 
 from portico.adapters.tools.caller_values import HeaderTemplates, caller_environment
 from portico.adapters.tools.http_api.url_template import UrlTemplate
+from portico.adapters.tools.programs.command_template import CommandTemplate
 from portico.domain.ids import ChannelName, KeyId, RequestId, TenantId, UserId
 from portico.domain.tools import Caller
 from portico.ports.tool import ToolError
@@ -46,6 +47,24 @@ def test_a_place_that_names_no_fact_is_refused() -> None:
         UrlTemplate("http://api.test/{caller.metadata}", PARAMETERS)
     with pytest.raises(ValueError, match="path and its query only"):
         UrlTemplate("http://{caller.tenant}.test/", PARAMETERS)
+
+
+def test_a_command_has_the_facts_of_the_caller_each_as_part_of_one_word() -> None:
+    command = ["notes", "--user={caller.user}", "{metadata.team}", "{{caller.user}}", "--", "{text}", "{caller.key_id}"]
+    words = CommandTemplate(command, PARAMETERS).fill({"text": "{caller.user}"}, caller(team="a b; {text}"))
+    assert words == ["--user=ann", "a b; {text}", "{caller.user}", "--", "{caller.user}", "abcdefgh"]
+
+
+@pytest.mark.parametrize("team", ["", "--all", "a\0b"])
+def test_a_fact_that_is_absent_or_would_be_an_option_is_an_error_of_the_tool(team: str) -> None:
+    with pytest.raises(ToolError, match=r"metadata\.team is needed in the command"):
+        CommandTemplate(["notes", "{metadata.team}"], PARAMETERS).fill({}, caller(team=team))
+
+
+def test_the_program_itself_is_no_place_and_a_place_names_a_fact() -> None:
+    for command in (["{caller.user}"], ["notes", "{caller.password}"]):
+        with pytest.raises(ValueError, match="place"):
+            CommandTemplate(command, PARAMETERS)
 
 
 def test_a_program_learns_for_whom_it_acts() -> None:

@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from portico.capabilities.schedules.cron import Cron, require_cron, require_time_zone
+from portico.capabilities.schedules.cron import Cron, require_cron
+from portico.domain.time_zones import require_time_zone
 
 BERLIN, NEW_YORK, LORD_HOWE = "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"
 FORWARD = {BERLIN: "2026-03-28T12:00", NEW_YORK: "2026-03-07T17:00", LORD_HOWE: "2026-10-03T03:00"}

@@ -151,7 +151,7 @@ class StagedService:
 
     async def execute(self, request: SystemRequest, principal: Principal, calling: CallOptions) -> Execution:
         assert calling == CallOptions(subscribe=True)
-        assert principal.tenant == "local"
+        assert (principal.tenant, principal.channel) == ("local", "cli")
         self.requests.append(request)
         if self.refused is not None:
             raise self.refused

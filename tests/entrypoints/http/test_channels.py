@@ -4,16 +4,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
+from mcp.client.client import Client
 
 from portico.adapters.system import SystemClock
+from portico.bootstrap.service import open_history_reader
 from portico.domain.access.principal import KEY_DEFAULT
 from portico.domain.failures import ConfigurationFailure
+from portico.domain.ids import RequestId, TenantId
 from portico.settings import Settings
 from tests.entrypoints.http.test_authentication import bearer, keyed
 from tests.support.portico import chat, portico
 
 RELAY = ("can_act_for", *KEY_DEFAULT.names)
+SUM = 'Use calculate: expression="6*7"'
 
 
 async def test_each_entrance_is_a_channel() -> None:
@@ -106,3 +111,36 @@ async def test_the_instructions_of_a_channel_follow_the_system_prompt() -> None:
 def test_a_table_that_cannot_be_used_is_named(table: Mapping[str, Any], named: str) -> None:
     with pytest.raises((ConfigurationFailure, ValueError), match=named):
         Settings.model_validate({"channels": {"slack": table}})
+
+
+async def test_a_rule_of_a_channel_holds_there_alone_and_a_replay_decides_the_same(tmp_path: Path) -> None:
+    tables: dict[str, Any] = {"policy": {"deny": [{"tool": "calculate", "channel": "slack"}]}}
+    tables |= {"storage": {"url": f"sqlite:///{tmp_path}/portico.db"}}
+    async with keyed(SystemClock(), tmp_path, **tables) as here:
+        relay = bearer(await here.key("relay", *RELAY))
+        slack = relay | {"portico-channel": "slack"}
+        there = (await here.served.post(chat(SUM, request_id="there"), slack)).json
+        elsewhere = (await here.served.post(chat(SUM, request_id="elsewhere"), relay)).json
+        tenant = TenantId((await here.served.get("/v1/me", relay)).json["tenant"])
+    async with open_history_reader(Settings.model_validate(tables)) as reader:
+        replay = await reader.replay(tenant, RequestId("there"))
+    assert [each["result"] for each in elsewhere["tool_calls_made"]] == ["42"]
+    assert "42" not in str(there["tool_calls_made"])
+    assert replay.identical
+
+
+async def test_mcp_and_ag_ui_are_channels_and_a_refusal_there_names_them(tmp_path: Path) -> None:
+    agents = {"desk": {"description": "Answers.", "system_prompt": "You answer."}}
+    tables: dict[str, Any] = {"mcp": {"enabled": True}, "agents": agents, "channels": {"mcp": {"agents": []}}}
+    run = {"threadId": "t", "runId": "r", "state": {}, "tools": [], "context": [], "forwardedProps": {}}
+    run["messages"] = [{"id": "m", "role": "user", "content": "hello"}]
+    async with portico(**tables) as (served, _):
+        ran = await served.post(orjson.dumps(run), {"Accept": "text/event-stream"}, "/v1/ag-ui/desk")
+        async with Client(f"{served.url}/mcp", mode="auto") as mcp:
+            shown = (await mcp.call_tool("execute", {"message": "hello"})).structured_content
+            refused = await mcp.call_tool("execute", {"message": "hello", "agent": "desk"})
+        ids = (ran.headers["x-request-id"], shown["request_id"] if shown else "")
+        views = [(await served.get(f"/v1/executions/{each}")).json for each in ids]
+    assert [each["channel"] for each in views] == ["ag-ui", "mcp"]
+    assert refused.is_error
+    assert '"channel": "mcp"' in refused.model_dump_json(indent=1)

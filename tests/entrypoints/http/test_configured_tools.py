@@ -10,7 +10,7 @@ from mcp_types import ToolAnnotations
 
 from portico.domain.access.principal import Permissions
 from tests.support.http_server import HttpAnswer, RunningServer, running_server
-from tests.support.portico import portico, resume
+from tests.support.portico import chat, portico, resume
 from tests.support.sandbox import opened_sandbox
 from tests.support.upstream import ScriptedUpstream, reply
 
@@ -30,10 +30,13 @@ def grep(directory: Path) -> dict[str, Any]:
     }
 
 
-async def call(served: RunningServer, tool: str, **arguments: Any) -> HttpAnswer:
+def step_of(tool: str, **arguments: Any) -> dict[str, Any]:
     step = {"name": "a", "type": "tool", "input": {"name": tool, "arguments": arguments}}
-    body = {"request_id": "q", "mode": "plan", "plan": {"steps": [step]}}
-    return await served.post(orjson.dumps({"messages": [{"role": "user", "content": "go"}], **body}))
+    return {"mode": "plan", "plan": {"steps": [step]}}
+
+
+async def call(served: RunningServer, tool: str, **arguments: Any) -> HttpAnswer:
+    return await served.post(chat("go", request_id="q", **step_of(tool, **arguments)))
 
 
 async def test_a_program_of_the_configuration_is_a_tool(tmp_path: Path) -> None:
@@ -78,25 +81,31 @@ async def test_an_external_call_waits_for_approval_and_is_then_sent_once() -> No
 
 async def test_the_tools_of_an_mcp_server_are_called_over_http_with_the_configured_headers(tmp_path: Path) -> None:
     seen: list[str | None] = []
+    acting: list[Any] = []
     server = MCPServer("clock")
 
     @server.tool(name="time.now", annotations=ToolAnnotations(read_only_hint=True))
     def now(context: Context[Any]) -> str:
         """Return the time."""
-        headers = context.headers or {}
+        headers, meta = context.headers or {}, context.request_context.meta or {}
         seen.append(headers.get("authorization"))
+        acting.append(meta.get("portico/caller"))
         return "noon"
 
     tmp_path.joinpath("headers").write_text("Authorization: Bearer canary")
     async with running_server(server.streamable_http_app(host="127.0.0.1")) as upstream:
         clock = {"url": f"http://127.0.0.1:{upstream.port}/mcp", "trusted": True}
         clock["headers_file"] = str(tmp_path / "headers")
-        async with portico(tools={"mcp": {"clock": clock}}) as (served, _):
+        informed = {**clock, "pass_caller": True}
+        async with portico(tools={"mcp": {"clock": clock, "informed": informed}}) as (served, _):
             tools = (await served.get("/v1/tools")).json["data"]
-            [shown] = [each for each in tools if each["source"] == "mcp"]
+            [shown, other] = [each for each in tools if each["source"] == "mcp"]
             answer = await call(served, shown["name"])
+            await served.post(chat("go", request_id="t", metadata={"ticket": "7"}, **step_of(other["name"])))
     assert (shown["original_name"], shown["side_effects"], shown["available"]) == ("time.now", "read", True)
-    assert (answer.status, answer.json["content"], seen) == (200, "noon", ["Bearer canary"])
+    assert (answer.status, answer.json["content"], seen) == (200, "noon", ["Bearer canary"] * 2)
+    known = {"tenant": "local", "user": "local", "request_id": "t", "channel": "api", "step_name": "a"}
+    assert acting == [None, {**known, "metadata": {"ticket": "7"}}]
 
 
 async def test_a_connection_that_is_lost_after_an_order_was_sent_asks_a_person() -> None:

@@ -1,8 +1,8 @@
-"""Facts of a caller as tools pass them on: in places of a URL and of headers, and in variables of a program."""
+"""Facts of a caller as tools pass them on: in places of URLs, headers and commands, in variables, and over MCP."""
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from portico.domain.tools import Caller
 from portico.ports.tool import ToolError
@@ -36,6 +36,15 @@ def caller_environment(caller: Caller | None) -> Mapping[str, str]:
     """Return the variables that tell a program for whom it acts; those without a value are left out."""
     values = {f"PORTICO_{field.upper()}": caller_value(f"caller.{field}", caller) for field in _VARIABLES}
     return {name: value for name, value in values.items() if value}
+
+
+def caller_facts(caller: Caller | None) -> Mapping[str, Any]:
+    """Return what an MCP server learns about the caller; absent facts are left out."""
+    if caller is None:
+        return {}
+    facts: dict[str, Any] = {field: caller_value(f"caller.{field}", caller) for field in _FIELDS}
+    facts["metadata"] = dict(caller.metadata)
+    return {name: value for name, value in facts.items() if value}
 
 
 class HeaderTemplates:

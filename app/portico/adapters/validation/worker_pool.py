@@ -28,6 +28,7 @@ from portico.domain.contract.rules import AnswerContent
 from portico.domain.journal.outcomes import AnswerValidated, Refused
 from portico.domain.raised_exception import RaisedException
 from portico.domain.value import value
+from portico.ports.current_caller import CALLER
 from portico.ports.validation import OnRuleException
 
 _Result: TypeAlias = tuple[Refused | None, AnswerValidated | None, tuple[tuple[str, RaisedException], ...]]
@@ -199,4 +200,4 @@ async def _start(limits: WorkerLimits) -> _Worker:
 
 def _job(output: OutputContract, answer: str | AnswerContent | None, attempt: int) -> bytes:
     contract = orjson.Fragment(output.model_dump_json(by_alias=True, exclude_unset=True))
-    return orjson.dumps({"output": contract, "answer": answer, "attempt": attempt})
+    return orjson.dumps({"output": contract, "answer": answer, "attempt": attempt, "caller": CALLER.get()})

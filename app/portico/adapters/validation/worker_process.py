@@ -26,6 +26,8 @@ from portico.domain.contract.request import OutputContract
 from portico.domain.contract.rules import AnswerContent
 from portico.domain.failures import Failure
 from portico.domain.journal.outcomes import Refused
+from portico.domain.tools import Caller
+from portico.ports.current_caller import acting_for
 
 OUT_OF_MEMORY: Final = 70
 """Exit status of a worker whose job needs too much memory."""
@@ -42,7 +44,9 @@ def frame(data: bytes) -> bytes:
 def run(job: bytes, rules: RuleRegistry = BUILT_IN_RULES) -> bytes:
     """Return the result of a job: the refusal of the contract, the outcome of the answer, what its rules raised."""
     try:
-        validated = _validated(orjson.loads(job), rules)
+        given = orjson.loads(job)
+        with acting_for(None if given["caller"] is None else Caller(**given["caller"])):
+            validated = _validated(given, rules)
         outcome, exceptions = (None, ()) if validated is None else (validated.outcome(), validated.exceptions)
         return orjson.dumps([None, outcome, exceptions], default=_model_json)
     except Failure as refusal:

@@ -12,11 +12,11 @@ the clock leave out times where the shift is half an hour.
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from typing import Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
+
+from portico.domain.time_zones import time_zone
 
 MAX_LENGTH: Final = 256
 _FIELDS: Final = 5
@@ -102,21 +102,6 @@ def require_cron(expression: str) -> str:
     if first is None:
         raise ValueError("has no time within 50 years")
     return expression
-
-
-def require_time_zone(name: str) -> str:
-    """Return the name. Raises: ValueError if no time zone has it."""
-    time_zone(name)
-    return name
-
-
-@lru_cache(maxsize=1_024)
-def time_zone(name: str) -> ZoneInfo:
-    """Return the time zone of that name. Raises: ValueError if there is none."""
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError("must be a time zone of the IANA database, as Europe/Berlin") from None
 
 
 _SOME_DAY: Final = datetime(2026, 1, 1, tzinfo=UTC)

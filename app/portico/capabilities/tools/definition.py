@@ -18,6 +18,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from portico.domain.tools import ArgumentViolation, Availability, SideEffects, ToolDefinition, ToolInfo
 from portico.domain.value import value
+from portico.ports.current_caller import CALLER
 from portico.ports.tool import ToolContext, ToolError
 
 ToolFunction = Callable[..., Any]
@@ -83,11 +84,15 @@ class FunctionTool:
         values, signature = self._typed(arguments), self._signature
         if signature.context is not None:
             values[signature.context] = context
-        if not self.is_blocking or context.threads is None:
-            result = self._function(**values)
-        else:
-            result = await context.threads.run(partial(self._function, **values))
-        return await result if inspect.isawaitable(result) else result
+        token = CALLER.set(context.caller)
+        try:
+            if not self.is_blocking or context.threads is None:
+                result = self._function(**values)
+            else:
+                result = await context.threads.run(partial(self._function, **values))
+            return await result if inspect.isawaitable(result) else result
+        finally:
+            CALLER.reset(token)
 
     def _typed(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         try:

@@ -23,6 +23,7 @@ from portico.domain.tools import ArgumentViolation, Caller
 from portico.domain.value import value
 from portico.ports.runtime import Clock, Entropy
 from portico.ports.tool import (
+    FlowContext,
     OnProgress,
     Tool,
     ToolContext,
@@ -97,11 +98,13 @@ class ToolExecutor:
         continuation: ToolContinuation | None = None,
         observer: CallObserver | None = None,
         caller: Caller | None = None,
+        flow: FlowContext | None = None,
     ) -> ToolEnded | ToolCallSuspended:
         """Run one attempt at a tool that was offered; `attempt` counts from 0, `key` is the call's idempotency key.
 
         A tool whose source or definition is no longer that of the `digest` is not available. A `continuation` goes on
-        with a call that asked a question. The tool acts for the `caller`.
+        with a call that asked a question. The tool acts for the `caller`, and within the `flow` if an agent of one
+        calls it.
         """
         began = self._clock.monotonic()
         found, status = await self._registry.look_up(call.name)
@@ -112,7 +115,8 @@ class ToolExecutor:
         tool = found.tool
         violations = argument_violations(found.validator, call.arguments)
         on_progress = None if observer is None else observer.on_progress
-        attempted = _refusal(call, violations)
+        is_readable = not violations and UNREADABLE_ARGUMENTS not in call.arguments
+        attempted = None if is_readable else _refusal(call, violations)
         if attempted is None:
             info = tool.info()
             limit = seconds_left if info.timeout is None else min(info.timeout, seconds_left)
@@ -126,6 +130,7 @@ class ToolExecutor:
                 continuation,
                 caller,
                 None if on_progress is None else _on_loop(on_progress),
+                flow,
             )
             attempted = await _run(tool, call, context, seconds_left)
         if attempted.exception is not None and observer is not None:

@@ -44,6 +44,7 @@ from portico.entrypoints.mcp.tools import (
     takes_object,
     tools_of_executions,
 )
+from portico.orchestration.channels import name_channel
 from portico.orchestration.facade import CallOptions, Facade
 
 Context = ServerRequestContext[Any, Any]
@@ -135,7 +136,7 @@ class PorticoServer:
                 raise MCPError(types.INVALID_PARAMS, "inputResponses need the requestState that they answer")
             return await call.begin(request)
         except Failure as failure:
-            return refused(failure)
+            return refused(name_channel(failure, caller.principal))
 
     def _offers(self, name: str) -> bool:
         if name in {GET_EXECUTION, CANCEL, RESUME}:

@@ -6,21 +6,24 @@ from typing import Final, NamedTuple
 
 from portico.capabilities.prompting.prompts.assessment import SemanticCheckOutput
 from portico.capabilities.prompting.prompts.task_profile import TaskProfileOutput
+from portico.capabilities.prompting.template import fill_template
 from portico.domain.access.principal import ALL, Permissions
 from portico.domain.access.tool_policy import ToolCaller
+from portico.domain.agents import ConfiguredAgent
 from portico.domain.contract.messages import Message, last_question
 from portico.domain.contract.request import ExecutionHints, OutputContract, RedundancyOptions
 from portico.domain.ids import ToolCallId
 from portico.domain.journal.events import CorrelationContext
 from portico.domain.journal.fork import Fork
-from portico.domain.journal.header import EffectiveLimits
+from portico.domain.journal.header import EffectiveLimits, ExecutionHeader
 from portico.domain.journal.outcomes import Plan, PlanningInputs
 from portico.domain.journal.step_key import StepKey
 from portico.domain.lifecycle import Mode
 from portico.domain.pattern_result import PatternResult
-from portico.domain.tools import ToolDefinition
+from portico.domain.tools import Caller, ToolDefinition
 from portico.domain.value import value
 from portico.orchestration.execution.environment import ChunkCheck, Environment
+from portico.ports.tool import FlowContext
 
 DEFAULT_REDUNDANCY: Final = RedundancyOptions()
 
@@ -92,6 +95,8 @@ class BranchSettings:
     """The check of what searches find by the guards of the request; None without a check."""
     code_call: ToolCallId | None = None
     """The call whose code makes the calls of this branch; None if no code does."""
+    flow: FlowContext | None = None
+    """The context of the flow whose agent acts in the branch; None outside of a flow."""
     barriers: tuple[StepKey, ...] = ()
     """The calls that this branch is within and that began after the earlier calls of their rounds had ended."""
 
@@ -108,6 +113,27 @@ class BranchSettings:
     def allows_tool(self, name: str) -> bool:
         """Return True if the request and the rights of its principal let a tool of that name be called."""
         return (self.allowed_tools is None or name in self.allowed_tools) and self.permissions.allows_tool(name)
+
+    def caller_in(self, header: ExecutionHeader) -> Caller:
+        """Return for whom code of other people acts in the branch of this execution."""
+        return Caller(
+            header.tenant,
+            header.user,
+            header.request.session_id,
+            header.request_id,
+            header.key_id,
+            self.caller.agent,
+            header.channel,
+            self.correlation.step_name,
+            header.request.metadata,
+        )
+
+    def prompt_of(self, agent: ConfiguredAgent, header: ExecutionHeader) -> str | None:
+        """Return the system prompt of an agent that is entered in the branch of this execution."""
+        if agent.system_prompt is None or agent.timezone is None:
+            return agent.system_prompt
+        caller = replace(self.caller_in(header), agent=agent.name)
+        return fill_template(agent.system_prompt, agent.timezone, self.started_at, caller)
 
     def with_fork(self, fork: Fork) -> "BranchSettings":
         """Return the settings with what the fork overrides."""

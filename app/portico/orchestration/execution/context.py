@@ -17,6 +17,7 @@ from portico.capabilities.answer_contract import AnswerContract, ValidatedAnswer
 from portico.capabilities.prompting.prompt_call import Asked, Output, Prompt, PromptCall
 from portico.capabilities.prompting.supervisor import Supervisor
 from portico.capabilities.tools.code_tool import MAX_ROUND_CALLS
+from portico.domain.agents import ConfiguredAgent
 from portico.domain.contract.final_answer import PhaseEInput
 from portico.domain.contract.messages import Message, ToolCall, ToolResult, is_untrusted_text
 from portico.domain.contract.request import ExecutionHints, SystemRequest
@@ -40,7 +41,7 @@ from portico.domain.lifecycle import Mode, State
 from portico.domain.model_call import NO_RESPONSE_FORMAT, EngineCall, Reply, ResponseFormat
 from portico.domain.pattern_result import PatternResult
 from portico.domain.raised_exception import CodeKind, RaisedException
-from portico.domain.tools import STEP_PREFIX, OfferedTool
+from portico.domain.tools import STEP_PREFIX, Caller, OfferedTool
 from portico.orchestration.execution.branch_settings import DEFAULT_REDUNDANCY, AgentPattern, BranchSettings
 from portico.orchestration.execution.branches import EarlyStop, TimeLimit
 from portico.orchestration.execution.effect import BranchSuspended, Effect, RecordedValue, SuspensionRequest
@@ -56,6 +57,7 @@ from portico.orchestration.execution.tool_calls.agent_call import AgentCall
 from portico.orchestration.execution.tool_calls.call_permission import CallPermissions
 from portico.orchestration.execution.tool_calls.code_call import CodeCall, CodeRoundStart
 from portico.orchestration.execution.tool_calls.tool_round import ToolRound
+from portico.ports.current_caller import acting_for
 
 T = TypeVar("T")
 _GREEDY = ExecutionHints(temperature=0)
@@ -375,7 +377,8 @@ class RunContext:
 
         async def validate(environment: Environment) -> Outcome:
             on_exception = partial(report_exception, self, CodeKind.RULE)
-            return await environment.answer_validator.validate(contract.output, answer, attempt, on_exception)
+            with acting_for(self.settings.caller_in(execution.header)):
+                return await environment.answer_validator.validate(contract.output, answer, attempt, on_exception)
 
         correlation = self.settings.correlation
         step = await execution.perform(RecordedValue(key, fingerprint, correlation, find=validate, is_instant=False))
@@ -480,6 +483,16 @@ async def call_step(context: RunContext, step_type: str, arguments: Mapping[str,
     name = STEP_PREFIX + step_type
     inner = context.with_settings(replace(context.settings, tools=(name,)))
     return await inner._call(name, arguments, is_allowed=context.settings.permissions.allows_tool(name))
+
+
+def caller_of(context: RunContext) -> Caller:
+    """Return for whom code of other people acts in the branch of the context."""
+    return context.settings.caller_in(context._position.execution.header)
+
+
+def prompt_of(context: RunContext, agent: ConfiguredAgent) -> str | None:
+    """Return the system prompt of an agent that is entered in the branch of the context."""
+    return context.settings.prompt_of(agent, context._position.execution.header)
 
 
 def report_exception(context: RunContext, kind: CodeKind, name: str, error: BaseException | RaisedException) -> None:

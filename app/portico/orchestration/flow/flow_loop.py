@@ -37,7 +37,7 @@ from portico.domain.raised_exception import CodeKind
 from portico.domain.value import value
 from portico.orchestration.execution.branch_span import in_span
 from portico.orchestration.execution.branches import Waiting
-from portico.orchestration.execution.context import RunContext, perform, report_exception, set_findings
+from portico.orchestration.execution.context import RunContext, caller_of, perform, report_exception, set_findings
 from portico.orchestration.execution.effect import BranchStopped, BranchSuspended
 from portico.orchestration.execution.pattern import (
     BoundInputs,
@@ -67,6 +67,7 @@ from portico.orchestration.flow.served_flow import ServedFlow
 from portico.orchestration.flow.service_agent import ServiceAgent, max_inferences, step_limit
 from portico.orchestration.flow.work_effect import NonIdempotentWorkEffect, WorkEffect
 from portico.orchestration.patterns.validated_answer import compiled_contract, validate_answer
+from portico.ports.current_caller import acting_for
 
 VERSION = 1
 """Raised by hand with every change of effects or their order; golden journals guard it."""
@@ -198,7 +199,7 @@ class FlowRun:
         correlation = replace(self._context.settings.correlation, step_name=node.key)
         key, _ = self._waiting.get(node.key, (None, None))
         conversation = self._conversations.get(node.key, Conversation()).copy()
-        settings = replace(self._context.settings, correlation=correlation)
+        settings = replace(self._context.settings, correlation=correlation, flow=self._served.context)
         return Branch(partial(self._fire, node, inputs, conversation), settings, conversation, key)
 
     async def _fire(self, node: Node, inputs: list[str], conversation: Conversation, context: RunContext) -> Fired:
@@ -214,7 +215,8 @@ class FlowRun:
                 return Fired({node.outputs[0].key: await self._work(node, inputs[0], context)})
             case EitherNode() | ForkNode() | JoinNode():
                 try:
-                    return Fired(run_pure(node, inputs, self._served.context))
+                    with acting_for(caller_of(context)):
+                        return Fired(run_pure(node, inputs, self._served.context))
                 except FlowError as error:
                     raise self._failure(node, error) from error
             case _:
@@ -223,7 +225,8 @@ class FlowRun:
     async def _work(self, node: WorkNode, value: str, context: RunContext) -> str:
         """Return the output of the function, or the answer to its question, in JSON."""
         kind = WorkEffect if node.idempotent else NonIdempotentWorkEffect
-        outcome = (await perform(context, partial(kind, node, value, self._served))).outcome
+        with acting_for(caller_of(context)):
+            outcome = (await perform(context, partial(kind, node, value, self._served))).outcome
         if isinstance(outcome, Refused):
             raise outcome.failure()
         if isinstance(outcome, ToolCallSuspended):

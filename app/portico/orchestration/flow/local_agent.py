@@ -47,6 +47,7 @@ from portico.orchestration.flow.agent_answer import (
     submit_definition,
     written_answer,
 )
+from portico.orchestration.flow.context import Context
 from portico.orchestration.flow.errors import AgentError, Missing, NotFound
 from portico.orchestration.flow.nodes import AgentNode
 from portico.orchestration.flow.snapshot import AgentRecord, FlowSuspension, PendingCall
@@ -76,8 +77,9 @@ class LocalAgent:
     Raises: NotFound for a tool of which only the name is known.
     """
 
-    def __init__(self, node: AgentNode, engines: Mapping[str, Engine]) -> None:
+    def __init__(self, node: AgentNode, engines: Mapping[str, Engine], context: Context) -> None:
         self._node = node
+        self._context = context
         self._engines = engines
         self._registry = ToolRegistry(*(self._tool(tool) for tool in node.config.tools))
         self._executor = ToolExecutor(self._registry, _LoopClock(), _NoEntropy(), RESULT_BYTES)
@@ -191,7 +193,9 @@ class LocalAgent:
         value: JsonValue = {"tool": call.name, "arguments": call.arguments}
         if offered is not None and offered.approval and not pending.is_approved:
             return self._suspended(pending, SuspensionKind.APPROVAL, value)
-        outcome = await self._executor.attempt(call, key=_NO_KEY, attempt=0, seconds_left=CALL_SECONDS)
+        outcome = await self._executor.attempt(
+            call, key=_NO_KEY, attempt=0, seconds_left=CALL_SECONDS, flow=self._context
+        )
         if isinstance(outcome, ToolCallSuspended):
             return self._suspended(pending, SuspensionKind.QUESTION, outcome.value)
         if offered is not None and offered.unsafe and outcome.code is Code.TOOL_TIMEOUT:

@@ -197,7 +197,7 @@ class FlowRuntime(Generic[Input, Output]):
             raise DeserializeError(tool_id, errors)
         node = self._graph.consumers[suspension.node]
         if isinstance(node, AgentNode):
-            await self._answer_agent(node, suspension, payload)
+            await self._answer_agent(node, suspension, payload, context)
         else:
             self._answer_node(node, suspension, payload)
             del progress.suspended[node.key]
@@ -236,7 +236,7 @@ class FlowRuntime(Generic[Input, Output]):
             case AgentNode():
                 record = self._progress.agents.get(node.key) or _new_record(node)
                 task = canonical_json(orjson.loads(inputs[0])).decode()
-                self._apply(node, await LocalAgent(node, self._engines).infer(record, task))
+                self._apply(node, await LocalAgent(node, self._engines, context).infer(record, task))
             case WorkNode():
                 try:
                     self._replace(node, await run_work(node, inputs, context))
@@ -266,8 +266,10 @@ class FlowRuntime(Generic[Input, Output]):
                     raise NodeFailed(node.key, "it is not known what it has done")
         self._replace(node, {output.key: output.parse(payload)})
 
-    async def _answer_agent(self, node: AgentNode, suspension: FlowSuspension, payload: JsonValue) -> None:
-        agent, record = LocalAgent(node, self._engines), self._progress.agents[node.key]
+    async def _answer_agent(
+        self, node: AgentNode, suspension: FlowSuspension, payload: JsonValue, context: Context
+    ) -> None:
+        agent, record = LocalAgent(node, self._engines, context), self._progress.agents[node.key]
         calls = [agent.answer(each, payload) if each.suspension == suspension else each for each in record.calls]
         record = record.model_copy(update={"calls": tuple(calls)})
         step = AgentStep(record) if record.suspensions else await agent.run_calls(record)

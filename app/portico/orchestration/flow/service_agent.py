@@ -14,7 +14,7 @@ from portico.domain.journal.events import ValidationEnd
 from portico.domain.journal.outcomes import AgentStarted, Outcome
 from portico.domain.model_call import Reply
 from portico.orchestration.execution.branch_settings import merge_hints
-from portico.orchestration.execution.context import RunContext
+from portico.orchestration.execution.context import RunContext, prompt_of
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.progress import Conversation
 from portico.orchestration.execution.tool_call_state import ToolCallState
@@ -91,10 +91,13 @@ class ServiceAgent:
             self.rejections += 1
 
     async def _start(self) -> AgentStarted:
-        async def find(_environment: Environment) -> Outcome:
-            config = self._node.config
+        async def find(environment: Environment) -> Outcome:
+            config, preamble = self._node.config, self._node.config.preamble
             tools = None if config.agent is None else config.tool_names
-            return AgentStarted(config.preamble, config.model, config.agent, tools, config.hints, config.limits)
+            agent = None if config.agent is None else environment.agents.get(config.agent)
+            if agent is not None:
+                preamble = prompt_of(self._context, agent) or ""
+            return AgentStarted(preamble, config.model, config.agent, tools, config.hints, config.limits)
 
         outcome, _ = await self._context.record_value(find)
         assert isinstance(outcome, AgentStarted)  # noqa: S101 - the only outcome of the search

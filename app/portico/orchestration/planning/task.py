@@ -18,9 +18,10 @@ from portico.domain.plan.plan import plan_refused
 from portico.domain.plan.steps import StepType
 from portico.domain.raised_exception import CodeKind
 from portico.domain.value import value
-from portico.orchestration.execution.context import RunContext, report_exception
+from portico.orchestration.execution.context import RunContext, caller_of, report_exception
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.planning.plan_check import PlanRules, module_types_of, plannable_tools_of
+from portico.ports.current_caller import acting_for
 
 
 @value
@@ -100,7 +101,8 @@ async def _planned(
     )
     on_exception = partial(report_exception, context, CodeKind.PLANNER, planner.name)
     try:
-        steps = await planner.plan(task, environment.tool_registry.threads, on_exception)
+        with acting_for(caller_of(context)):
+            steps = await planner.plan(task, environment.tool_registry.threads, on_exception)
     except OrchestrationFailure as refusal:
         return Refused.by(refusal)
     violations = list(plan_violations(parse_plan(steps), environment.tool_registry))

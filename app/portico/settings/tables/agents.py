@@ -6,10 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
+from portico.capabilities.prompting.template import check_template
 from portico.domain.agents import ConfiguredAgent, cycle_of
 from portico.domain.contract.constrained_types import MAX_SKILLS, MAX_WEBHOOKS, ToolReference, WebhookName
 from portico.domain.contract.request import ExecutionHints, Limits, OutputContract
 from portico.domain.lifecycle import Mode
+from portico.domain.time_zones import require_time_zone
 from portico.domain.tools import agent_of
 from portico.settings.tables.skills import SkillName
 
@@ -40,6 +42,12 @@ class AgentSettings(BaseModel):
     description: Text = Field(description="What the agent does, for people and for the models that may call it")
     system_prompt: Text | None = Field(None, description="System prompt")
     system_prompt_file: PromptFile | None = Field(None, description="File that holds the system prompt, read at start")
+    template: bool = Field(
+        False, description="True if places in the system prompt are filled at the start: `{date}`, `{user}`, …"
+    )
+    timezone: Annotated[str, AfterValidator(require_time_zone)] = Field(
+        "UTC", description="Time zone of the places `{date}`, `{time}` and `{weekday}`"
+    )
     model: Text | None = Field(None, description="Route or engine; absent: the request's or its session's")
     mode: Literal["chat", "structured", "redundant", "plan"] = Field("chat", description="Mode of its executions")
     tools: Annotated[tuple[ToolReference, ...], Field(strict=False)] = Field(
@@ -55,15 +63,33 @@ class AgentSettings(BaseModel):
     output: OutputContract = Field(default_factory=OutputContract, description="Output contract, as in a request")
     hints: ExecutionHints = Field(default_factory=ExecutionHints, description="Hints that a request does not give")
 
+    def _prompt(self) -> str | None:
+        if self.system_prompt_file is None:
+            return self.system_prompt
+        return Path(self.system_prompt_file).read_text(encoding="utf-8").strip()
+
+    def template_errors(self) -> Iterator[tuple[str, str]]:
+        """Yield why the system prompt is no template, with the key, unless it is one or is to be none."""
+        if not self.template:
+            if "timezone" in self.model_fields_set:
+                yield "timezone", "has no meaning without template = true"
+            return
+        prompt, key = self._prompt(), "system_prompt" if self.system_prompt_file is None else "system_prompt_file"
+        if prompt is None:
+            yield "template", "must be false without a system_prompt or a system_prompt_file"
+            return
+        try:
+            check_template(prompt)
+        except ValueError as error:
+            yield key, str(error)
+
     def agent(self, name: str) -> ConfiguredAgent:
         """Return the agent. Raises: OSError if the file of its prompt cannot be read any more."""
-        prompt = self.system_prompt
-        if self.system_prompt_file is not None:
-            prompt = Path(self.system_prompt_file).read_text(encoding="utf-8").strip()
         return ConfiguredAgent(
             name=name,
             description=self.description,
-            system_prompt=prompt,
+            system_prompt=self._prompt(),
+            timezone=self.timezone if self.template else None,
             model=self.model,
             mode=Mode(self.mode),
             tools=self.tools,
@@ -81,6 +107,7 @@ def agent_errors(agents: Mapping[str, AgentSettings]) -> Iterator[tuple[str, str
         here = f"agents.{name}"
         if agent.system_prompt is not None and agent.system_prompt_file is not None:
             yield f"{here}.system_prompt_file", f"must not be set together with {here}.system_prompt"
+        yield from ((f"{here}.{key}", message) for key, message in agent.template_errors())
         if len(set(agent.tools)) < len(agent.tools):
             yield f"{here}.tools", "must not name a tool twice"
         if len(set(agent.skills)) < len(agent.skills):

@@ -185,7 +185,8 @@ class ProgramSettings(ExternalToolSettings, RunSettings):
     """A program as a tool."""
 
     command: Annotated[tuple[Word, ...], Field(min_length=1, strict=False)] = Field(
-        description="Program and its arguments; `{name}` is the argument of that name, no shell is involved"
+        description="Program and its arguments; `{name}` is the argument of that name, `{caller.user}` and"
+        " `{metadata.NAME}` are facts of the caller, no shell is involved"
     )
     ok_exit_codes: Annotated[tuple[int, ...], Field(min_length=1, strict=False)] = Field(
         (0,), description="Exit codes of a success"
@@ -297,6 +298,9 @@ class McpServerSettings(ChildSettings):
         None, description="Names of its tools that are taken, as the server names them; all by default"
     )
     timeout: Seconds = Field(30, description="Seconds after which a call is given up")
+    pass_caller: bool = Field(
+        False, description="True if each call says for whom it acts, as `portico/caller` in its `_meta`"
+    )
 
     @model_validator(mode="after")
     def _check_transport(self) -> Self:

@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 import mcp_types as types
 import orjson
 
+from portico.adapters.tools.caller_values import caller_facts
 from portico.adapters.tools.mcp.questions import NO_ANSWERS, Answers, Questions, answers_of
 from portico.adapters.tools.mcp.server_config import McpServerConfig
 from portico.adapters.tools.plain_text import plain_text
@@ -15,6 +16,8 @@ from portico.domain.tools import Availability, SideEffects, ToolDefinition, Tool
 from portico.ports.tool import OnProgress, ToolContext, ToolError
 
 MAX_NAME: Final = 64
+CALLER_META: Final = "portico/caller"
+"""Key in the `_meta` of a call under which a server finds for whom it acts."""
 MAX_ROUNDS: Final = 10
 """Calls of one attempt, when a server asks again for what no person can answer."""
 ROUND_PAUSE_S: Final = 0.25
@@ -38,10 +41,11 @@ class McpCaller(Protocol):
         arguments: Mapping[str, Any],
         answers: Answers = NO_ANSWERS,
         on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
     ) -> types.CallToolResult | types.InputRequiredResult:
         """Call a tool once, or go on with a call after its questions were answered.
 
-        The server may say how far it is.
+        The server may say how far it is. `meta` goes with the call, in its `_meta`.
 
         Raises: ToolError; ToolOutcomeUnknown if the connection was lost meanwhile.
         """
@@ -57,6 +61,7 @@ class McpTool:
         self._original = listed.name
         self._server = config.name
         self._caller = caller
+        self._passes_caller = config.pass_caller
         self._definition = ToolDefinition(name, description, listed.input_schema)
         self._info = ToolInfo(
             name,
@@ -90,8 +95,9 @@ class McpTool:
         """
         answers = NO_ANSWERS if context.continuation is None else answers_of(context.continuation)
         on_progress = None if context.on_progress is None else context.progress
+        meta = {CALLER_META: caller_facts(context.caller)} if self._passes_caller else None
         for _ in range(MAX_ROUNDS):
-            result = await self._caller.call(self._original, arguments, answers, on_progress)
+            result = await self._caller.call(self._original, arguments, answers, on_progress, meta)
             if not isinstance(result, types.InputRequiredResult):
                 break
             questions = Questions(result)
@@ -108,9 +114,10 @@ class McpTool:
 
 
 def _identity(config: McpServerConfig) -> str:
+    passed = " pass_caller" if config.pass_caller else ""
     if config.isolated is None:
-        return str(config.url)
-    return f"{config.command} {config.isolated.network} {config.isolated.is_enforced}"
+        return f"{config.url}{passed}"
+    return f"{config.command} {config.isolated.network} {config.isolated.is_enforced}{passed}"
 
 
 def _containment(config: McpServerConfig) -> str:

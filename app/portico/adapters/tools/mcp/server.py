@@ -15,7 +15,7 @@ import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from math import isfinite
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 import anyio
 import httpx2
@@ -112,10 +112,11 @@ class McpServer:
         arguments: Mapping[str, Any],
         answers: Answers = NO_ANSWERS,
         on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
     ) -> types.CallToolResult | types.InputRequiredResult:
         """Call a tool once, or go on with a call after its questions were answered.
 
-        The server may say how far it is. A number without a total counts as 0.
+        The server may say how far it is; `meta` goes with the call. A number without a total counts as 0.
 
         Raises: ToolError; ToolOutcomeUnknown if the connection was lost meanwhile.
         """
@@ -129,6 +130,7 @@ class McpServer:
                 progress_callback=None if on_progress is None else _progress_callback(on_progress),
                 input_responses=answers.responses,
                 request_state=answers.state,
+                meta=None if meta is None else cast("types.RequestParamsMeta", meta),
                 allow_input_required=True,
             )
         except MCPError as error:

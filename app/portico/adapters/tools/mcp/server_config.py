@@ -13,6 +13,7 @@ class McpServerConfig:
     `environment` is what a started server gets beside an empty home, and `isolated` is its box; `headers` reads the
     current request headers. `secrets` are masked in what the server logs. Only the tools that `allow` names are taken,
     if it is there. The hints of a `trusted` server about its tools are believed. `timeout` is a call's, in seconds.
+    With `pass_caller` each call says for whom it acts.
     """
 
     name: str
@@ -25,3 +26,4 @@ class McpServerConfig:
     trusted: bool
     allow: frozenset[str] | None
     timeout: float
+    pass_caller: bool = False

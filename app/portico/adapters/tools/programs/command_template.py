@@ -1,7 +1,7 @@
 """Command templates: the argument list of a program, with places for the arguments of a call.
 
-A place is `{name}`, where `name` is a property of the tool's parameters; `{{name}}` is the text `{name}`. No shell is
-involved: a value is always part of one argument.
+A place is `{name}`, where `name` is a property of the tool's parameters; `{caller.FIELD}` and `{metadata.NAME}` stand
+for facts of the caller; `{{name}}` is the text `{name}`. No shell is involved: a value is always part of one argument.
 """
 
 import re
@@ -10,10 +10,14 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from portico.adapters.tools.caller_values import CALLER_PLACE, caller_value, check_place
 from portico.capabilities.tools.definition import ToolArgumentError
+from portico.domain.tools import Caller
+from portico.ports.tool import ToolError
 
-_PLACE: Final = re.compile(r"(?<!\{)\{([A-Za-z_][A-Za-z0-9_]*)\}(?!\})")
-_ESCAPED: Final = re.compile(r"\{(\{[A-Za-z_][A-Za-z0-9_]*\})\}")
+_NAME: Final = rf"{CALLER_PLACE}|[A-Za-z_][A-Za-z0-9_]*"
+_PLACE: Final = re.compile(rf"(?<!\{{)\{{({_NAME})\}}(?!\}})")
+_ESCAPED: Final = re.compile(rf"\{{(\{{(?:{_NAME})\}})\}}")
 _END_OF_OPTIONS: Final = "--"
 
 
@@ -35,8 +39,8 @@ class _Word(NamedTuple):
 class CommandTemplate:
     """The words of a command after the program.
 
-    Raises: ValueError for a place in the program's position, for a place that is no property, and for a property that
-    cannot be an argument: an object, or an array beside other text.
+    Raises: ValueError for a place in the program's position, for a place that is no property and no fact of a caller,
+    and for a property that cannot be an argument: an object, or an array beside other text.
     """
 
     def __init__(self, command: Sequence[str], parameters: Mapping[str, Any]) -> None:
@@ -50,14 +54,18 @@ class CommandTemplate:
         properties = parameters.get("properties", {})
         for word in self._words:
             for name in word.names:
-                _check_property(name, properties, word)
+                if "." in name:
+                    check_place(name)
+                else:
+                    _check_property(name, properties, word)
 
-    def fill(self, arguments: Mapping[str, Any]) -> list[str]:
+    def fill(self, arguments: Mapping[str, Any], caller: Caller | None = None) -> list[str]:
         """Return the words for a call; a word whose argument is absent is left out.
 
-        Raises: ToolArgumentError for a value that a program cannot take, or would take for an option.
+        Raises: ToolArgumentError for a value that a program cannot take, or would take for an option; ToolError for
+        such a fact of the caller, and for an absent one.
         """
-        return [filled for word in self._words for filled in _fill(word, arguments)]
+        return [filled for word in self._words for filled in _fill(word, arguments, caller)]
 
 
 def _check_property(name: str, properties: Mapping[str, Any], word: _Word) -> None:
@@ -72,9 +80,15 @@ def _check_property(name: str, properties: Mapping[str, Any], word: _Word) -> No
         raise ValueError(f"{{{name}}} is an array, which must be a word of its own")
 
 
-def _fill(word: _Word, arguments: Mapping[str, Any]) -> list[str]:
-    if any(arguments.get(name) is None for name in word.names):
+def _fill(word: _Word, arguments: Mapping[str, Any], caller: Caller | None) -> list[str]:
+    if any("." not in name and arguments.get(name) is None for name in word.names):
         return []
+    facts = {name: _fact(name, caller) for name in word.names if "." in name}
+    if word.is_whole_place and facts:
+        [(name, fact)] = facts.items()
+        if word.precedes_operands and fact.startswith("-"):
+            raise ToolError(f"{name} is needed in the command, and must not begin with -")
+        return [fact]
     if word.is_whole_place:
         name = word.names[0]
         value = arguments[name]
@@ -82,8 +96,18 @@ def _fill(word: _Word, arguments: Mapping[str, Any]) -> list[str]:
         if word.precedes_operands and any(text.startswith("-") for text in texts):
             raise ToolArgumentError(((f"arguments.{name}", "must not begin with -"),))
         return texts
-    texts = [part if place % 2 == 0 else _text(part, arguments[part]) for place, part in enumerate(word.parts)]
+    texts = [
+        part if place % 2 == 0 else facts[part] if part in facts else _text(part, arguments[part])
+        for place, part in enumerate(word.parts)
+    ]
     return ["".join(_ESCAPED.sub(r"\1", text) if place % 2 == 0 else text for place, text in enumerate(texts))]
+
+
+def _fact(name: str, caller: Caller | None) -> str:
+    value = caller_value(name, caller)
+    if not value or "\0" in value:
+        raise ToolError(f"{name} is needed in the command, and must not be absent, empty or contain NUL")
+    return value
 
 
 def _text(name: str, value: Any) -> str:

@@ -72,7 +72,7 @@ class ProgramTool(ExternalTool):
         Raises: ToolArgumentError for arguments that it cannot take; ToolError if it cannot be started, exits with
         another code than the accepted ones, or exceeds a limit.
         """
-        words = self._template.fill(arguments)
+        words = self._template.fill(arguments, context.caller)
         own = caller_environment(context.caller) if self._config.pass_caller else {}
         path = self._path()
         if path is None:

@@ -107,6 +107,7 @@ class AgentCall:
             agent_patterns=settings.agent_patterns,
             agent_depth=settings.agent_depth + 1,
             agent_limits=limits.lowered_to(started.limits),
+            flow=settings.flow,
             barriers=(*settings.barriers, self.key) if is_barrier else settings.barriers,
         )
 
@@ -177,7 +178,7 @@ class AgentStart(Effect):
         tools = [tool for tool in agent.tools if requested is None or tool in requested]
         return AgentCallStarted(
             agent=agent.name,
-            system_prompt=agent.system_prompt,
+            system_prompt=settings.prompt_of(agent, self._execution.header),
             mode=agent.mode,
             pattern_version=settings.agent_patterns[agent.mode].version,
             model=agent.model,

@@ -33,7 +33,7 @@ from portico.domain.journal.suspensions import (
     answer_text,
 )
 from portico.domain.raised_exception import CodeKind
-from portico.domain.tools import STEP_PREFIX, Caller, OfferedTool, concurrent_groups
+from portico.domain.tools import STEP_PREFIX, OfferedTool, concurrent_groups
 from portico.orchestration.execution.branch_settings import BranchSettings
 from portico.orchestration.execution.effect import (
     BranchStopped,
@@ -322,10 +322,10 @@ class ToolAttempt(Effect):
             text, code = refusal
             stream.show(call.id, result=text)
             return ToolEnded(text, is_error=True, code=code, duration_ms=0.0, ran=False)
-        grace_s, header = NON_IDEMPOTENT_GRACE_S if self._is_unsafe else 0.0, execution.header
+        grace_s = NON_IDEMPOTENT_GRACE_S if self._is_unsafe else 0.0
         ended = await environment.tool_executor.attempt(
             call,
-            key=idempotency_key(execution.header.execution_id, key, call.id),
+            key=idempotency_key(header.execution_id, key, call.id),
             attempt=min(self._number, 1),
             seconds_left=execution.seconds_left + grace_s,
             digest=self._state.granted_digest or "",
@@ -334,17 +334,8 @@ class ToolAttempt(Effect):
                 partial(self._report, environment),
                 None if stream.on_progress is None else partial(stream.on_progress, call),
             ),
-            caller=Caller(
-                header.tenant,
-                header.user,
-                header.request.session_id,
-                header.request_id,
-                header.key_id,
-                self._settings.caller.agent,
-                header.channel,
-                self.correlation.step_name,
-                header.request.metadata,
-            ),
+            caller=self._settings.caller_in(header),
+            flow=self._settings.flow,
         )
         if stream.on_progress is not None:
             stream.end_progress()
