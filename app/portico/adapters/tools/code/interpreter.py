@@ -2,19 +2,24 @@
 
 Monty has no system calls: what it cannot answer itself it asks of the service, which answers calls of the program's
 functions and nothing else. The box is the second wall, for a fault of the interpreter.
+
+Each run has a thread, which answers all questions of a turn. The event loop waits once for a turn, however many calls
+the code makes in it; with the library's own asynchronous sessions it would wait for each question.
 """
 
 import os
 import signal
 import sysconfig
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
+from asyncio import get_running_loop
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from shutil import which
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
@@ -23,19 +28,21 @@ from portico.adapters.tools.code.values import as_json
 from portico.adapters.tools.sandbox.box import BoxError, ProcessLimits
 from portico.adapters.tools.sandbox.levels import IsolatedProgram
 from portico.adapters.tools.sandbox.process_table import MARK, become_subreaper, processes_of
-from portico.adapters.tools.sandbox.run import end_leftovers
+from portico.adapters.tools.sandbox.run import end_leftovers, short_waits
 from portico.ports.code import CodeEnd, CodeNotStarted, CodeProgram, CodeTurn, FunctionCall, FunctionResult
 
 if TYPE_CHECKING:
     from pydantic_monty import (
-        AsyncFunctionSnapshot,
-        AsyncFutureSnapshot,
-        AsyncMontySession,
-        AsyncNameLookupSnapshot,
-        AsyncSnapshot,
         ExternalSettledResult,
+        FunctionSnapshot,
+        FutureSnapshot,
         MontyError,
+        MontySession,
+        NameLookupSnapshot,
+        SyncSnapshot,
     )
+
+T = TypeVar("T")
 
 MEMORY_BYTES: Final = 64 * 1024 * 1024
 """Bytes that the values of code may take."""
@@ -49,10 +56,6 @@ MAX_QUESTIONS: Final = 20_000
 _LIMITS: Final = ProcessLimits(
     output=0, memory=1024 * 1024 * 1024, processes=16, open_files=64, file_bytes=0, cpu_seconds=600
 )
-_ROUNDS: Final = 100
-_ROUND_S: Final = 0.01
-_GRACE_S: Final = 2.0
-"""Time that a process has to end by itself, in seconds."""
 
 
 def installed_interpreter() -> str | None:
@@ -105,10 +108,11 @@ class MontyRun:
         self._isolated = isolated
         self._starting = starting
         self._output = CollectString(max_bytes=OUTPUT_BYTES)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="run-code")
         self._resources = ExitStack()
-        self._opened: list[AbstractAsyncContextManager[object]] = []
+        self._opened = ExitStack()
         self._pid: int | None = None
-        self._waiting: AsyncFutureSnapshot | None = None
+        self._waiting: FutureSnapshot | None = None
         self._calls: dict[int, FunctionCall] = {}
 
     async def start(self) -> CodeTurn:
@@ -117,55 +121,62 @@ class MontyRun:
 
         try:
             async with self._starting:
-                session = await self._started()
+                session = await self._on_thread(self._started)
         except (MontyError, OSError, BoxError) as cause:
             raise CodeNotStarted(str(cause).partition("\n")[0] or "no reason is known") from cause
-        return await self._turn(session.feed_start(self._program.code, print_callback=self._output))
+        code, output = self._program.code, self._output
+        return await self._on_thread(lambda: self._turn(lambda: session.feed_start(code, print_callback=output)))
 
     async def resume(self, results: Sequence[FunctionResult]) -> CodeTurn:
         """Go on with the results of all calls that it waits for, in their order."""
         waiting = self._waiting
         assert waiting is not None  # noqa: S101 - it is asked after a turn that led to calls
         calls = zip(sorted(waiting.pending_call_ids), results, strict=True)
-        return await self._turn(waiting.resume({number: _settled(result) for number, result in calls}))
+        settled = {number: _settled(result) for number, result in calls}
+        return await self._on_thread(lambda: self._turn(lambda: waiting.resume(settled)))
 
     async def close(self) -> None:
-        """End the process with all that belongs to it."""
-        from pydantic_monty import MontyError  # noqa: PLC0415 - loaded with the first run
-
+        """End the process with all that belongs to it; a turn that still runs ends with it."""
         try:
-            with anyio.move_on_after(_GRACE_S), suppress(MontyError):
-                while self._opened:
-                    await self._opened.pop().__aexit__(None, None, None)
+            await self._end_process()
+            await self._on_thread(self._close_session)
             if self._pid is not None:
-                await self._end_process(self._pid)
+                await end_leftovers(self._isolated.sandbox.runs, self._program.seed, self._pid)
         finally:
+            self._thread.shutdown(wait=False)
             self._resources.close()
 
-    async def _end_process(self, pid: int) -> None:
-        """Return when neither the process nor anything that it started is there; the pool reaps it."""
-        for _ in range(_ROUNDS):
-            left = [each.pid for each in processes_of(self._program.seed, pid) if not each.has_ended]
+    async def _on_thread(self, act: Callable[[], T]) -> T:
+        return await get_running_loop().run_in_executor(self._thread, act)
+
+    async def _end_process(self) -> None:
+        """Return when neither the process nor anything that it started is there; the session reaps it."""
+        for wait_s in short_waits():
+            found = processes_of(self._program.seed, self._pid or 0)
+            left = [process.pid for process in found if not process.has_ended]
             if not left:
-                break
+                return
             for number in left:
                 with suppress(ProcessLookupError):
                     os.kill(number, signal.SIGKILL)
-            await anyio.sleep(_ROUND_S)
-        await end_leftovers(self._isolated.sandbox.runs, self._program.seed, pid)
+            await anyio.sleep(wait_s)
 
-    async def _started(self) -> "AsyncMontySession":
+    def _close_session(self) -> None:
+        from pydantic_monty import MontyError  # noqa: PLC0415 - loaded with the first run
+
+        with suppress(MontyError):
+            self._opened.close()
+
+    def _started(self) -> "MontySession":
         """Return a session in a process of its own. Raises: MontyError, OSError, BoxError."""
-        from pydantic_monty import AsyncMonty  # noqa: PLC0415 - loaded with the first run
+        from pydantic_monty import Monty  # noqa: PLC0415 - loaded with the first run
 
         become_subreaper()
         command, environment = (_worker_program(), "subprocess"), {MARK: self._program.seed}
         boxed = self._resources.enter_context(self._isolated.boxed(command, environment, _LIMITS))
         path = self._resources.enter_context(launcher(boxed))
-        pool = AsyncMonty(binary_path=path, min_processes=0, max_processes=1, max_checkouts_per_worker=1)
-        await pool.__aenter__()
-        self._opened.append(pool)
-        session = pool.checkout(
+        pool = Monty(binary_path=path, min_processes=0, max_processes=1, max_checkouts_per_worker=1)
+        session = self._opened.enter_context(pool).checkout(
             limits={
                 "max_turn_duration_secs": TURN_SECONDS,
                 "max_memory": MEMORY_BYTES,
@@ -179,29 +190,25 @@ class MontyRun:
                 "random_start": {"seed": self._program.seed},
             },
         )
-        await session.__aenter__()
-        self._opened.append(session)
+        self._opened.enter_context(session)
         self._pid = session.worker_pid
         if self._pid is not None:
             self._isolated.sandbox.runs.add(self._pid, self._program.seed)
         return session
 
-    async def _turn(self, first: Awaitable["AsyncSnapshot"]) -> CodeTurn:
+    def _turn(self, begin: Callable[[], "SyncSnapshot"]) -> CodeTurn:
         """Answer what the interpreter asks until the code can only wait, or ends."""
         from pydantic_monty import (  # noqa: PLC0415 - loaded with the first run
-            AsyncFunctionSnapshot,
-            AsyncNameLookupSnapshot,
+            FunctionSnapshot,
             MontyComplete,
             MontyError,
+            NameLookupSnapshot,
         )
 
         try:
-            snapshot = await first
-            while isinstance(snapshot, AsyncFunctionSnapshot | AsyncNameLookupSnapshot):
-                if isinstance(snapshot, AsyncFunctionSnapshot):
-                    snapshot = await self._call(snapshot)
-                else:
-                    snapshot = await self._name(snapshot)
+            snapshot = begin()
+            while isinstance(snapshot, FunctionSnapshot | NameLookupSnapshot):
+                snapshot = self._call(snapshot) if isinstance(snapshot, FunctionSnapshot) else self._name(snapshot)
             if isinstance(snapshot, MontyComplete):
                 return CodeEnd(as_json(snapshot.output), self._output.output)
         except MontyError as error:
@@ -211,28 +218,28 @@ class MontyRun:
         self._waiting = snapshot
         return [self._calls.pop(number) for number in sorted(snapshot.pending_call_ids)]
 
-    async def _call(self, snapshot: "AsyncFunctionSnapshot") -> "AsyncSnapshot":
+    def _call(self, snapshot: "FunctionSnapshot") -> "SyncSnapshot":
         """Answer a call: one of a function of the program is open until the code can only wait."""
         name = snapshot.function_name
         if snapshot.is_os_function:
-            return await snapshot.resume_not_handled()
+            return snapshot.resume_not_handled()
         if name not in self._program.functions:
-            return await snapshot.resume({"exc_type": "NameError", "message": f"name '{name}' is not defined"})
+            return snapshot.resume({"exc_type": "NameError", "message": f"name '{name}' is not defined"})
         if snapshot.args:
-            return await snapshot.resume({"exc_type": "TypeError", "message": f"{name}() takes keyword arguments only"})
+            return snapshot.resume({"exc_type": "TypeError", "message": f"{name}() takes keyword arguments only"})
         try:
             arguments = {key: as_json(each) for key, each in snapshot.kwargs.items()}
         except ValueError as fault:
-            return await snapshot.resume({"exc_type": "TypeError", "message": f"{name}() takes JSON: {fault}"})
+            return snapshot.resume({"exc_type": "TypeError", "message": f"{name}() takes JSON: {fault}"})
         self._calls[snapshot.call_id] = FunctionCall(name, arguments)
-        return await snapshot.resume({"future": ...})
+        return snapshot.resume({"future": ...})
 
-    async def _name(self, snapshot: "AsyncNameLookupSnapshot") -> "AsyncSnapshot":
+    def _name(self, snapshot: "NameLookupSnapshot") -> "SyncSnapshot":
         """Answer a name: that of a function of the program stands for it."""
         name = snapshot.variable_name
         if snapshot.object_id is None and name in self._program.functions:
-            return await snapshot.resume(value=_function(name))
-        return await snapshot.resume()
+            return snapshot.resume(value=_function(name))
+        return snapshot.resume()
 
 
 def _settled(result: FunctionResult) -> "ExternalSettledResult":

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -17,6 +18,8 @@ HOME_BYTES: Final = 64 * 1024 * 1024
 """Bytes that fit into the home of a run, into its /tmp and into its /dev/shm, in each."""
 FORBIDDEN_ROOTS: Final = frozenset(map(Path, ("/", "/proc", "/sys", "/dev")))
 """Directories that no box opens as a whole."""
+PYTHON_CODE: Final = (sys.executable, "-I", "-S", "-c")
+"""Words of a command by which this interpreter, without packages, runs code: the code and its arguments follow."""
 _SYSTEM: Final = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"),
     *("/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/localtime", "/etc/gitconfig", "/etc/hosts"),

@@ -1,9 +1,8 @@
 """The level `landlock`: the kernel's rules about files, connections and signals, and a keeper that ends the run."""
 
-import json
+import marshal
 import os
 import platform
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from math import ceil
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from portico.adapters.tools.sandbox.box import (
+    PYTHON_CODE,
     Box,
     BoxedCommand,
     ProcessLimits,
@@ -24,7 +24,8 @@ from portico.adapters.tools.sandbox.seccomp import filter_program
 
 MINIMUM_ABI: Final = 6
 """Version of Landlock that keeps signals in the box (Linux 6.12)."""
-_KEEPER: Final = str(Path(__file__).with_name("keeper.py"))
+_KEEPER: Final = f"import sys; sys.path.append({str(Path(__file__).parent)!r}); import keeper; sys.exit(keeper.main())"
+"""Code of the keeper: imported as a module it is compiled once, not for each run."""
 _READABLE_DEVICES: Final = ("/dev/zero", "/dev/random", "/dev/urandom")
 _WRITABLE_DEVICES: Final = ("/dev/null",)
 
@@ -48,11 +49,11 @@ def in_landlock(
             "filter": filter_program(platform.machine(), network=box.network, metadata=False).hex(),
             "limits": {} if limits is None else _resources(limits),
         }
-        given = resources.enter_context(passed_bytes(json.dumps(orders).encode()))
+        given = resources.enter_context(passed_bytes(marshal.dumps(orders)))
         report, status = os.pipe2(os.O_CLOEXEC)
         resources.callback(os.close, report)
         resources.callback(os.close, status)
-        words = (sys.executable, "-I", "-S", _KEEPER, str(given), str(status))
+        words = (*PYTHON_CODE, _KEEPER, str(given), str(status))
         marks = {name: value for name, value in environment.items() if name == MARK}
         yield BoxedCommand(words, marks, Path("/"), descriptors=(given, status), report=report, home=home, makers=1)
 

@@ -7,7 +7,7 @@ own limits hold for each process, and that on processes counts all those of a us
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -33,8 +33,8 @@ GRACE_S: Final = 0.5
 MAX_OUTPUT_BYTES: Final = 64 * 1024 * 1024
 """A program that writes more is ended."""
 _READ_BYTES: Final = 64 * 1024
-_ROUNDS: Final = 50
-_ROUND_S: Final = 0.01
+_WAITS: Final = 50
+_FIRST_WAIT_S, _LAST_WAIT_S = 0.001, 0.01
 
 
 @value
@@ -186,18 +186,24 @@ class _Run:
                 kill_adopted(process)
 
 
+def short_waits() -> Iterator[float]:
+    """Yield how many seconds to wait for the end of processes that were killed: little at first, then 10 ms each."""
+    for number in range(_WAITS):
+        yield min(_FIRST_WAIT_S * 2**number, _LAST_WAIT_S)
+
+
 async def end_leftovers(runs: RunRegistry, run: str, program: int) -> None:
     """Kill what is left of a run whose program has ended, and the orphans that now no run can claim."""
-    for _ in range(_ROUNDS):
+    for wait_s in short_waits():
         left = [process for process in processes_of(run, program) if process.pid != program]
         for process in left:
             kill_adopted(process)
         if not left:
             break
-        await anyio.sleep(_ROUND_S)
+        await anyio.sleep(wait_s)
     leaves_orphans = runs.remove(program)
-    for _ in range(_ROUNDS):
+    for wait_s in short_waits():
         if not leaves_orphans:
             break
-        await anyio.sleep(_ROUND_S)
+        await anyio.sleep(wait_s)
         leaves_orphans = runs.kill_orphans()
