@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from bench.access import ACCESS_SCENARIOS
 from bench.clients import CLIENT_SCENARIOS
+from bench.code import code
 from bench.context import context
 from bench.flows import FLOW_SCENARIOS
 from bench.framework import framework
@@ -55,6 +56,7 @@ def main(
             guards,
             memory,
             tools,
+            code,
             *ACCESS_SCENARIOS,
             *TRACE_SCENARIOS,
             *LIVE_LIST_SCENARIOS,

@@ -72,7 +72,7 @@ async def _call_ms() -> float:
         async def cpu_ms(chats: int) -> float:
             began = time.process_time()
             for _ in range(chats):
-                await _run(service, request, CallOptions(idempotency_key=IdempotencyKey(f"chat-{next(keys)}")))
+                await run_chat(service, request, CallOptions(idempotency_key=IdempotencyKey(f"chat-{next(keys)}")))
             return (time.process_time() - began) / chats * 1000
 
         await cpu_ms(2 * WARM_UP)
@@ -143,7 +143,7 @@ async def _many_tools_more_ms() -> float:
         async def cpu_ms(service: Service, chats: int) -> float:
             began = time.thread_time()
             for _ in range(chats):
-                await _run(service, request)
+                await run_chat(service, request)
             return (time.thread_time() - began) / chats * 1000
 
         for service in (few, many):
@@ -194,7 +194,8 @@ def _context(number: int) -> ToolContext:
     return ToolContext(ToolCallId("call"), 10, clock, SystemEntropy(clock), key)
 
 
-async def _run(service: Service, request: SystemRequest, options: CallOptions = DEFAULT_OPTIONS) -> None:
+async def run_chat(service: Service, request: SystemRequest, options: CallOptions = DEFAULT_OPTIONS) -> None:
+    """Run a chat to its end, which must be an answer after calls without an error."""
     handle = await service.facade.execute(request, LOCAL, options)
     assert isinstance(handle, ExecutionHandle)
     ended = asyncio.Event()
