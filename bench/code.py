@@ -11,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import orjson
@@ -25,16 +26,18 @@ from portico.settings import load_settings
 
 CALLS: Final = 100
 RUNS: Final = 50
-LEVELS: Final = {"bubblewrap": "bwrap", "landlock": "no-bubblewrap"}
+LEVELS: Final[Mapping[str, str]] = MappingProxyType({"bubblewrap": "bwrap", "landlock": "no-bubblewrap"})
 """What is looked for as bubblewrap, for the level to be the strongest one."""
 _CALL: Final = "calculate(expression=f'{n} + 1')"
 _GATHERED: Final = f"import asyncio\nfor n in (0, 50):\n    await asyncio.gather(*[{_CALL} for n in range(n, n + 50)])"
-CODES: Final = {
-    "empty_code": ("run_code", "1"),
-    "loop": ("run_code", f"for n in range({CALLS}):\n    await {_CALL}"),
-    "gathered": ("run_code", _GATHERED),
-    "empty_python": ("run_python", "1"),
-}
+CODES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {
+        "empty_code": ("run_code", "1"),
+        "loop": ("run_code", f"for n in range({CALLS}):\n    await {_CALL}"),
+        "gathered": ("run_code", _GATHERED),
+        "empty_python": ("run_python", "1"),
+    }
+)
 """Tool and code of each kind of chat; one more kind makes the calls in rounds of the model."""
 
 

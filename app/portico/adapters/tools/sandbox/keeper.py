@@ -6,15 +6,15 @@ cannot signal it, since Landlock keeps its signals in the box.
 
 It is run by an interpreter without packages (`python -I -S`), so it imports nothing of Portico. Each run waits for its
 imports, so there are few of them: `typing`, `json` and the enumerations of `signal` would double the time to start. The
-first argument is the descriptor of its orders (`marshal`), the second that of its report: a line of JSON with `failed`,
-if the box could not be made and nothing has begun, or with `exit`, the exit code of the program, negative for a signal.
+first argument is the descriptor of its orders, which `_read_orders` reads, the second that of its report: a line of JSON
+with `failed`, if the box could not be made and nothing has begun, or with `exit`, the exit code of the program, negative
+for a signal.
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
-import marshal
 import os
 import resource
 import struct
@@ -23,7 +23,8 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
-    from typing import Any, Final, NoReturn
+    from collections.abc import Iterator
+    from typing import Final, NoReturn
 else:
     import _signal as signal
 
@@ -64,12 +65,12 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 def main() -> int:
     """Run the program of the orders in its box and return the exit code of the keeper."""
     with open(int(sys.argv[1]), "rb") as file:
-        orders = marshal.loads(file.read())  # noqa: S302 - the service wrote it
+        orders = _read_orders(file.read().decode())
     report = int(sys.argv[2])
     _check(_prctl(_PR_SET_CHILD_SUBREAPER, 1))
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
     _check(_prctl(_PR_SET_PDEATHSIG, signal.SIGTERM))
-    if os.getppid() != orders["service"]:
+    if os.getppid() != int(orders["service"][0]):
         return 1
     keeper = os.getpid()
     program = os.fork()
@@ -78,13 +79,23 @@ def main() -> int:
     _silence()
     exit_code = _wait(program)
     _end_descendants()
-    _remove(orders["home"])
+    _remove(orders["home"][0])
     if exit_code is not None:
         os.write(report, b'{"exit": %d}\n' % exit_code)
     return 0
 
 
-def _become_program(orders: dict[str, Any], report: int, keeper: int) -> NoReturn:
+def _read_orders(text: str) -> dict[str, list[str]]:
+    """Return the values by name: each name is followed by the number of its values and the values, all ended by NUL."""
+    words, orders, start = text.split("\0"), {}, 0
+    while words[start]:
+        end = start + 2 + int(words[start + 1])
+        orders[words[start]] = words[start + 2 : end]
+        start = end
+    return orders
+
+
+def _become_program(orders: dict[str, list[str]], report: int, keeper: int) -> NoReturn:
     try:
         os.setsid()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGCHLD})
@@ -93,25 +104,32 @@ def _become_program(orders: dict[str, Any], report: int, keeper: int) -> NoRetur
         _check(_prctl(_PR_SET_PDEATHSIG, signal.SIGKILL))
         if os.getppid() != keeper:
             os._exit(1)
-        for name, limit in orders["limits"].items():
-            resource.setrlimit(getattr(resource, name), (limit, limit))
-        os.chdir(orders["directory"])
+        for name, limit in _pairs(orders["limits"]):
+            resource.setrlimit(getattr(resource, name), (int(limit), int(limit)))
+        os.chdir(orders["directory"][0])
         rules = _ruleset(orders)
         _drop_capabilities()
         _check(_prctl(_PR_SET_NO_NEW_PRIVS, 1))
         _check(_LIBC.syscall(_RESTRICT_SELF, rules, 0))
         os.close(rules)
-        _filter_calls(bytes.fromhex(orders["filter"]))
-        os.execve(orders["command"][0], orders["command"], orders["environment"])  # noqa: S606 - no shell is wanted
+        _filter_calls(bytes.fromhex(orders["filter"][0]))
+        command, environment = orders["command"], dict(_pairs(orders["environment"]))
+        os.execve(command[0], command, environment)  # noqa: S606 - no shell is wanted
     except (OSError, ValueError) as error:
         reason = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
         os.write(report, b'{"failed": "%s"}\n' % reason.replace('"', "'").replace("\\", "/").encode())
         os._exit(126)
 
 
-def _ruleset(orders: dict[str, Any]) -> int:
+def _pairs(values: list[str]) -> Iterator[tuple[str, str]]:
+    for each in values:
+        name, _, given = each.partition("=")
+        yield name, given
+
+
+def _ruleset(orders: dict[str, list[str]]) -> int:
     """Return a ruleset that lets the paths of the orders be used, and nothing else."""
-    network = 0 if orders["network"] else _NET_RIGHTS
+    network = _NET_RIGHTS if orders["network"] == ["none"] else 0
     attributes = struct.pack("=QQQ", _ALL_FILE_RIGHTS, network, _SCOPES)
     rules = _check(_LIBC.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0))
     own = f"/proc/{os.getpid()}"

@@ -1,6 +1,5 @@
 """The level `landlock`: the kernel's rules about files, connections and signals, and a keeper that ends the run."""
 
-import marshal
 import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,24 +37,34 @@ def in_landlock(
     with ExitStack() as resources:
         home = resources.enter_context(new_home())
         orders = {
-            "service": os.getpid(),
-            "command": list(command),
-            "environment": {"HOME": str(home), "TMPDIR": str(home), **environment},
-            "directory": str(box.directory or home),
-            "home": str(home),
+            "service": [str(os.getpid())],
+            "command": command,
+            "environment": _pairs({"HOME": home, "TMPDIR": home, **environment}),
+            "directory": [str(box.directory or home)],
+            "home": [str(home)],
             "readable": [str(path) for path in _readable(box, Path(command[0]))],
             "writable": [*_WRITABLE_DEVICES, str(home), *map(str, box.writable)],
-            "network": box.network,
-            "filter": filter_program(platform.machine(), network=box.network, metadata=False).hex(),
-            "limits": {} if limits is None else _resources(limits),
+            "network": ["open" if box.network else "none"],
+            "filter": [filter_program(platform.machine(), network=box.network, metadata=False).hex()],
+            "limits": [] if limits is None else _pairs(_resources(limits)),
         }
-        given = resources.enter_context(passed_bytes(marshal.dumps(orders)))
+        given = resources.enter_context(passed_bytes(_encoded(orders)))
         report, status = os.pipe2(os.O_CLOEXEC)
         resources.callback(os.close, report)
         resources.callback(os.close, status)
         words = (*PYTHON_CODE, _KEEPER, str(given), str(status))
         marks = {name: value for name, value in environment.items() if name == MARK}
         yield BoxedCommand(words, marks, Path("/"), descriptors=(given, status), report=report, home=home, makers=1)
+
+
+def _encoded(orders: Mapping[str, Sequence[str]]) -> bytes:
+    """Return the orders as the keeper reads them. No word has a NUL, which no path and no variable can have."""
+    words = [word for name, values in orders.items() for word in (name, str(len(values)), *values)]
+    return "\0".join([*words, "", ""]).encode()
+
+
+def _pairs(values: Mapping[str, object]) -> list[str]:
+    return [f"{name}={value}" for name, value in values.items()]
 
 
 def _readable(box: Box, program: Path) -> Iterator[Path]:
