@@ -5,10 +5,10 @@ and when the service ends, it kills all of its descendants until none is left, a
 cannot signal it, since Landlock keeps its signals in the box.
 
 It is run by an interpreter without packages (`python -I -S`), so it imports nothing of Portico. Each run waits for its
-imports, so there are few of them: `typing`, `json` and the enumerations of `signal` would double the time to start. The
-first argument is the descriptor of its orders, which `_read_orders` reads, the second that of its report: a line of JSON
-with `failed`, if the box could not be made and nothing has begun, or with `exit`, the exit code of the program, negative
-for a signal.
+imports, so there are few: `typing`, `json` and the enumerations of `signal` would double the time to start. The first
+argument is the descriptor of its orders, which `_read_orders` reads, the second that of its report: a line of JSON with
+`failed`, if the box could not be made and nothing has begun, or with `exit`, the exit code of the program, negative for
+a signal.
 """
 
 from __future__ import annotations
