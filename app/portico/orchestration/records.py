@@ -14,13 +14,14 @@ from portico.domain.contract.response import Suspension
 from portico.domain.failures import Code, RequestFailure, StorageFailure
 from portico.domain.ids import ChannelName, RequestId, SessionId, UserId
 from portico.domain.journal.header import ExecutionHeader
+from portico.domain.journal.step_key import ROOT
 from portico.domain.lifecycle import Mode, State
 from portico.domain.value import value
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.flow.served_flow import ServedFlow
 from portico.orchestration.flow.snapshot import FlowSnapshot
 from portico.orchestration.redaction import (
-    redacted_messages,
+    redacted_branch,
     redacted_request,
     redacted_snapshot,
     redacted_step,
@@ -100,18 +101,12 @@ class Records:
 
     async def input(self, principal: Principal, request_id: RequestId) -> SystemRequest:
         """Return the request as it was admitted; that of a fork, with its overrides."""
-        history = await self._running_history(principal.readable, request_id)
-        header = (
-            await self._header(await self.stored(principal.readable, request_id)) if history is None else history.header
-        )
-        request = whole_request(header)
+        request = whole_request(await self._header(principal.readable, request_id))
         return request if sees_all(principal) else redacted_request(request)
 
     async def ran(self, principal: Principal, request_id: RequestId, request: SystemRequest) -> bool:
         """Return whether an execution of the principal's own has run this request, as far as it names what to run."""
-        history = await self._running_history(principal.own, request_id)
-        header = await self._header(await self.stored(principal.own, request_id)) if history is None else history.header
-        whole = whole_request(header)
+        whole = whole_request(await self._header(principal.own, request_id))
         fixed = ("messages", "agent", "flow", "session_id")
         named = request.model_fields_set - {*fixed, "metadata"}
         return all(getattr(whole, name) == getattr(request, name) for name in (*fixed, *named))
@@ -149,7 +144,8 @@ class Records:
         read = partial(branch_conversations, history, pattern_for(history.header, self._patterns))
         found = await self._environment.thread_pool.run(read)
         if not sees_all(principal):
-            found = [replace(each, messages=tuple(redacted_messages(each.messages))) for each in found]
+            client_tools = {tool.name for tool in history.header.request.client_tools}
+            found = [redacted_branch(each, client_tools if each.branch == ROOT else ()) for each in found]
         return [each.view() for each in found]
 
     async def snapshot(self, principal: Principal, request_id: RequestId) -> FlowSnapshot:
@@ -172,12 +168,12 @@ class Records:
         """
         if self._local.find(principal.own, request_id) is not None:
             raise still_running()
-        stored = await self.stored(principal.own, request_id)
+        stored = await self.stored(principal.own, request_id, with_header=True)
+        header = whole_header(stored)
         require_ended(stored)
         response = stored.status.response
         if response is None:
             raise StorageFailure(Code.STORAGE_SNAPSHOT_INVALID, "this version cannot read the stored response")
-        header = await self._header(stored)
         in_session: tuple[Message, ...] = ()
         if response.state is not State.COMPLETE:
             in_session = await self._begun_with(stored, header)
@@ -224,9 +220,10 @@ class Records:
         views = [suspension_view(each, is_whole=principal.readable.user in {None, each.user}) for each in page.items]
         return SuspensionPage(views if sees_all(principal) else redacted_suspensions(views), page.next)
 
-    async def stored(self, scope: AccessScope, request_id: RequestId) -> StoredExecution:
+    async def stored(self, scope: AccessScope, request_id: RequestId, *, with_header: bool = False) -> StoredExecution:
         """Return the stored execution; one in memory that has just ended is written first."""
-        return await stored_execution(self._store, self._environment.journal, scope, request_id)
+        environment = self._environment
+        return await stored_execution(self._store, environment.journal, scope, request_id, with_header=with_header)
 
     async def _history(self, scope: AccessScope, request_id: RequestId) -> ExecutionHistory:
         """Return what is recorded so far."""
@@ -242,11 +239,17 @@ class Records:
         local = self._local.find(scope, request_id)
         return None if local is None else await self._environment.journal.load(local.execution_id)
 
-    async def _header(self, stored: StoredExecution) -> ExecutionHeader:
-        header = await self._records.header(stored.tenant, stored.execution_id)
-        if header is None:
-            raise no_such_execution()
-        return header
+    async def _header(self, scope: AccessScope, request_id: RequestId) -> ExecutionHeader:
+        history = await self._running_history(scope, request_id)
+        if history is not None:
+            return history.header
+        return whole_header(await self.stored(scope, request_id, with_header=True))
+
+
+def whole_header(stored: StoredExecution) -> ExecutionHeader:
+    """Return the header that a stored execution was found with."""
+    assert stored.header is not None  # noqa: S101 - it was asked for
+    return stored.header
 
 
 def suspension_view(found: OpenSuspension, *, is_whole: bool) -> SuspensionView:

@@ -49,6 +49,8 @@ class StoredExecution:
     origin: RequestId | None = None
     origin_step: int | None = None
     channel: ChannelName = API
+    header: ExecutionHeader | None = None
+    """Only where it was asked for."""
 
     @classmethod
     def of_running(
@@ -198,8 +200,10 @@ class ExecutionStore(Protocol):
     Every method raises StorageFailure.
     """
 
-    async def find(self, scope: AccessScope, request_id: RequestId) -> StoredExecution | None:
-        """Return the execution with that request id."""
+    async def find(
+        self, scope: AccessScope, request_id: RequestId, *, with_header: bool = False
+    ) -> StoredExecution | None:
+        """Return the execution with that request id, with its header only if that is asked for."""
         ...
 
     async def find_all(self, tenant: TenantId, execution_ids: Sequence[ExecutionId]) -> Sequence[StoredExecution]:
@@ -350,6 +354,12 @@ class SessionStore(Protocol):
         """Return at most `limit` messages after a number, the oldest first; they are numbered from 1."""
         ...
 
+    async def authors(
+        self, scope: AccessScope, session_id: SessionId, *, after: int = 0, limit: int
+    ) -> Sequence[ExecutionId]:
+        """Return the executions that added these messages, each once."""
+        ...
+
     async def transcript(
         self, scope: AccessScope, session_id: SessionId, execution_id: ExecutionId
     ) -> tuple[Message, ...]:
@@ -420,10 +430,6 @@ class RecordStore(Protocol):
 
     Those of another tenant, and those out of a scope, are treated as missing. Every method raises StorageFailure.
     """
-
-    async def header(self, tenant: TenantId, execution_id: ExecutionId) -> ExecutionHeader | None:
-        """Return the header of the execution, which outlives its steps and events."""
-        ...
 
     async def suspensions(
         self, own: AccessScope, where: SuspensionFilter, others: OtherUsers, *, after: str | None = None, limit: int

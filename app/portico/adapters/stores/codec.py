@@ -57,6 +57,7 @@ def _message_kind(stored: object) -> str:
 
 _LEADING_FORMAT = re.compile(rb"\[([0-9]{1,9}),")
 _HEADER = _exact(tuple[_Format, ExecutionHeader, list[_StoredStep]])
+_HEADER_ALONE = _exact(tuple[_Format, ExecutionHeader, list[Any]])
 _RESPONSE = _exact(tuple[_Format, SystemResponse])
 _AnyMessage: TypeAlias = Annotated[
     Annotated[ModelMessage, Tag("model")] | Annotated[TracedMessage, Tag("traced")] | Annotated[Message, Tag("plain")],
@@ -95,6 +96,12 @@ def decode_header(data: bytes) -> tuple[ExecutionHeader, list[RecordedStep]]:
         RecordedStep(StepKey(key), fingerprint, _outcome(tag, stored), at)
         for key, fingerprint, at, tag, stored in steps
     ]
+
+
+def decode_header_alone(data: bytes) -> ExecutionHeader:
+    """Decode a header, and not the steps that are stored with it."""
+    header: ExecutionHeader = _read(_HEADER_ALONE, data, "header")[1]
+    return header
 
 
 def without_steps(header: bytes | None) -> bytes:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pydantic import JsonValue
-from sqlalchemy import BigInteger, BindParameter, and_, bindparam, delete, func, or_, select, update
+from sqlalchemy import BigInteger, BindParameter, and_, bindparam, delete, or_, select, update
 
 from portico.adapters.stores import codec
 from portico.adapters.stores.database import Database, Statement, Transaction, execute, execute_each
@@ -40,7 +40,6 @@ from portico.domain.access.principal import AccessScope
 from portico.domain.context.summary import SUMMARY_DETAIL
 from portico.domain.failures import Code, RequestFailure
 from portico.domain.ids import ExecutionId, RequestId, SessionId, TenantId
-from portico.domain.journal.header import ExecutionHeader
 from portico.domain.lifecycle import TERMINAL, State
 from portico.ports.storage import (
     CountSelection,
@@ -59,11 +58,6 @@ class DatabaseRecords:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-
-    async def header(self, tenant: TenantId, execution_id: ExecutionId) -> ExecutionHeader | None:
-        key = {"the_tenant": tenant, "the_execution_id": execution_id}
-        found = await self._database.read(lambda: execute(_HEADER, key))
-        return codec.decode_header(found[0][0])[0] if found else None
 
     async def suspensions(
         self, own: AccessScope, where: SuspensionFilter, others: OtherUsers, *, after: str | None = None, limit: int
@@ -338,18 +332,6 @@ _DETAILS = Statement(lambda _: select(sessions.c.details).where(_IS_SESSION).wit
 _SET_DETAILS = Statement(lambda _: update(sessions).where(_IS_SESSION).values(details=bindparam("details")))
 _DELETE_MESSAGES = Statement(lambda _: delete(messages).where(_IN_SESSION))
 _DELETE_SESSION = Statement(lambda _: delete(sessions).where(_IS_SESSION))
-_HEADER = Statement(
-    lambda _: (
-        select(func.coalesce(executions.c.header, commits.c.outcome))
-        .select_from(
-            executions.outerjoin(
-                commits, and_(commits.c.execution_id == executions.c.execution_id, commits.c.number == 0)
-            )
-        )
-        .where(_IS_EXECUTION, _OF_TENANT)
-    )
-)
-"""The header, alone or together with the first steps."""
 _STORED_HEADER = Statement(
     lambda _: select(commits.c.outcome).where(
         commits.c.execution_id == bindparam("the_execution_id"), commits.c.number == 0

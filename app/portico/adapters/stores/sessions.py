@@ -8,6 +8,7 @@ from pydantic import JsonValue
 from sqlalchemy import (
     BigInteger,
     BindParameter,
+    Column,
     ColumnElement,
     Select,
     and_,
@@ -90,6 +91,12 @@ class DatabaseSessions:
         page = _session_key(scope, session_id) | {"after": after, "at_most": limit}
         rows = await self._read(_MESSAGES_IN_SCOPE, page)
         return await _messages(rows)
+
+    async def authors(
+        self, scope: AccessScope, session_id: SessionId, *, after: int = 0, limit: int
+    ) -> Sequence[ExecutionId]:
+        page = _session_key(scope, session_id) | {"after": after, "at_most": limit}
+        return list(dict.fromkeys(ExecutionId(row[0]) for row in await self._read(_AUTHORS_IN_SCOPE, page)))
 
     async def transcript(
         self, scope: AccessScope, session_id: SessionId, execution_id: ExecutionId
@@ -298,18 +305,20 @@ _MESSAGES = Statement(
     )
 )
 _OF_SESSION_IN_SCOPE = exists().where(_IS_SESSION, _IN_SCOPE)
-_MESSAGES_IN_SCOPE = Statement(
-    lambda _: (
-        select(messages.c.message)
-        .where(
-            _IN_SESSION,
-            _OF_SESSION_IN_SCOPE,
-            messages.c.number > bindparam("after"),
-        )
+_MESSAGES_IN_SCOPE = Statement(lambda _: _message_page(messages.c.message))
+_AUTHORS_IN_SCOPE = Statement(lambda _: _message_page(messages.c.execution_id))
+
+
+def _message_page(column: Column[Any]) -> Select[Any]:
+    """Select a column of a page of messages, the oldest first."""
+    return (
+        select(column)
+        .where(_IN_SESSION, _OF_SESSION_IN_SCOPE, messages.c.number > bindparam("after"))
         .order_by(messages.c.number)
         .limit(_LIMIT)
     )
-)
+
+
 _LAST_OF_EXECUTION = (
     select(func.max(messages.c.number))
     .where(_IN_SESSION, messages.c.execution_id == bindparam("the_execution_id"))

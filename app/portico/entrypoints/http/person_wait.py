@@ -81,7 +81,8 @@ class PersonWaiter:
         try:
             while True:
                 was_suspended = wait.suspended
-                wait.take(subscription.take())
+                for item in subscription.take():
+                    wait.take(item.event)
                 if wait.ended is not None:
                     return wait.ended
                 if wait.suspended is not was_suspended and wait.suspended is not None:

@@ -8,16 +8,16 @@ from portico.ports.storage import ExecutionStore, StoredExecution
 
 
 async def stored_execution(
-    store: ExecutionStore, journal: Journal, scope: AccessScope, request_id: RequestId
+    store: ExecutionStore, journal: Journal, scope: AccessScope, request_id: RequestId, *, with_header: bool = False
 ) -> StoredExecution:
     """Return the stored execution; one in memory that has just ended is written first.
 
     Raises: RequestFailure (REQUEST_NOT_FOUND); StorageFailure.
     """
-    found = await store.find(scope, request_id)
+    found = await store.find(scope, request_id, with_header=with_header)
     if found is None:
         await journal.flushed()
-        found = await store.find(scope, request_id)
+        found = await store.find(scope, request_id, with_header=with_header)
     if found is None:
         raise no_such_execution()
     return found

@@ -101,6 +101,19 @@ _IN_SCOPE = or_(_filter("user_id").is_(None), executions.c.user_id == _filter("u
 BY_REQUEST_ID = Statement(
     lambda _: _execution().where(_OF_TENANT, _IN_SCOPE, executions.c.request_id == bindparam("the_request_id"))
 )
+WITH_HEADER = Statement(
+    lambda _: (
+        _execution()
+        .add_columns(func.coalesce(executions.c.header, commits.c.outcome))
+        .select_from(
+            executions.outerjoin(
+                commits, and_(commits.c.execution_id == executions.c.execution_id, commits.c.number == 0)
+            )
+        )
+        .where(_OF_TENANT, _IN_SCOPE, executions.c.request_id == bindparam("the_request_id"))
+    )
+)
+"""The execution, and its header, which is stored alone or together with the first steps."""
 
 
 @cache

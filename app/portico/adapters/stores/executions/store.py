@@ -1,6 +1,6 @@
 """Store of executions: finds, lists, reads, answers and claims them."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -76,9 +76,12 @@ class DatabaseExecutionStore:
         self._on_cancel = on_cancel
         self._decoded_commits = DecodedCommits(clock)
 
-    async def find(self, scope: AccessScope, request_id: RequestId) -> StoredExecution | None:
+    async def find(
+        self, scope: AccessScope, request_id: RequestId, *, with_header: bool = False
+    ) -> StoredExecution | None:
         which = {"the_tenant": scope.tenant, "the_user_id": scope.user, "the_request_id": request_id}
-        found = await self._database.read(lambda: _with_suspensions(queries.BY_REQUEST_ID, which))
+        statement = queries.WITH_HEADER if with_header else queries.BY_REQUEST_ID
+        found = await self._database.read(lambda: _with_suspensions(statement, which, with_header=with_header))
         return found[0] if found else None
 
     async def find_all(self, tenant: TenantId, execution_ids: Sequence[ExecutionId]) -> Sequence[StoredExecution]:
@@ -181,9 +184,12 @@ class DatabaseExecutionStore:
         return await self._database.read(lambda: execute(statement, values))
 
 
-def _with_suspensions(statement: Statement, values: Mapping[str, Any]) -> Transaction[list[StoredExecution]]:
+def _with_suspensions(
+    statement: Statement, values: Mapping[str, Any], *, with_header: bool = False
+) -> Transaction[list[StoredExecution]]:
     """Return the executions that the statement selects, the suspended ones with their open suspensions."""
-    found = [_execution(row) for row in (yield from execute(statement, values))]
+    read = _execution_with_header if with_header else _execution
+    found = [read(row) for row in (yield from execute(statement, values))]
     for index, each in enumerate(found):
         if each.status.state is State.SUSPENDED:
             which = {"the_tenant": each.tenant, "the_execution_id": each.execution_id}
@@ -192,7 +198,12 @@ def _with_suspensions(statement: Statement, values: Mapping[str, Any]) -> Transa
     return found
 
 
-def _execution(row: ResultRow) -> StoredExecution:
+def _execution_with_header(row: ResultRow) -> StoredExecution:
+    *cells, header = row
+    return replace(_execution(cells), header=codec.decode_header_alone(header))
+
+
+def _execution(row: Iterable[Any]) -> StoredExecution:
     execution_id, tenant, request_id, session_id, mode, created_at, owner, epoch, events, agent, *rest = row
     *status_cells, title, origin, origin_step, user, channel = rest
     try:

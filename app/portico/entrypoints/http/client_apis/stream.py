@@ -7,12 +7,14 @@ from portico.domain.contract.response import SuspensionKind, SystemError, System
 from portico.domain.failures import AccessFailure, Code, RequestFailure
 from portico.domain.ids import RequestId, SuspensionId
 from portico.domain.journal.events import (
+    Event,
     ExecutionCancelled,
     ExecutionCompleted,
     ExecutionFailed,
     ExecutionResumed,
     ExecutionSuspended,
     LiveDelta,
+    LiveEvent,
     StoredEvent,
 )
 from portico.entrypoints.http.client_apis.api import Frames
@@ -52,20 +54,19 @@ class PersonWait:
         """Its response once it has ended."""
         self._open: set[SuspensionId] = set()
 
-    def take(self, items: Sequence[StoredEvent | LiveDelta]) -> None:
-        """Take the next events."""
-        for event in (item.event for item in items):
-            match event:
-                case ExecutionSuspended():
-                    self.suspended = event.response
-                    self._open = {each.suspension_id for each in event.suspensions}
-                case ExecutionResumed():
-                    self._open.discard(event.suspension_id)
-                    self.suspended = self.suspended if self._open else None
-                case ExecutionCompleted() | ExecutionFailed() | ExecutionCancelled():
-                    self.suspended, self.ended = None, event.response
-                case _:
-                    pass
+    def take(self, event: Event | LiveEvent) -> None:
+        """Take the next event."""
+        match event:
+            case ExecutionSuspended():
+                self.suspended = event.response
+                self._open = {each.suspension_id for each in event.suspensions}
+            case ExecutionResumed():
+                self._open.discard(event.suspension_id)
+                self.suspended = self.suspended if self._open else None
+            case ExecutionCompleted() | ExecutionFailed() | ExecutionCancelled():
+                self.suspended, self.ended = None, event.response
+            case _:
+                pass
 
     @property
     def may_last(self) -> bool:
@@ -94,7 +95,7 @@ class TurnStream:
         for item in items:
             if isinstance(item, StoredEvent):
                 self.last_number = item.sequence_number
-        self.wait.take(items)
+                self.wait.take(item.event)
         return self._encode(self._reader.read(items))
 
     def end(self, items: Sequence[StoredEvent | LiveDelta], *, is_stopping: bool) -> bytes:

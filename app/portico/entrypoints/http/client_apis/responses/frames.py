@@ -73,12 +73,12 @@ class FrameWriter:
         self._number += 1
         self._write(f"response.{kind}", self._number, fields)
 
-    def delta(self, kind: str, fields: Mapping[str, Any], text: str) -> None:
-        """Write a delta of a text; nothing for an empty one."""
+    def delta(self, head: bytes, text: str) -> None:
+        """Write a delta of a text behind its `delta_head`; nothing for an empty one."""
         first, self._number = self._number + 1, self._number + len(text)
         missed = text[max(0, self._after + 1 - first) :]
         if missed:
-            self._write(f"response.{kind}", self._number, {**fields, "delta": missed})
+            self._frames.append(b'%b,"delta":%b,"sequence_number":%d}\n\n' % (head, orjson.dumps(missed), self._number))
 
     def error(self, error: Mapping[str, Any]) -> None:
         """Write the frame of an error."""
@@ -93,6 +93,12 @@ class FrameWriter:
         if number > self._after:
             data = orjson.dumps({"type": kind, "sequence_number": number, **fields})
             self._frames.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), data))
+
+
+def delta_head(kind: str, fields: Mapping[str, Any]) -> bytes:
+    """Return what all deltas of one text have alike: they are the frames of which there are many."""
+    name = f"response.{kind}.delta"
+    return b"event: %b\ndata: %b" % (name.encode(), orjson.dumps({"type": name, **fields})[:-1])
 
 
 @value
@@ -124,6 +130,8 @@ class ItemFrames:
         self._writer = writer
         self._ids = ids
         self._item_ids: list[str] = []
+        self._delta_heads: dict[int, bytes] = {}
+        """Of the items that have a text, by position."""
         self._ended: dict[int, dict[str, Any]] = {}
 
     @property
@@ -138,12 +146,13 @@ class ItemFrames:
         self._writer.frame("output_item.added", {"output_index": position, "item": begun_item(item, item_id)})
         names = _TEXTS.get(type(item))
         if names is not None:
-            self._writer.frame(f"{names.part_name}.added", {**self._place(position, names), "part": names.part("")})
+            place = self._place(position, names)
+            self._writer.frame(f"{names.part_name}.added", {**place, "part": names.part("")})
+            self._delta_heads[position] = delta_head(names.text_name, {**place, **names.extra})
 
-    def add(self, position: int, item: Item, text: str) -> None:
-        """Write more of the text of an open item, which is of that kind."""
-        names = _TEXTS[type(item)]
-        self._writer.delta(f"{names.text_name}.delta", {**self._place(position, names), **names.extra}, text)
+    def add(self, position: int, text: str) -> None:
+        """Write more of the text of an open item, which has one."""
+        self._writer.delta(self._delta_heads[position], text)
 
     def end(self, position: int, item: Item, *, is_cut: bool = False) -> None:
         """Write the end of an open item, which is whole now; the text of one that `is_cut` is incomplete."""
@@ -166,7 +175,7 @@ class ItemFrames:
     def _write_arguments(self, position: int, call: ClientCallItem) -> None:
         place = {"item_id": self._item_ids[position], "output_index": position}
         text = arguments_text(call.arguments)
-        self._writer.delta("function_call_arguments.delta", place, text)
+        self._writer.delta(delta_head("function_call_arguments", place), text)
         self._writer.frame("function_call_arguments.done", {**place, "name": call.name, "arguments": text})
 
     def _place(self, position: int, names: _TextFrames) -> dict[str, Any]:
@@ -233,7 +242,7 @@ class ResponsesFrames:
                     self._frames.items.begin(item)
                     self._items.append(item)
                 case TextAdded(position=position, text=text):
-                    self._frames.items.add(position, self._items[position], text)
+                    self._frames.items.add(position, text)
                 case ItemEnded(position=position, item=item):
                     self._end_last()
                     self._items[position], self._last = item, position

@@ -28,7 +28,7 @@ class RecordedFrames:
         for position, item in list(enumerate(answer.items))[self._written :]:
             items.begin(item)
             if isinstance(item, TextItem | ReasoningItem):
-                items.add(position, item, item.text)
+                items.add(position, item.text)
             items.end(position, item, is_cut=outcome.status == "incomplete" and item is answer.items[-1])
         self._written = len(answer.items)
         rest = answer.rest
