@@ -525,6 +525,9 @@ async def test_messages_are_appended_in_the_last_commit_of_the_turn(here: StoreR
     assert (past.message_count, list(past.recent_messages), past.system_messages) == (4, [messages[1], *messages], ())
     assert await here.conversations.history(AccessScope("other"), "s", limit=3) == SessionHistory(0, [], ())
     assert await here.conversations.messages(AccessScope("other"), "s", limit=EVER) == []
+    assert await here.conversations.authors(LOCAL.own, "s", limit=EVER) == ["0", "1"]
+    assert await here.conversations.authors(LOCAL.own, "s", after=1, limit=1) == ["0"]
+    assert await here.conversations.authors(AccessScope("other"), "s", limit=EVER) == []
     session = await here.conversations.session(LOCAL.own, "s")
     assert session is not None
     assert (session.message_count, session.busy, session.details) == (4, False, {})

@@ -1,6 +1,6 @@
 """Redaction: a principal without the full history sees no secret of it, and neither does a model on its behalf."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -11,6 +11,7 @@ import pytest
 
 from portico.bootstrap.service import Service, open_service
 from portico.domain.access.principal import LOCAL, Permissions
+from portico.domain.contract.messages import Message
 from portico.domain.contract.request import SystemRequest
 from portico.entrypoints.http.sse import FrameEncoder
 from portico.orchestration.facade import CallOptions, ExecutionHandle
@@ -210,3 +211,24 @@ async def test_the_arguments_of_client_calls_reach_the_client_as_the_model_wrote
             sent = [message for request in asked_of for message in request.get("messages", ())]
             again = [call["arguments"] for message in sent for call in message.get("tool_calls") or ()]
             assert again == [whole] * len(again) != []
+        shown_page = await here.facade.sessions.messages(NARROW, "s", after=0, limit=10)
+        said = [*shown_page.messages, *(await transcribed(here, handle.request_id))]
+        assert [call.arguments for message in said for call in message.tool_calls or ()] == [whole, whole]
+        assert leaked([message.model_dump(exclude={"tool_calls"}) for message in said]) == set()
+
+
+async def transcribed(here: Service, request_id: str) -> Sequence[Message]:
+    """Return the outermost conversation of the execution as it is shown to a principal without the full history."""
+    [branch] = await here.facade.records.transcripts(NARROW, request_id)
+    return [Message.model_validate(each) for each in branch.messages]
+
+
+async def test_a_call_of_the_service_stays_redacted_beside_client_calls_of_its_session() -> None:
+    async with service() as here:
+        asked = request(f'Use calculate: "{INTRODUCTION}"', request_id="server", tools=["calculate"])
+        await finished(await here.facade.execute(asked, NARROW))
+        asked = request(f'Use send_file: "{INTRODUCTION}"', client_tools=[CLIENT_TOOL], on_client_call="end")
+        await finished(await here.facade.execute(asked, NARROW))
+        page = await here.facade.sessions.messages(NARROW, "s", after=0, limit=10)
+        calls = {call.name: call.arguments for message in page.messages for call in message.tool_calls or ()}
+        assert (leaked(calls["send_file"]), leaked(calls["calculate"])) == (set(SECRETS), set())

@@ -229,7 +229,7 @@ class Facade:
         )
         self.records = Records(environment, stores.executions, stores.records, launcher, config.flows)
         self.erasure = Erasure(environment, stores.records, self.executions, self.records, launcher.local, changes=live)
-        self.memory, self.sessions = Memory(environment, stores.memory), Sessions(environment)
+        self.memory, self.sessions = Memory(environment, stores.memory), Sessions(environment, stores.executions)
         self.introspection = Introspection(
             environment, config.flows, replica=config.replica.name, recent_attempts=config.recent_attempts
         )

@@ -3,11 +3,10 @@
 Stores have everything as it was. What may repeat the output of a tool, a document or an earlier turn is redacted for
 such a principal in every form in which it leaves the service, events included. A text or a value that a model wrote
 as the answer stands as it is: it was streamed to the one who asked. So do the arguments of the calls that the client
-runs, which are part of the answer. Which parts of an answer are repeated instead is
-recorded with it.
+runs, which are part of the answer. Which parts of an answer are repeated instead is recorded with it.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Protocol, Self, TypeVar
@@ -17,7 +16,7 @@ from pydantic import BaseModel, JsonValue
 from portico.capabilities.context.redaction import Redactor
 from portico.domain.access.principal import Permission, Principal
 from portico.domain.contract.final_answer import FinalAnswer
-from portico.domain.contract.messages import Message
+from portico.domain.contract.messages import Message, ToolCall
 from portico.domain.contract.request import SystemRequest
 from portico.domain.contract.response import (
     REDACTED,
@@ -45,6 +44,7 @@ from portico.domain.journal.events import (
     ValidationEnd,
 )
 from portico.orchestration.flow.snapshot import AgentRecord, FlowSnapshot, PendingCall
+from portico.orchestration.runtime.branch_transcripts import BranchConversation
 from portico.orchestration.runtime.handle import ExecutionHandle
 from portico.orchestration.runtime.recorded_turns import EndedCall, RecordedTurns
 from portico.orchestration.runtime.step_list import StepView
@@ -79,6 +79,22 @@ def sees_all(principal: Principal) -> bool:
 def redacted_messages(messages: Sequence[Message]) -> Sequence[Message]:
     """Return the messages redacted."""
     return Redactor().messages(messages)
+
+
+def redacted_session(messages: Sequence[Message], responses: Iterable[SystemResponse]) -> Sequence[Message]:
+    """Return the messages of a session redacted, but for the arguments of calls that the client runs, which these
+    responses tell.
+    """
+    made = [(call.id, call.name, call.arguments) for each in responses for call in each.tool_calls_made if call.client]
+    both = zip(redacted_messages(messages), messages, strict=True)
+    return [_with_calls(*each, lambda call: (call.id, call.name, call.arguments) in made) for each in both]
+
+
+def redacted_branch(branch: BranchConversation, client_tools: Collection[str]) -> BranchConversation:
+    """Return the conversation redacted, but for the arguments of calls of these tools."""
+    both = zip(redacted_messages(branch.messages), branch.messages, strict=True)
+    messages = tuple([_with_calls(*each, lambda call: call.name in client_tools) for each in both])
+    return replace(branch, messages=messages)
 
 
 def redacted_response(response: SystemResponse) -> SystemResponse:
@@ -169,7 +185,10 @@ def redacted_snapshot(snapshot: FlowSnapshot) -> FlowSnapshot:
 
 def redacted_turns(turns: RecordedTurns) -> RecordedTurns:
     """Return the turns with the arguments and results of their calls redacted, and with their responses."""
-    shown = [replace(turn, calls=tuple(map(_ended_call, turn.calls))) for turn in turns.turns]
+    client_tools = {tool.name for tool in turns.header.request.client_tools}
+    shown = [
+        replace(turn, calls=tuple([_ended_call(each, client_tools) for each in turn.calls])) for turn in turns.turns
+    ]
     rests = [replace(rest, response=redacted_response(rest.response)) for rest in turns.rests]
     return replace(turns, turns=tuple(shown), rests=tuple(rests))
 
@@ -326,6 +345,15 @@ def _with_arguments(message: Message, whole: Mapping[str, Any]) -> Message:
     return message.model_copy(update={"tool_calls": calls})
 
 
+def _with_calls(shown: Message, whole: Message, is_client_call: Callable[[ToolCall], bool]) -> Message:
+    """Return the redacted message with the calls that the client runs as they were made."""
+    made = whole.tool_calls or ()
+    if not any(map(is_client_call, made)):
+        return shown
+    both = zip(shown.tool_calls or (), made, strict=True)
+    return shown.model_copy(update={"tool_calls": [call if is_client_call(call) else each for each, call in both]})
+
+
 def _with_client_calls(
     shown: dict[str, Any], whole: Mapping[str, Any], client_tools: Collection[str]
 ) -> dict[str, Any]:
@@ -336,9 +364,10 @@ def _with_client_calls(
     return {**shown, "tool_calls": [made if made["name"] in client_tools else call for call, made in both]}
 
 
-def _ended_call(ended: EndedCall) -> EndedCall:
-    redactor = Redactor()
-    call = ended.call.model_copy(update={"arguments": redactor.value(ended.call.arguments)})
+def _ended_call(ended: EndedCall, client_tools: Collection[str]) -> EndedCall:
+    redactor, call = Redactor(), ended.call
+    if call.name not in client_tools:
+        call = call.model_copy(update={"arguments": redactor.value(call.arguments)})
     return replace(ended, call=call, result=redactor.value(ended.result))
 
 

@@ -10,6 +10,7 @@ from portico.domain.access.principal import AccessScope, Permission, Principal
 from portico.domain.contract.constrained_types import Name
 from portico.domain.contract.messages import Message
 from portico.domain.contract.request import ExecutionHints, SystemRequest
+from portico.domain.contract.response import SystemResponse
 from portico.domain.failures import Code, RequestFailure, invalid_request
 from portico.domain.field_errors import invalid_fields
 from portico.domain.ids import SessionId
@@ -17,9 +18,9 @@ from portico.domain.value import value
 from portico.orchestration.execution.branch_settings import merge_hints
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.files import Files
-from portico.orchestration.redaction import redacted_messages, sees_all
+from portico.orchestration.redaction import redacted_session, sees_all
 from portico.orchestration.rights import denied, require
-from portico.ports.storage import StoredSession
+from portico.ports.storage import ExecutionStore, StoredSession
 
 MAX_DETAIL_BYTES = 65_536
 """Largest `preferences` or `state` of a session, as JSON."""
@@ -88,10 +89,11 @@ class Sessions:
     Raises: RequestFailure (REQUEST_NOT_FOUND) in every method that names one, StorageFailure.
     """
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: Environment, executions: ExecutionStore) -> None:
         self.files = Files(environment)
         """The files of sessions."""
         self._environment = environment
+        self._executions = executions
 
     async def page(self, principal: Principal, *, after: str | None, limit: int) -> SessionPage:
         """Return a page of sessions."""
@@ -132,8 +134,20 @@ class Sessions:
         session = await self._existing(principal.readable, session_id)
         found = await self._environment.conversations.messages(principal.readable, session_id, after=after, limit=limit)
         last = after + len(found)
-        shown = found if sees_all(principal) else redacted_messages(found)
-        return MessagePage(shown, last if found and last < session.message_count else None)
+        if not sees_all(principal):
+            found = redacted_session(found, await self._responses(principal, session_id, found, after))
+        return MessagePage(found, last if found and last < session.message_count else None)
+
+    async def _responses(
+        self, principal: Principal, session_id: SessionId, page: Sequence[Message], after: int
+    ) -> Sequence[SystemResponse]:
+        """Return the responses of the executions that added the messages of the page, if any of these has calls."""
+        if not any(message.tool_calls for message in page):
+            return ()
+        scope = principal.readable
+        authors = await self._environment.conversations.authors(scope, session_id, after=after, limit=len(page))
+        found = await self._executions.find_all(scope.tenant, authors)
+        return [each.status.response for each in found if each.status.response is not None]
 
     async def _existing(self, scope: AccessScope, session_id: SessionId) -> StoredSession:
         session = await self._environment.conversations.session(scope, session_id)
