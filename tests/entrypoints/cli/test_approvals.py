@@ -191,3 +191,40 @@ async def test_a_key_that_is_no_header_is_not_sent(key: str) -> None:
 @pytest.mark.parametrize("options", [("happened",), ("run", "--result", "x"), ("perhaps",)])
 async def test_a_decision_that_does_not_fit_is_wrong_usage(options: tuple[str, ...]) -> None:
     assert (await run("http://127.0.0.1:1", None, "settle", "q", "--decision", *options)).exit_code == 2
+
+
+async def test_a_call_is_approved_with_other_arguments_and_a_grant_that_is_listed_and_revoked(tmp_path: Path) -> None:
+    users = {"ada": ("red", "ada", None), "boss": ("red", "boss", ["can_approve"])}
+    policy = {"approve": [{"tool": "refund"}]}
+    tools = {"modules": ["tests.support.shop_tools"]}
+    steps = [
+        {
+            "name": name,
+            "type": "tool",
+            "input": {"name": "refund", "arguments": {"amount": amount}},
+            "depends_on": after,
+        }
+        for name, amount, after in (("a", 80, []), ("b", 20, ["a"]))
+    ]
+    async with callers(tmp_path, users, tools=tools, policy=policy) as (by_name, service):
+        boss = by_name["boss"]
+        body = chat("refund", mode="plan", plan={"steps": steps}, request_id="q")
+        assert (await by_name["ada"].execute(body)).status == 202
+        bad = await run_as(boss, "approve", "q", "--arguments", "{amount")
+        assert (bad.exit_code, bad.stdout) == (2, "")
+        misfit = await run_as(boss, "approve", "q", "--arguments", '{"amount": "much"}')
+        assert (misfit.exit_code, misfit.stderr.split()[:2]) == (
+            REFUSED,
+            ["REQUEST_INVALID:", "payload.arguments.amount:"],
+        )
+        edited = ("--arguments", '{"amount": 50}', "--reason", "half")
+        given = await run_as(boss, "approve", "q", "--grant", "execution", "--seconds", "60", *edited)
+        assert (given.exit_code, given.stdout.split()[0]) == (0, "approve"), given.output
+        await wait_for_idle(service)
+        response = (await by_name["ada"].get("/v1/executions/q")).json["response"]
+        assert [each["decision"]["verdict"] for each in response["tool_calls_made"]] == ["approved", "granted"]
+        [grant] = [json.loads(line) for line in (await run_as(boss, "grants", "--json")).stdout.splitlines()]
+        assert (grant["tool"], grant["granted_by"], grant["uses"]) == ("refund", "boss", 1)
+        assert (await run_as(boss, "revoke", grant["grant_id"])).exit_code == 0
+        assert (await run_as(boss, "grants", "--json")).stdout == ""
+        assert (await run_as(boss, "revoke", "nothing")).stderr.startswith("REQUEST_NOT_FOUND: ")
