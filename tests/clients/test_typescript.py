@@ -17,7 +17,7 @@ from anyio.abc import ByteStream, SocketAttribute
 from tests.support.http_server import RunningServer
 from tests.support.portico import portico
 from tests.support.scripted_provider import answered, scripted_service, streamed
-from tests.support.upstream import reply
+from tests.support.upstream import UpstreamAction, reply
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "clients" / "typescript"
@@ -26,6 +26,27 @@ EXAMPLE = re.compile(r"```ts\n(.*?)```\n\n```\n(.*?)```", re.DOTALL)
 PAGES = (ROOT / "docs" / "clients.md", PACKAGE / "README.md")
 EVENT_STREAM = b"content-type: text/event-stream"
 SECONDS = 50.0
+AI_SDK = ROOT / ".clients" / "sdks" / "node_modules" / "ai"
+ASKS = {"approve": [{"tool": "roll_dice"}]}
+HAND_WRITTEN_LINES = 970
+TOOLS = """
+import { Portico } from "@portico/client";
+const seen = [];
+let release;
+const both = new Promise((resolve) => (release = resolve));
+const lookup = {
+  name: "lookup",
+  parameters: { type: "object", properties: { key: { type: "string" } } },
+  async run({ key }) {
+    if (seen.push(key) === 2) release();
+    await both;
+    return key.toUpperCase();
+  },
+};
+const fails = { name: "fails", run: () => { throw new RangeError("none"); } };
+const response = await new Portico().run("Look", { tools: [lookup, fails] });
+console.log(response.content, seen.sort().join(" "));
+"""
 needs_typescript = pytest.mark.skipif(
     not MODULES.exists() or shutil.which("npm") is None,
     reason="no Node or no TypeScript: make clients installs it",
@@ -141,6 +162,45 @@ async def test_an_application_uses_it_while_every_stream_is_cut(project: Path) -
         assert len(scripted.provider.requests) in {len(scripts) - 1, len(scripts)}  # The last one is left at once.
     assert printed.split() == ["execute", "stream", "answers", "background", "errors", "leaving", "retries", "folding"]
     assert len(cuts) > 10
+
+
+@needs_typescript
+@pytest.mark.timeout(60)
+async def test_the_model_calls_functions_of_the_application(project: Path) -> None:
+    (project / "tools.mjs").write_text(TOOLS, encoding="utf-8")
+    calls = (("c1", "lookup", {"key": "a"}), ("c2", "lookup", {"key": "b"}), ("c3", "fails", {}))
+    async with scripted_service(answered("", *calls), answered("Found.")) as scripted:
+        printed = await run_node(project, "tools.mjs", url=scripted.served.url)
+        results = [each["content"] for each in scripted.sent_messages() if each["role"] == "tool"]
+    assert printed == "Found. a b\n"
+    assert results[:2] == ["A", "B"]
+    assert "RangeError: none" in results[2]
+
+
+@needs_typescript
+@pytest.mark.skipif(not AI_SDK.exists(), reason="no AI SDK: make clients installs it")
+@pytest.mark.timeout(60)
+async def test_every_chunk_for_the_ai_sdk_is_one_of_its_schema(project: Path) -> None:
+    shutil.copy(Path(__file__).with_name("ai_sdk_journey.mjs"), project / "ai_sdk.mjs")
+    (project / "node_modules" / "ai").symlink_to(AI_SDK)
+    scripts = (
+        streamed("", ("c1", "calculate", {"expression": "17*3"})),
+        streamed("It is 51."),
+        streamed("", ("c2", "roll_dice", {"count": 2, "sides": 6})),
+        [*streamed("Wrong words", end=False), UpstreamAction.CLOSE],
+        streamed("Right."),
+        *[reply({"error": {"message": "no"}}, status=400)] * 2,
+    )
+    async with scripted_service(*scripts, failover={"max_retries": 1}, policy=ASKS) as scripted:
+        printed = await run_node(project, "ai_sdk.mjs", scripted.served.url)
+    assert printed == "whole\n"
+
+
+def test_what_is_written_by_hand_stays_small() -> None:
+    modules = [each for each in (PACKAGE / "src").glob("*.ts") if each.name != "api.ts"]
+    texts = [re.sub(r"/\*.*?\*/", "", each.read_text(encoding="utf-8"), flags=re.DOTALL) for each in modules]
+    lines = [line.strip() for text in texts for line in text.split("\n")]
+    assert len([line for line in lines if line and not line.startswith(("//", "import"))]) <= HAND_WRITTEN_LINES
 
 
 @needs_typescript

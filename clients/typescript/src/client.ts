@@ -11,6 +11,7 @@ import {
   type SystemResponse,
 } from "./stream.js";
 import { Transport, type Options, type Query, type Sent } from "./transport.js";
+import { answerOf, offered, type Tool } from "./tools.js";
 import { Catalogue, Memory, Sessions, Suspensions, Usage, paged } from "./groups.js";
 
 type Schemas = components["schemas"];
@@ -28,6 +29,9 @@ export interface ExecuteOptions extends CallOptions {
   /** Return the answer to an open suspension; undefined leaves it open. */
   onSuspension?: (suspension: Suspension) => unknown;
 }
+
+/** Fields of a request besides its messages, with the tools that this program runs, and those of the service by name. */
+export type RunFields = Omit<RequestFields, "tools" | "client_tools"> & { tools: readonly (Tool | string)[] };
 
 /** Fields of a request besides its messages, and options of the call. */
 export type RequestFields = Omit<SystemRequest, "messages"> & ExecuteOptions;
@@ -73,19 +77,32 @@ export class Portico {
   }
 
   /** Run a request, and return its response or that of its suspension. A text is short for one user message. */
-  async execute(request: string | SystemRequest, fields: RequestFields = {}): Promise<SystemResponse> {
+  execute(request: string | SystemRequest, fields: RequestFields = {}): Promise<SystemResponse> {
+    return this.#run(request, fields, []);
+  }
+
+  /** Run a request whose model may call these tools, and return the last response. What a tool throws, the model reads. */
+  run(messages: string | NonNullable<SystemRequest["messages"]>, fields: RunFields): Promise<SystemResponse> {
+    const { tools, ...rest } = fields;
+    const request = typeof messages === "string" ? messages : { messages };
+    return this.#run(request, { ...rest, ...offered(tools) }, tools);
+  }
+
+  async #run(
+    request: string | SystemRequest,
+    fields: RequestFields,
+    tools: readonly (Tool | string)[],
+  ): Promise<SystemResponse> {
     const { onSuspension, signal } = fields;
     const { body, headers } = prepared(request, fields);
-    let response: SystemResponse;
     try {
       const { body: answer } = await this.#transport.json("POST", "/v1/execute", { body, headers, signal });
-      response = await this.#settled(answer, signal);
+      return await this.#answered(await this.#settled(answer, signal), tools, { onSuspension, signal });
     } catch (error) {
       const isLeft = signal?.aborted || error instanceof TimeoutFailure;
       if (isLeft && body.request_id && body.store !== false) await cancelled(this.#transport, body.request_id);
       throw error;
     }
-    return onSuspension ? this.#answered(response, onSuspension, signal) : response;
   }
 
   /** Run a request, and return the stream of its events, which sends it when it is read. */
@@ -255,19 +272,21 @@ export class Portico {
     return this.wait((answer as ExecutionView).request_id, signal ? { signal } : {});
   }
 
+  /** Answer each suspension once, as long as there are answers; tools run at the same time. */
   async #answered(
     first: SystemResponse,
-    onSuspension: (suspension: Suspension) => unknown,
-    signal?: AbortSignal,
+    tools: readonly (Tool | string)[],
+    { onSuspension, signal }: { onSuspension: ExecuteOptions["onSuspension"]; signal: AbortSignal | undefined },
   ): Promise<SystemResponse> {
     const seen = new Set<string>();
     for (let response = first; ; ) {
+      const asked = response.suspensions.filter((each) => !seen.has(each.suspension_id)).slice(0, 32);
+      const running = asked.map((each) => answerOf(tools, each));
       const answers: Schemas["GivenAnswer"][] = [];
-      for (const { suspension_id, ...rest } of response.suspensions) {
-        if (seen.has(suspension_id) || answers.length === 32) continue;
-        seen.add(suspension_id);
-        const payload = await onSuspension({ suspension_id, ...rest });
-        if (payload !== undefined) answers.push({ suspension_id, payload });
+      for (const [index, suspension] of asked.entries()) {
+        seen.add(suspension.suspension_id);
+        const payload = await (running[index] ?? onSuspension?.(suspension));
+        if (payload !== undefined) answers.push({ suspension_id: suspension.suspension_id, payload });
       }
       if (answers.length === 0) return response;
       response = await this.resume(response.request_id, { answers }, signal ? { signal } : {});

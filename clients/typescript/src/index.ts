@@ -5,3 +5,4 @@ export * from "./errors.js";
 export { ExecutionStream, type ExecutionEvent, type SystemResponse } from "./stream.js";
 export type { TextPart } from "./text.js";
 export type { Options } from "./transport.js";
+export type { Tool } from "./tools.js";
