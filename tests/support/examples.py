@@ -56,6 +56,7 @@ from portico.domain.journal.outcomes import (
     CompactionStarted,
     GrantUsed,
     InferenceSetup,
+    MediaFetched,
     NodeEnded,
     Plan,
     PlanningInputs,
@@ -181,6 +182,7 @@ OUTCOMES: Sequence[Any] = (
         EmbeddingCharge("embedder", "small", 4, 0.001),
         {"other#1": "no-orders"},
     ),
+    MediaFetched("image/png", "iVBORw0KGgo=", 2.5, (GuardVerdict("no_secrets", "flag", tripped=True),)),
     TimerFired(),
     SuspensionAnswer(
         {"decision": "approve", "list": [1, 2.5, None]},

@@ -48,6 +48,7 @@ from portico.bootstrap.flows import (
 from portico.bootstrap.guards import configured_guards
 from portico.bootstrap.limits import LimitAccounts, LimitReports
 from portico.bootstrap.logs import log_sink
+from portico.bootstrap.media import LazyMediaFetcher
 from portico.bootstrap.memory import MemoryResources, check_embedder
 from portico.bootstrap.modules import PlanModules, load_plan_modules, load_rules
 from portico.bootstrap.replicas import ClusteredReplica, SingleReplica
@@ -261,6 +262,7 @@ class Foundation:
             quotas=accounts.quotas,
             usage=accounts.usage,
             memory=stores.memory.search,
+            media=LazyMediaFetcher(settings.media),
             grants=stores.grants,
             files=self.files,
             on_exception=self.logs.log_exception,

@@ -117,7 +117,7 @@ def _sandbox_tools(settings: Settings, sandbox: Sandbox | None, files: FileDirec
     tools: list[Tool] = [] if files is None else list(FileTools(files).tools())
     table = settings.tools.http_get
     if table is not None:
-        from portico.adapters.tools.http_api.exchange import http_client  # noqa: PLC0415 - loads the HTTP client
+        from portico.adapters.http.exchange import http_client  # noqa: PLC0415 - loads the HTTP client
         from portico.adapters.tools.http_api.http_get import HttpGet  # noqa: PLC0415 - see above
 
         tools.append(HttpGet(table.hosts, table.max_bytes, table.timeout, http_client()))
@@ -244,7 +244,7 @@ def _http_tools(tables: Mapping[str, HttpToolSettings]) -> list["HttpTool"]:
     """Return the HTTP APIs as tools; only then is the HTTP client loaded."""
     if not tables:
         return []
-    from portico.adapters.tools.http_api.exchange import http_client  # noqa: PLC0415 - see above
+    from portico.adapters.http.exchange import http_client  # noqa: PLC0415 - see above
 
     client = http_client()
     return [_http_tool(name, table, client) for name, table in tables.items()]

@@ -29,6 +29,7 @@ from portico.domain.tools import REPLICA_RULE, STEP_PREFIX, reference_of
 from portico.domain.value import value
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.pattern import FieldError, Pattern
+from portico.orchestration.pipeline.media import media_errors
 from portico.orchestration.pipeline.stages import allowed_tools
 from portico.ports.model import ConfiguredEngine
 
@@ -207,7 +208,10 @@ def _refused_store(inputs: CheckInputs) -> Iterator[FieldError]:
             yield FieldError("store", "must be true with a session_id, since a session stores its messages")
 
 
-def _no_messages(inputs: CheckInputs) -> Iterable[FieldError]:
+def _messages(inputs: CheckInputs) -> Iterable[FieldError]:
+    for message in inputs.request.messages:
+        if message.content.__class__ is list:
+            return media_errors(inputs.request.messages, inputs.environment.media)
     if inputs.request.messages or not inputs.pattern.needs_messages:
         return ()
     return (FieldError("messages", "must have at least one message"),)
@@ -352,7 +356,7 @@ CHECKS: Final[Sequence[Sequence[Check]]] = (
         _check("after in a session", "after", _after_in_a_session),
         _check("busy without a session", "if_session_busy", _busy_without_a_session),
         _check("refused store", "store", _refused_store),
-        _check("no messages", "messages", _no_messages),
+        _check("no messages, or URLs that are not fetched", "messages", _messages),
         _check("what only the mode knows", "mode output", _of_the_mode),
         _check("unknown model", "model", _unknown_model),
         _check("unknown options", "hints", _unknown_options),

@@ -23,7 +23,7 @@ from portico.domain.lifecycle import State
 from portico.domain.value import value
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution_views import ExecutionView, shown_view, view_of
-from portico.orchestration.guards import check_answer
+from portico.orchestration.guards import check_later_text
 from portico.orchestration.redaction import (
     RedactedSubscription,
     redact_handle,
@@ -325,7 +325,7 @@ class Executions:
         pattern, whole = pattern_for(header, self._launcher.patterns), whole_request(header)
         collected = CollectedAnswers(principal.user, correlation)
         for index, (suspension, answer) in enumerate(zip(selected, request.given, strict=True)):
-            guards = await check_answer(self._environment, pattern, whole, answer.payload)
+            guards = await check_later_text(pattern, whole, self._environment, answer.payload)
             errors = pattern.answer_errors(header.request, suspension, answer.payload)
             within = "" if request.answers is None else f"answers.{index}."
             require_answer(suspension, answer.payload, errors, within=within)

@@ -88,10 +88,12 @@ async def check_request(
     return GuardResult(verdicts, tuple(judges))
 
 
-async def check_answer(
-    environment: Environment, pattern: Pattern, request: SystemRequest, payload: JsonValue
+async def check_later_text(
+    pattern: Pattern, request: SystemRequest, environment: Environment, payload: JsonValue
 ) -> tuple[GuardVerdict, ...]:
-    """Return what the guards of an execution found in the answer to one of its suspensions.
+    """Return what the guards of an execution found in what came in after its request.
+
+    That is the answer to a suspension, or the text of a document that was fetched.
 
     Raises: ValidationFailure (VALIDATION_INPUT_REFUSED).
     """

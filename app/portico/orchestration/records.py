@@ -20,6 +20,7 @@ from portico.domain.value import value
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.flow.served_flow import ServedFlow
 from portico.orchestration.flow.snapshot import FlowSnapshot
+from portico.orchestration.pipeline.media import with_fetched
 from portico.orchestration.redaction import (
     redacted_branch,
     redacted_request,
@@ -181,7 +182,14 @@ class Records:
             in_session = await self._environment.conversations.transcript(
                 principal.own, header.request.session_id, header.execution_id
             )
-        return Predecessor(header, response, transcript_of(header, response, in_session))
+        return Predecessor(header, response, transcript_of(await self._with_media(header), response, in_session))
+
+    async def _with_media(self, header: ExecutionHeader) -> ExecutionHeader:
+        """Return the header with what was fetched for its request in the place of URLs."""
+        if not any(message.media_by_url for message in header.request.messages):
+            return header
+        history = await self._store.load(header.tenant, header.execution_id)
+        return header if history is None else replace(header, request=with_fetched(header.request, history.steps))
 
     async def _begun_with(self, stored: StoredExecution, header: ExecutionHeader) -> tuple[Message, ...]:
         """Return the messages before those of the request with which an execution began that has no answer.

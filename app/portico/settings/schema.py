@@ -21,6 +21,7 @@ from portico.settings.tables.guards import GuardName, GuardSettings, guard_error
 from portico.settings.tables.ingress import IngressSettings, ingress_errors, shadowed_models
 from portico.settings.tables.limits import LimitSettings, QueueSettings, TenantName, TenantSettings
 from portico.settings.tables.mcp import McpSettings
+from portico.settings.tables.media import MediaSettings
 from portico.settings.tables.memory import MemorySettings, memory_errors
 from portico.settings.tables.modules import AnswerRuleSettings, FlowSettings, PlanModuleSettings
 from portico.settings.tables.planner import PlannerSettings, planner_errors
@@ -60,6 +61,7 @@ class Settings(Table):
     prompts: PromptSettings = Field(default_factory=PromptSettings)
     ingress: IngressSettings = Field(default_factory=IngressSettings)
     mcp: McpSettings = Field(default_factory=McpSettings)
+    media: MediaSettings = Field(default_factory=MediaSettings)
     sessions: SessionSettings = Field(default_factory=SessionSettings)
     skills: SkillSettings = Field(default_factory=SkillSettings)
     failover: FailoverSettings = Field(default_factory=FailoverSettings)

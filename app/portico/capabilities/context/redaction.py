@@ -97,7 +97,9 @@ class Redactor:
         ]
 
     def _media(self, part: Part) -> Part:
-        """Return a part that is no text: a text document redacted, anything else as it is."""
+        """Return a part that is no text: a text document and a URL redacted, anything else as it is."""
+        if not isinstance(part, TextPart) and part.url is not None:
+            return part.model_copy(update={"url": self.text(part.url)})
         text = part.plain_text if isinstance(part, DocumentPart) else None
         if text is None:
             return part
@@ -152,6 +154,7 @@ def _texts(message: Message) -> Iterator[str | None]:
     yield message.text
     if message.content.__class__ is list:
         yield from [text for document in message.documents if (text := document.plain_text) is not None]
+        yield from [part.url for _, part in message.media_by_url]
     for call in message.tool_calls or ():
         yield from _texts_of(call.arguments)
     if isinstance(message, ModelMessage):

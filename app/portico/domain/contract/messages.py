@@ -1,15 +1,15 @@
 """Messages, their parts, tool calls and tool results."""
 
 import base64
-import binascii
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from itertools import takewhile
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic_core import PydanticKnownError
 
-from portico.domain.contract.media import PDF, checked_data
+from portico.domain.contract.media import MAX_URL_CHARACTERS, PDF, checked_data
 from portico.domain.failures import TAXONOMY, Code, Failure, failure
 from portico.domain.ids import ToolCallId
 from portico.domain.tools import ArgumentViolation
@@ -33,37 +33,70 @@ class TextPart(_Value):
     text: str = Field(description="The text.")
 
 
-class ImagePart(_Value):
-    """Image, embedded in the message."""
-
-    type: Literal["image"] = Field(description="Type of the part.")
-    media_type: str = Field(pattern=r"^image/[a-z0-9.+-]{1,40}$", description="The image's media type.")
-    data: str = Field(min_length=1, description="The image's bytes in base64.")
-
-    @field_validator("data")
-    @classmethod
-    def _is_base64(cls, data: str) -> str:
-        try:
-            base64.b64decode(data, validate=True)
-        except (binascii.Error, ValueError):
-            raise ValueError("must be base64") from None
-        return data
+MediaUrl = Annotated[
+    str | None,
+    Field(
+        min_length=1,
+        max_length=MAX_URL_CHARACTERS,
+        description="URL from which the service fetches the bytes, once, instead of `data`; of user messages only.",
+    ),
+]
 
 
-class DocumentPart(_Value):
-    """Document, embedded in the message of a user."""
+class _MediaPart(_Value):
+    """Part whose bytes are its `data`, or are fetched from its `url` before a model reads them."""
 
-    type: Literal["document"] = Field(description="Type of the part.")
-    media_type: Literal["application/pdf", "text/plain", "text/markdown"] = Field(
-        description="The document's media type."
-    )
-    data: str = Field(min_length=1, description="The document's bytes in base64.")
-    name: str | None = Field(None, min_length=1, max_length=256, description="Name of the document.")
+    type: str
+    url: MediaUrl = None
+    media_type: str
+    data: str
 
     @field_validator("data")
     @classmethod
     def _is_of_type(cls, data: str, info: ValidationInfo) -> str:
-        return checked_data(data, info.data["media_type"]) if "media_type" in info.data else data
+        """Check the bytes, of which there are none with a `url`. A field before it may have an error of its own."""
+        found = info.data
+        if found.get("url") is not None and data:
+            raise ValueError("must be absent beside a url")
+        if not data and "url" in found and found["url"] is None:
+            raise PydanticKnownError("missing")
+        return checked_data(data, found["media_type"]) if data and "media_type" in found else data
+
+
+class ImagePart(_MediaPart):
+    """Image, embedded in the message, or by its URL."""
+
+    type: Literal["image"] = Field(description="Type of the part.")
+    url: MediaUrl = None
+    media_type: str = Field(
+        "",
+        validate_default=True,
+        pattern=r"^(image/[a-z0-9.+-]{1,40})?$",
+        description="The image's media type; absent with a `url`, whose bytes have one.",
+    )
+    data: str = Field("", validate_default=True, description="The image's bytes in base64.")
+
+    @field_validator("media_type")
+    @classmethod
+    def _is_said_once(cls, media_type: str, info: ValidationInfo) -> str:
+        found = info.data
+        if found.get("url") is not None and media_type:
+            raise ValueError("must be absent beside a url, whose bytes have one")
+        if not media_type and "url" in found and found["url"] is None:
+            raise PydanticKnownError("missing")
+        return media_type
+
+
+class DocumentPart(_MediaPart):
+    """Document, embedded in the message of a user, or by its URL."""
+
+    type: Literal["document"] = Field(description="Type of the part.")
+    url: MediaUrl = None
+    media_type: Literal["application/pdf", "text/plain", "text/markdown"] = Field(
+        description="The document's media type."
+    )
+    data: str = Field("", validate_default=True, description="The document's bytes in base64.")
+    name: str | None = Field(None, min_length=1, max_length=256, description="Name of the document.")
 
     @property
     def plain_text(self) -> str | None:
@@ -71,19 +104,16 @@ class DocumentPart(_Value):
         return None if self.media_type == PDF else base64.b64decode(self.data).decode()
 
 
-class AudioPart(_Value):
-    """Audio, embedded in the message of a user."""
+class AudioPart(_MediaPart):
+    """Audio, embedded in the message of a user, or by its URL."""
 
     type: Literal["audio"] = Field(description="Type of the part.")
+    url: MediaUrl = None
     media_type: Literal["audio/wav", "audio/mpeg"] = Field(description="The audio's media type.")
-    data: str = Field(min_length=1, description="The audio's bytes in base64.")
-
-    @field_validator("data")
-    @classmethod
-    def _is_of_type(cls, data: str, info: ValidationInfo) -> str:
-        return checked_data(data, info.data["media_type"]) if "media_type" in info.data else data
+    data: str = Field("", validate_default=True, description="The audio's bytes in base64.")
 
 
+MediaPart: TypeAlias = ImagePart | DocumentPart | AudioPart
 Part = Annotated[TextPart | ImagePart | DocumentPart | AudioPart, Field(discriminator="type")]
 
 
@@ -133,13 +163,20 @@ class Message(_Value):
         """Return the audio among the parts, in order."""
         return [] if isinstance(self.content, str) else [part for part in self.content if isinstance(part, AudioPart)]
 
+    @property
+    def media_by_url(self) -> list[tuple[int, MediaPart]]:
+        """Return the parts whose bytes are still to be fetched, each with its index."""
+        parts = () if isinstance(self.content, str) else self.content
+        return [(index, part) for index, part in enumerate(parts) if not isinstance(part, TextPart) and part.url]
+
 
 class Origin(StrEnum):
     """Origin of the text of a message.
 
     `trusted` is a result of a tool that followed from no untrusted text; `model` is such an answer. `client` is a
-    client's record of a conversation, `tool` what followed from untrusted results, `retrieved` from documents. A
-    `summary` of turns is an `untrusted_summary` if one of them was untrusted. `skill` is a text of the configuration.
+    client's record of a conversation, `tool` what followed from untrusted results, `retrieved` from documents;
+    `fetched` is a message of a person with what was behind its URLs. A `summary` of turns is an `untrusted_summary` if
+    one of them was untrusted. `skill` is a text of the configuration.
     """
 
     TRUSTED = "trusted"
@@ -147,6 +184,7 @@ class Origin(StrEnum):
     CLIENT = "client"
     TOOL = "tool"
     RETRIEVED = "retrieved"
+    FETCHED = "fetched"
     SUMMARY = "summary"
     UNTRUSTED_SUMMARY = "untrusted_summary"
     SKILL = "skill"
@@ -193,15 +231,15 @@ def last_question(messages: Sequence[Message]) -> str:
 def is_untrusted_text(messages: Iterable[Message]) -> bool:
     """Return True if any of these messages, with which a conversation begins, is not trusted.
 
-    What people ask is theirs, but for documents and audio, which others may have written; what models and tools said is
-    trusted only where it was stored as such.
+    What people ask is theirs, but for documents, audio and what a URL leads to, which others may have made; what models
+    and tools said is trusted only where it was stored as such.
     """
     return any(
         origin is None or not origin.is_trusted
         for message in messages
         if (origin := origin_of(message)) is not None
         or message.role in {"assistant", "tool"}
-        or (message.content.__class__ is list and (message.documents or message.audio))
+        or (message.content.__class__ is list and (message.documents or message.audio or message.media_by_url))
     )
 
 
@@ -261,9 +299,9 @@ def leading_results(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def _media_errors(message: Message, here: str) -> list[tuple[str, str]]:
-    if message.role == "user" or not (message.documents or message.audio):
+    if message.role == "user" or not (message.documents or message.audio or message.media_by_url):
         return []
-    return [(f"{here}.content", "has a document or audio, which only user messages may have")]
+    return [(f"{here}.content", "has a document, audio or a url, which only user messages may have")]
 
 
 def conversation_errors(messages: Sequence[Message], *, continues: bool = False) -> list[tuple[str, str]]:

@@ -77,6 +77,21 @@ class Retrieved:
     flagged: Mapping[str, str] = field(default_factory=dict)
 
 
+@value(slots=False)
+class MediaFetched:
+    """Outcome: the bytes behind a URL of the request, in base64, their media type, and what guards found in them."""
+
+    media_type: str
+    data: str
+    duration_ms: float
+    guards: tuple[GuardVerdict, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Return the number of bytes."""
+        return len(self.data) // 4 * 3 - self.data[-2:].count("=")
+
+
 MODEL_PLANNERS: Final = frozenset({"model", "subplan"})
 """The `planner_id` of plans that a model made."""
 PLANNER_IDS: Final = MODEL_PLANNERS | {"authored", "static"}
@@ -438,6 +453,7 @@ class StopDecision:
 Outcome: TypeAlias = (
     PlanningInputs
     | Plan
+    | MediaFetched
     | Retrieved
     | Prepared
     | CompactionStarted

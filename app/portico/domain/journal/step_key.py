@@ -4,7 +4,8 @@ A key alternates ordinals (from 0) and branch numbers: `2/1/0` is the first effe
 Inferences and tool calls are compositions: their attempts are `k/0`, `k/1`, …, and the wait after attempt i is
 `k/i/0`. The plan, the result of PREPARE and the decision to stop have named keys. The decision that some branches of a
 gather are enough, or that the time limit of a branch has passed, is recorded under the key of the step it belongs to.
-What PREPARE has to wait for comes before it, under the key `prepare/r` for the search of the memory.
+What PREPARE has to wait for comes before it, under the key `prepare/r` for the search of the memory. What is behind the
+URLs of the request is fetched before all else, as `media/0`, `media/1`, ….
 A worker's validation of the answer of step k is `k/validation`; it takes no ordinal. The decisions of policy about tool
 call k are `k/decision/0`, `k/decision/1`, …. The judges of the input have the branches `guard/0`, `guard/1`, ….
 """
@@ -107,3 +108,5 @@ STOP_KEY = StepKey("stop")
 GUARD_KEY = StepKey("guard")
 """Parent of the judges' branches, and the decision that one of them refused the input."""
 LIMIT_KEY = StepKey("limit")
+MEDIA_KEY = StepKey("media")
+"""Parent of the steps that fetch what is behind the URLs of the request."""

@@ -24,6 +24,7 @@ from portico.ports.events import EventFeed
 from portico.ports.files import FileStore
 from portico.ports.grants import GrantStore
 from portico.ports.journal import Journal
+from portico.ports.media import MediaFetcher
 from portico.ports.memory import MemorySearch
 from portico.ports.model import ModelCallObserver, TokenEstimator
 from portico.ports.runtime import Clock, Entropy, ThreadPool
@@ -59,6 +60,8 @@ class Environment:
     code: CodeInterpreter | None = None
     """The interpreter of code that calls tools; None without one."""
     memory: MemorySearch | None = None
+    media: MediaFetcher | None = None
+    """Fetches what is behind URLs of messages; None if nothing is fetched."""
     grants: GrantStore | None = None
     """Grants for later calls of tools; None if there are none."""
     files: FileStore | None = None
@@ -86,7 +89,8 @@ class Facts:
     `quota` has the limits under which the execution was admitted, with those that its tenant has now; it is None
     without, and in an offline replay. The outermost pattern calls tools for the `caller`. `prompts` are those in force,
     in a replay the shipped ones. `client_tools` are the definitions of the tools that the client runs. `code` is the
-    interpreter of code that calls tools; an offline replay needs none.
+    interpreter of code that calls tools; an offline replay needs none. The request `has_parts`
+    if a message of it is a list of them.
     """
 
     quota: Quota | None
@@ -94,13 +98,17 @@ class Facts:
     prompts: PromptRegistry
     client_tools: tuple[ToolDefinition, ...] = ()
     code: CodeInterpreter | None = None
+    has_parts: bool = False
 
 
 def facts_of(header: ExecutionHeader, environment: Environment | None) -> Facts:
     """Return the facts of the execution; without an environment those of an offline replay."""
     caller = ToolCaller(header.tenant, header.user, header.key_id, header.request.agent, header.channel)
     client_tools = client_definitions(header.request.client_tools) if header.request.client_tools else ()
+    has_parts = False
+    for message in header.request.messages:
+        has_parts = has_parts or message.content.__class__ is list
     if environment is None:
-        return Facts(None, caller, default_registry(), client_tools)
+        return Facts(None, caller, default_registry(), client_tools, has_parts=has_parts)
     quota = environment.quotas.of(header.tenant, header.key_id, header.key_limits)
-    return Facts(quota, caller, environment.prompts, client_tools, environment.code)
+    return Facts(quota, caller, environment.prompts, client_tools, environment.code, has_parts)

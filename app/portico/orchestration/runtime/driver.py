@@ -33,9 +33,10 @@ from portico.orchestration.execution.progress import RunProgress
 from portico.orchestration.execution.reserve import withhold_time
 from portico.orchestration.execution.response import Termination, build_response, minimal_failure, terminal_event
 from portico.orchestration.execution.session_turn import SessionTurn
-from portico.orchestration.guards import dropped_chunks
+from portico.orchestration.guards import check_later_text, dropped_chunks
 from portico.orchestration.patterns.agent_patterns import AGENT_PATTERNS
 from portico.orchestration.pipeline.compaction import compact_history
+from portico.orchestration.pipeline.media import fetch_media
 from portico.orchestration.pipeline.prepare import PrepareEffect, Preparer, retrieve_context
 from portico.orchestration.pipeline.stages import AUTH_RESOLVE, StageTimer
 from portico.orchestration.planning.synthesis import answer_without_model
@@ -87,10 +88,7 @@ async def run_pattern(
 ) -> Termination:
     """Run everything from INIT until the pattern returns. Raises: anyio's cancellation if it is stopped meanwhile."""
     try:
-        _record_init(execution)
-        messages: Sequence[Message] = ()
-        if preparer is not None and (preparer.turn is not None or pattern.plan is not None):
-            messages = await preparer.acquire_turn()
+        messages = await _begin(execution, pattern, preparer)
         chunk_check = partial(dropped_chunks, pattern, execution.header.request)
         context = start_context(execution, progress, messages, AGENT_PATTERNS, chunk_check)
         if execution.header.salvages:
@@ -118,13 +116,21 @@ async def run_pattern(
     return Termination(result, conversation=progress.conversation.new_messages)
 
 
-def _record_init(execution: Execution) -> None:
-    """Record the first transition, and behind it the stage and the guards that came before the execution."""
+async def _begin(execution: Execution, pattern: Pattern, preparer: Preparer | None) -> Sequence[Message]:
+    """Record the first transition, and behind it the stage and the guards that came before the execution.
+
+    Return the conversation that a planner reads, once what the request names by URL is there and its session is free.
+    """
     accepted = LifecycleTransition(None, State.INIT, execution.lifecycle.attempt, "accepted")
     stage = StageEnd(AUTH_RESOLVE, execution.header.auth_resolve_ms, "ok")
     found = execution.header.guards
     guards = [GuardEnd(each.guard, each.action, each.tripped) for each in found] if found else ()
     execution.recorder.record(INIT_ANCHOR, execution.correlation, accepted, stage, *guards)
+    if execution.facts.has_parts:
+        await fetch_media(execution, partial(check_later_text, pattern, execution.header.request))
+    if preparer is not None and (preparer.turn is not None or pattern.plan is not None):
+        return await preparer.acquire_turn()
+    return ()
 
 
 async def _result(

@@ -45,6 +45,7 @@ from portico.domain.journal.outcomes import (
 from portico.domain.journal.step_key import GUARD_KEY, LIMIT_KEY, STOP_KEY, StepKey, step_number_of
 from portico.domain.lifecycle import Mode
 from portico.orchestration.execution.branch_settings import merge_hints
+from portico.orchestration.pipeline.media import parts_by_url
 from portico.orchestration.runtime.resume import status_of
 from portico.ports.journal import ExecutionHistory
 
@@ -132,9 +133,15 @@ def _merged(request: SystemRequest, changes: Sequence[Fork | ForkOverrides]) -> 
 
 
 def _require_conversation(origin: ExecutionHeader, overrides: ForkOverrides) -> None:
-    """Raise RequestFailure (REQUEST_INVALID) for messages to a flow, whose agents have conversations of their own."""
+    """Raise RequestFailure (REQUEST_INVALID) for messages to a flow, whose agents have conversations of their own, and
+    for URLs, as nothing is fetched in the middle of an execution.
+    """
     if origin.mode is Mode.FLOW and overrides.messages:
         raise invalid_request(("overrides.messages", "must be absent in the fork of a flow"))
+    named = [field for field, _ in parts_by_url(overrides.messages)]
+    if named:
+        message = "must be absent in a fork: send the bytes as data"
+        raise invalid_request(*((f"overrides.{field}", message) for field in named))
 
 
 def _validated(merged: SystemRequest) -> SystemRequest:

@@ -39,6 +39,7 @@ from portico.domain.journal.outcomes import (
     CompactionStarted,
     GrantUsed,
     InferenceSetup,
+    MediaFetched,
     NodeEnded,
     Outcome,
     Plan,
@@ -325,6 +326,7 @@ def _duration_ms(history: ExecutionHistory, step: RecordedStep) -> float | None:
             | ToolCallSuspended()
             | NodeEnded()
             | Retrieved()
+            | MediaFetched()
         ):
             return step.outcome.duration_ms
         case Prepared() | Refused():
@@ -431,6 +433,7 @@ OUTCOMES: Mapping[type[Outcome], tuple[str, Callable[[Any], Json]]] = MappingPro
             },
         ),
         Plan: ("plan", _plan),
+        MediaFetched: ("media", lambda outcome: {"media_type": outcome.media_type, "bytes": outcome.size}),
         Retrieved: ("retrieval", _retrieved),
         Prepared: ("prepare", _prepared),
         CompactionStarted: ("compaction", asdict),

@@ -242,10 +242,13 @@ def _host(name: str) -> str:
     return name
 
 
+HostPatterns = Annotated[tuple[Annotated[str, AfterValidator(_host)], ...], Field(strict=False)]
+
+
 class HttpGetSettings(Table):
     """GET requests to URLs that models choose."""
 
-    hosts: Annotated[tuple[Annotated[str, AfterValidator(_host)], ...], Field(strict=False)] = Field(
+    hosts: HostPatterns = Field(
         (),
         description="Hosts that may be asked, such as `docs.example.com`, `*.example.org` or `*`; without any,"
         " each call waits for approval",

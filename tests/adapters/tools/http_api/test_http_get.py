@@ -2,7 +2,7 @@
 
 import pytest
 
-from portico.adapters.tools.http_api.exchange import http_client
+from portico.adapters.http.exchange import http_client
 from portico.adapters.tools.http_api.http_get import HttpGet
 from portico.capabilities.tools.definition import ToolArgumentError
 from portico.domain.failures import ConfigurationFailure

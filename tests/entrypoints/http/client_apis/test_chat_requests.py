@@ -129,11 +129,14 @@ def test_an_invalid_parameter_is_refused_under_its_path_as_it_was_sent(body: dic
     assert refused(**body)[0] == field
 
 
-def test_an_image_elsewhere_is_refused_and_an_embedded_one_is_a_part() -> None:
+def test_an_image_is_a_part_embedded_or_by_its_url_and_nothing_else() -> None:
     def picture(url: str) -> list[dict[str, Any]]:
         return [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]
 
-    assert refused(messages=picture("https://example.org/x.png"))[0] == "messages.0.content.0.image_url.url"
+    for elsewhere in ("ftp://example.org/x.png", "file:///x.png", "x.png", "data:text/plain;base64,eA=="):
+        assert refused(messages=picture(elsewhere))[0] == "messages.0.content.0.image_url.url"
+    [linked] = request(messages=picture("https://example.org/x.png")).messages[0].images
+    assert (linked.url, linked.media_type, linked.data) == ("https://example.org/x.png", "", "")
     assert refused(messages=picture("data:image/png;base64,?"))[0].startswith("messages.0.content")
     [part] = request(messages=picture("data:image/PNG;base64,iVBORw==")).messages[0].images
     assert (part.media_type, part.data) == ("image/png", "iVBORw==")

@@ -8,7 +8,7 @@ import pytest
 
 from portico.adapters.engines.anthropic.dialect import AnthropicDialect
 from portico.domain.access.principal import ALL
-from portico.domain.contract.messages import TextPart
+from portico.domain.contract.messages import Message, TextPart
 from portico.domain.contract.request import NamedTool, SystemRequest
 from portico.domain.failures import RequestFailure
 from portico.domain.model_call import EngineCall
@@ -239,7 +239,8 @@ def image(**source: Any) -> dict[str, Any]:
         ({"messages": [HELLO, CALL]}, "messages.1.content.0"),
         ({"messages": [HELLO, RESULT]}, "messages.1.content.0.tool_use_id"),
         ({"messages": [HELLO, CALL, RESULT, RESULT]}, "messages.3.content.0.tool_use_id"),
-        (image(type="url", url="https://example.org/a.png"), "messages.0.content.0.source.url"),
+        (image(type="url", url="ftp://example.org/a.png"), "messages.0.content.0.source.url"),
+        ({"system": [{"type": "document", "source": {"type": "url", "url": "https://example.org/a"}}]}, "system.0.type"),
         (image(type="file", file_id="f"), "messages.0.content.0.source.type"),
         (image(type="base64", media_type="image/png"), "messages.0.content.0.source.data"),
         ({"system": [{"type": "image", "source": IMAGE}]}, "system.0.type"),
@@ -265,6 +266,29 @@ def image(**source: Any) -> dict[str, Any]:
 )
 def test_what_is_not_valid_is_refused_by_its_path(fields: dict[str, Any], field: str) -> None:
     assert refusal(**fields)[0] == field
+
+
+@pytest.mark.parametrize(
+    ("block", "part"),
+    [
+        (
+            {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}},
+            {"type": "image", "url": "https://example.org/a.png"},
+        ),
+        (
+            {"type": "document", "title": "a", "source": {"type": "url", "url": "https://example.org/a?b"}},
+            {"type": "document", "media_type": "application/pdf", "url": "https://example.org/a?b", "name": "a"},
+        ),
+        (
+            {"type": "document", "source": {"type": "url", "url": "https://example.org/a.md?b.pdf"}},
+            {"type": "document", "media_type": "text/markdown", "url": "https://example.org/a.md?b.pdf"},
+        ),
+    ],
+)
+def test_images_and_documents_by_url_become_parts_with_a_url(block: dict[str, Any], part: dict[str, Any]) -> None:
+    body: dict[str, Any] = {"messages": [{"role": "user", "content": [block]}]}
+    [message] = decoded(**body).request.messages
+    assert message == Message.model_validate({"role": "user", "content": [part]})
 
 
 def test_images_in_the_body_are_taken_in_both_forms() -> None:

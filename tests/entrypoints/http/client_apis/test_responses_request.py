@@ -11,12 +11,14 @@ from portico.adapters.engines.openai.responses import ResponsesDialect
 from portico.domain.access.principal import ALL
 from portico.domain.contract.response import SystemError
 from portico.domain.failures import RequestFailure
+from portico.domain.ids import RequestId
 from portico.domain.model_call import EngineCall
 from portico.domain.tools import ToolDefinition, reference_of
 from portico.entrypoints.http.client_apis.api import DecodedRequest
 from portico.entrypoints.http.client_apis.errors import client_code
 from portico.entrypoints.http.client_apis.models import ModelNames
 from portico.entrypoints.http.client_apis.responses.answer import ResponsesShown
+from portico.entrypoints.http.client_apis.responses.input_items import input_items
 from portico.entrypoints.http.client_apis.responses.request import ApprovalAnswers, approval_answers, decode
 from portico.orchestration.facade import ServedModels
 from tests.adapters.engines.cases import CASES, EncodeCase
@@ -142,7 +144,7 @@ def test_a_choice_among_tools_is_a_hint(choice: Any, expected: str) -> None:
         ({"input": [{"role": "user"}]}, "input.0.content"),
         ({"input": [{"role": "user", "content": [{"type": "input_file"}]}]}, "input.0.content.0.type"),
         (
-            {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "https://x/y.png"}]}]},
+            {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "ftp://x/y.png"}]}]},
             "input.0.content.0.image_url",
         ),
         ({"input": [CALL]}, "input.0.call_id"),
@@ -269,3 +271,17 @@ def test_any_body_is_accepted_or_refused_by_name(body: dict[str, Any], items: An
     except RequestFailure as refused:
         field = refused.details["errors"][0]["field"]
         assert field.partition(".")[0] in {*sent, "input", "tools", "model"}
+
+
+def test_an_image_and_a_file_by_url_become_parts_with_a_url() -> None:
+    parts = [
+        {"type": "input_image", "image_url": "https://example.org/a"},
+        {"type": "input_file", "file_url": "https://example.org/a", "filename": "a.txt"},
+    ]
+    [message] = decoded(input=[{"role": "user", "content": parts}]).request.messages
+    [image], [document] = message.images, message.documents
+    assert (image.url, image.media_type) == ("https://example.org/a", "")
+    assert (document.url, document.media_type, document.name) == ("https://example.org/a", "text/plain", "a.txt")
+    assert [each["content"] for each in input_items(RequestId(HEX), [message])] == [
+        [{**parts[0], "detail": "auto"}, parts[1]]
+    ]

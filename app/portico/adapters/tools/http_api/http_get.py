@@ -5,12 +5,13 @@ A URL that a model chooses carries data out. So without a list of hosts each cal
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult
 
 import httpx2
 
+from portico.adapters.http.exchange import HttpExchange
+from portico.adapters.http.hosts import is_among, url_parts
 from portico.adapters.tools.external_tool import ExternalTool, ExternalToolFacts
-from portico.adapters.tools.http_api.exchange import HttpExchange, port_of
 from portico.adapters.tools.plain_text import plain_text
 from portico.capabilities.tools.definition import ToolArgumentError
 from portico.domain.fingerprints import digest
@@ -34,7 +35,7 @@ class HttpGet(ExternalTool):
 
     def __init__(self, hosts: Sequence[str], max_bytes: int, timeout: float, client: httpx2.AsyncClient) -> None:
         self._hosts = tuple(host.lower() for host in hosts)
-        self._exchange = HttpExchange(client, "GET", max_bytes, headers=lambda _: {}, check=self._check_host)
+        self._exchange = HttpExchange(client, "GET", max_bytes, check=self._check_host)
         facts = ExternalToolFacts(
             "http_get",
             "Fetch the text behind a URL with a GET request.",
@@ -56,32 +57,23 @@ class HttpGet(ExternalTool):
         Raises: ToolArgumentError for a URL that no request is made to; ToolError as `HttpExchange.fetch`.
         """
         url: str = arguments["url"]
-        try:
-            parts = urlsplit(url)
-            port_of(parts)
-        except (ValueError, ToolError):
-            raise _refused("must be a URL") from None
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise _refused("must begin with http:// or https:// and name a host")
-        if "@" in parts.netloc:
-            raise _refused("must not have a user or a password")
-        if not self._allows(parts.hostname):
+        parts = url_parts(url)
+        if isinstance(parts, str):
+            raise _refused(parts)
+        if not self._allows(parts.hostname or ""):
             raise _refused(f"must name one of these hosts: {', '.join(self._hosts)}")
         try:
             httpx2.URL(url)
         except httpx2.InvalidURL:
             raise _refused("must be a URL") from None
-        return plain_text(await self._exchange.fetch(url))
+        return plain_text((await self._exchange.fetch(url)).content)
 
     def _check_host(self, parts: SplitResult) -> None:
         if not self._allows(parts.hostname or ""):
             raise ToolError("the service redirected to a host that is not among those that may be asked")
 
     def _allows(self, host: str) -> bool:
-        name = host.lower().rstrip(".")
-        return not self._hosts or any(
-            each in {"*", name} or (each.startswith("*.") and name.endswith(each[1:])) for each in self._hosts
-        )
+        return not self._hosts or is_among(host, self._hosts)
 
 
 def _refused(message: str) -> ToolArgumentError:

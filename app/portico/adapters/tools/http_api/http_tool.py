@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 import httpx2
 import orjson
 
+from portico.adapters.http.exchange import HttpExchange, origin_of
 from portico.adapters.tools.caller_values import HeaderTemplates
 from portico.adapters.tools.external_tool import ExternalTool, ExternalToolFacts
-from portico.adapters.tools.http_api.exchange import HttpExchange, origin_of
 from portico.adapters.tools.http_api.url_template import UrlTemplate, query_pairs
 from portico.adapters.tools.plain_text import plain_text
 from portico.capabilities.tools.definition import ToolArgumentError
@@ -82,11 +82,11 @@ class HttpTool(ExternalTool):
         rest = {name: value for name, value in arguments.items() if name not in self._template.names}
         if self._config.method in _QUERY_METHODS:
             pairs = httpx2.QueryParams(tuple(query_pairs(rest)))
-            data = await exchange.fetch(str(httpx2.URL(url).copy_merge_params(pairs)) if pairs else url)
+            reply = await exchange.fetch(str(httpx2.URL(url).copy_merge_params(pairs)) if pairs else url)
         else:
             headers = {"content-type": "application/json", "idempotency-key": context.idempotency_key}
-            data = await exchange.fetch(url, orjson.dumps(rest), headers)
-        return self._result(data)
+            reply = await exchange.fetch(url, orjson.dumps(rest), headers)
+        return self._result(reply.content)
 
     def _exchange(self, caller: Caller | None) -> HttpExchange:
         """Return the exchange of a call, whose headers go to the configured origin only. Raises: ToolError."""
@@ -96,7 +96,7 @@ class HttpTool(ExternalTool):
             config.method,
             config.max_bytes,
             headers=lambda parts: {**config.headers(), **own} if origin_of(parts) == self._origin else {},
-            private_host=self._origin[1] if config.allow_private else None,
+            allows_private=lambda host: config.allow_private and host == self._origin[1],
         )
 
     def _repeated(self, names: Iterable[str]) -> list[str]:

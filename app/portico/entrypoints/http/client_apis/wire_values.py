@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -10,9 +11,14 @@ from portico.entrypoints.http.client_apis.conversation import WirePath
 
 _DATA_URL = re.compile(r"data:(image/[a-z0-9.+-]{1,40})(?:;[a-z0-9=_-]+)*;base64,", re.IGNORECASE)
 _DOCUMENT_URL = re.compile(r"data:(application/pdf|text/plain|text/markdown)(?:;[a-z0-9=_-]+)*;base64,", re.IGNORECASE)
-_EMBEDDED_DOCUMENTS_ONLY: Final = "must be embedded: a data: URL of application/pdf, text/plain or text/markdown"
+_DOCUMENT_ONLY: Final = "must be a data: URL of application/pdf, text/plain or text/markdown"
+_WEB: Final = ("https://", "http://")
+_DOCUMENT_TYPES: Final[Mapping[str, str]] = MappingProxyType(
+    {".txt": "text/plain", ".md": "text/markdown", ".markdown": "text/markdown"}
+)
+_PDF: Final = "application/pdf"
 _AUDIO_TYPES: Final[Mapping[str, str]] = MappingProxyType({"wav": "audio/wav", "mp3": "audio/mpeg"})
-_EMBEDDED_ONLY: Final = "must be embedded: a data: URL with base64"
+_IMAGE_ONLY: Final = "must be an https URL, or a data: URL with base64"
 
 
 def invalid(path: WirePath, message: str) -> RequestFailure:
@@ -63,19 +69,33 @@ def text_part(text: str) -> Mapping[str, Any]:
 
 
 def image_part(url: object, path: WirePath) -> Mapping[str, Any]:
-    """Return the image part of a `data:` URL. Raises: RequestFailure for an image elsewhere."""
-    match = _DATA_URL.match(as_text(url, path))
+    """Return the image part of a URL, a `data:` URL or one to fetch from. Raises: RequestFailure for any other."""
+    text = as_text(url, path)
+    if text.lower().startswith(_WEB):
+        return {"type": "image", "url": text}
+    match = _DATA_URL.match(text)
     if match is None:
-        raise invalid(path, _EMBEDDED_ONLY)
+        raise invalid(path, _IMAGE_ONLY)
     return embedded_image(match[1].lower(), match.string[match.end() :])
 
 
 def document_part(url: object, name: object, path: WirePath) -> Mapping[str, Any]:
-    """Return the document part of a `data:` URL. Raises: RequestFailure for a document elsewhere."""
+    """Return the document part of a `data:` URL. Raises: RequestFailure for any other."""
     match = _DOCUMENT_URL.match(as_text(url, path))
     if match is None:
-        raise invalid(path, _EMBEDDED_DOCUMENTS_ONLY)
+        raise invalid(path, _DOCUMENT_ONLY)
     return embedded_document(match[1].lower(), match.string[match.end() :], name)
+
+
+def fetched_document(url: object, name: object, path: WirePath) -> Mapping[str, Any]:
+    """Return the document part of a URL to fetch from. Raises: RequestFailure.
+
+    It is a PDF file, unless its name, or else the end of the URL's path, is that of a text or of Markdown.
+    """
+    text = as_text(url, path)
+    ending = PurePosixPath(name if isinstance(name, str) else text.partition("?")[0]).suffix.lower()
+    part = {"type": "document", "media_type": _DOCUMENT_TYPES.get(ending, _PDF), "url": text}
+    return part | ({} if name is None else {"name": name})
 
 
 def embedded_document(media_type: str, data: str, name: object = None) -> Mapping[str, Any]:

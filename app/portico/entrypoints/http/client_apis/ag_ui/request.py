@@ -21,6 +21,7 @@ from portico.entrypoints.http.client_apis.wire_values import (
     as_list,
     as_object,
     as_text,
+    image_part,
     invalid,
     text_part,
 )
@@ -199,10 +200,12 @@ def _part(part: Mapping[str, Any], path: WirePath) -> Mapping[str, Any]:
     if kind == "text":
         return text_part(as_text(part.get("text"), (*path, "text")))
     source = as_object(part.get("source"), (*path, "source"))
-    as_choice(source.get("type"), (*path, "source", "type"), ("data",))
+    of_source = as_choice(source.get("type"), (*path, "source", "type"), ("data", "url"))
+    found = as_text(source.get("value"), (*path, "source", "value"))
+    if of_source == "url" and kind == "image":
+        return image_part(found, (*path, "source", "value"))
     media_type = as_text(source.get("mimeType"), (*path, "source", "mimeType"))
-    data = as_text(source.get("value"), (*path, "source", "value"))
-    return {"type": kind, "media_type": media_type, "data": data}
+    return {"type": kind, "media_type": media_type, of_source: found}
 
 
 def _put_tools(fields: RequestFields, tools: object) -> None:

@@ -18,6 +18,7 @@ from portico.entrypoints.http.client_apis.wire_values import (
     as_text,
     embedded_document,
     embedded_image,
+    fetched_document,
     image_part,
     invalid,
     text_part,
@@ -35,7 +36,6 @@ DROPPED_BLOCKS: Final = frozenset(
 """Types of blocks that only the provider that made them can read, or that repeat what the tools say."""
 REFUSED_BLOCKS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "document": "documents are not supported; send their text",
         "search_result": "search results are not supported; send their text",
         "container_upload": "files are not supported",
         "tool_removal": "tools cannot be removed on the way; send those that are left",
@@ -49,7 +49,7 @@ _CALLS: Final[Mapping[str, str]] = MappingProxyType({"user": "tool_result", "ass
 def add_system(conversation: WireConversation, system: object) -> None:
     """Add a system message for each text of the prompt. Raises: RequestFailure naming the block, as `add_turns`."""
     for path, block in _blocks(system, ("system",)):
-        if block["type"] == "image":
+        if block["type"] in {"image", "document"}:
             raise invalid((*path, "type"), "must be text")
         part = _part(block, path)
         if part is not None and part["text"]:
@@ -59,8 +59,8 @@ def add_system(conversation: WireConversation, system: object) -> None:
 def add_turns(conversation: WireConversation, turns: object) -> None:
     """Add the messages of the turns.
 
-    Raises: RequestFailure (REQUEST_INVALID) for what is no block of a known type, for an image that is not in the body,
-    and for a result without a call.
+    Raises: RequestFailure (REQUEST_INVALID) for what is no block of a known type, for an image that is not given, and
+    for a result without a call.
     """
     for index, found in enumerate(as_list(turns, ("messages",))):
         path: WirePath = ("messages", str(index))
@@ -147,7 +147,9 @@ def _part(block: Block, path: WirePath) -> Mapping[str, Any] | None:
 
 
 def _document(source: Block, title: object, path: WirePath) -> Mapping[str, Any]:
-    kind = as_choice(source.get("type"), (*path, "type"), ("base64", "text"))
+    kind = as_choice(source.get("type"), (*path, "type"), ("base64", "text", "url"))
+    if kind == "url":
+        return fetched_document(source.get("url"), title, (*path, "url"))
     media_type = as_text(source.get("media_type"), (*path, "media_type"))
     data = as_text(source.get("data"), (*path, "data"))
     return embedded_document(media_type, data if kind == "base64" else b64encode(data.encode()).decode(), title)
@@ -161,4 +163,4 @@ def _image(source: Block, path: WirePath) -> Mapping[str, Any]:
         case "url":
             return image_part(source.get("url"), (*path, "url"))
         case _:
-            raise invalid((*path, "type"), "must be base64, or url with a data: URL")
+            raise invalid((*path, "type"), "must be base64 or url")

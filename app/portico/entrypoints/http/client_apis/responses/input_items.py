@@ -61,8 +61,12 @@ def _content(message: Message) -> list[Mapping[str, Any]]:
 
 def _part(part: Part) -> Mapping[str, Any]:
     if isinstance(part, ImagePart):
+        if part.url is not None:
+            return {"type": "input_image", "image_url": part.url, "detail": "auto"}
         return {"type": "input_image", "image_url": f"data:{part.media_type};base64,{part.data}", "detail": "auto"}
     if isinstance(part, DocumentPart):
+        if part.url is not None:
+            return {"type": "input_file", "filename": part.name, "file_url": part.url}
         url = f"data:{part.media_type};base64,{part.data}"
         return {"type": "input_file", "filename": part.name, "file_data": url}
     if isinstance(part, AudioPart):

@@ -33,6 +33,7 @@ from portico.entrypoints.http.client_apis.wire_values import (
     as_text,
     audio_part,
     document_part,
+    fetched_document,
     image_part,
     invalid,
     text_part,
@@ -53,7 +54,7 @@ _TEXTS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Types of parts that are text, with the field that has it."""
 _SUMMARIES: Final = ("auto", "concise", "detailed")
-_NOT_EMBEDDED: Final = "must be a text, an image, a file with its `file_data`, or audio"
+_NOT_EMBEDDED: Final = "must be a text, an image, a file with its `file_data` or `file_url`, or audio"
 _CONFIGURED: Final = "the operator configures servers"
 _HINTS: Final = (
     ("hints.max_tokens", "max_output_tokens"),
@@ -366,6 +367,8 @@ def _part(part: Mapping[str, Any], path: WirePath) -> Mapping[str, Any]:
         return text_part(as_text(part.get(field), (*path, field)))
     if kind == "input_image":
         return image_part(part.get("image_url"), (*path, "image_url"))
+    if kind == "input_file" and part.get("file_url") is not None:
+        return fetched_document(part.get("file_url"), part.get("filename"), (*path, "file_url"))
     if kind == "input_file" and part.get("file_data") is not None:
         return document_part(part.get("file_data"), part.get("filename"), (*path, "file_data"))
     if kind == "input_audio":

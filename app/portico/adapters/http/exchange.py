@@ -1,4 +1,4 @@
-"""Requests of tools: guarded addresses, redirects of a GET, and replies of a bounded size."""
+"""Requests to places that others name: guarded addresses, redirects of a GET, and replies of a bounded size."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
@@ -9,6 +9,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 import httpx2
 
 from portico.adapters.http.address_guard import checked_addresses
+from portico.domain.value import value
 from portico.ports.tool import ToolError, ToolOutcomeUnknown
 
 MAX_REDIRECTS: Final = 5
@@ -16,7 +17,7 @@ BAD_URL: Final = "the service redirected to an address that cannot be followed"
 
 
 def http_client() -> httpx2.AsyncClient:
-    """Return a client for all HTTP tools, since each has a TLS context of its own.
+    """Return a client, one for all that ask alike, since each has a TLS context of its own.
 
     It has no proxy, keeps no connection, and takes no cookie, which would carry what one caller did to the next.
     """
@@ -25,11 +26,27 @@ def http_client() -> httpx2.AsyncClient:
     return httpx2.AsyncClient(trust_env=False, timeout=None, limits=limits, cookies=cookies)
 
 
-class HttpExchange:
-    """Requests of one tool, all with one method.
+class StatusError(ToolError):
+    """The service answered with a `status` other than 2xx."""
 
-    `headers` returns those for a URL. `private_host` is the only host that may be in a private network. `check` raises
-    a ToolError for a URL that must not be asked, also behind a redirect.
+    def __init__(self, status: int) -> None:
+        super().__init__(f"the service answered with status {status}")
+        self.status = status
+
+
+@value
+class HttpReply:
+    """A reply, and the media type that its service says it has, in lower case without parameters."""
+
+    content: bytes
+    media_type: str | None
+
+
+class HttpExchange:
+    """Requests of one kind, all with one method.
+
+    `headers` returns those for a URL. A host may be in a private network if `allows_private` is true of it. `check`
+    raises a ToolError for a URL that must not be asked, also behind a redirect.
     """
 
     def __init__(
@@ -38,33 +55,38 @@ class HttpExchange:
         method: str,
         max_bytes: int,
         *,
-        headers: Callable[[SplitResult], Mapping[str, str]],
-        private_host: str | None = None,
+        headers: Callable[[SplitResult], Mapping[str, str]] = lambda _: {},
+        allows_private: Callable[[str], bool] = lambda _: False,
         check: Callable[[SplitResult], None] = lambda _: None,
+        max_redirects: int = MAX_REDIRECTS,
     ) -> None:
         self._client = client
         self._method = method
         self._max_bytes = max_bytes
         self._headers = headers
-        self._private_host = private_host
+        self._allows_private = allows_private
         self._check = check
+        self._max_redirects = max_redirects
 
-    async def fetch(self, url: str, body: bytes | None = None, body_headers: Mapping[str, str] | None = None) -> bytes:
-        """Return the reply behind at most five redirects, which only a GET follows.
+    async def fetch(
+        self, url: str, body: bytes | None = None, body_headers: Mapping[str, str] | None = None
+    ) -> HttpReply:
+        """Return the reply behind at most so many redirects, which only a GET follows.
 
-        Raises: ToolOutcomeUnknown if the connection was lost after the request was sent; ToolError for an address that
-        tools must not reach, a connection that was refused, a status other than 2xx and a reply that is too large.
+        Raises: ToolOutcomeUnknown if the connection was lost after the request was sent; StatusError; ToolError
+        for an address that tools must not reach, a connection that was refused, and a reply that is too large.
         """
-        for _ in range(MAX_REDIRECTS + 1):
+        for _ in range(self._max_redirects + 1):
             async with AsyncExitStack() as stack:
                 reply = await self._send(stack, url, body, body_headers or {})
                 if self._method == "GET" and reply.has_redirect_location:
                     url = _redirected(url, reply.headers["location"])
                     continue
                 if not reply.is_success:
-                    raise ToolError(f"the service answered with status {reply.status_code}")
-                return await self._read(reply)
-        raise ToolError(f"the service redirected more than {MAX_REDIRECTS} times")
+                    raise StatusError(reply.status_code)
+                media_type = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
+                return HttpReply(await self._read(reply), media_type or None)
+        raise ToolError(f"the service redirected more than {self._max_redirects} times")
 
     async def _send(
         self, stack: AsyncExitStack, url: str, body: bytes | None, body_headers: Mapping[str, str]
@@ -75,7 +97,7 @@ class HttpExchange:
         host, port = parts.hostname or "", port_of(parts)
         headers = {"accept-encoding": "identity", "user-agent": "portico", **self._headers(parts), **body_headers}
         headers["host"] = parts.netloc
-        for address in await checked_addresses(host, port, allow_private=host == self._private_host):
+        for address in await checked_addresses(host, port, allow_private=self._allows_private(host)):
             pinned = httpx2.URL(url).copy_with(host=address, port=port)
             request = self._client.stream(
                 self._method, pinned, headers=headers, content=body, extensions={"sni_hostname": host}
