@@ -128,7 +128,9 @@ LifecycleState: TypeAlias = Literal[
 
 Mode: TypeAlias = Literal["chat", "structured", "plan", "redundant", "flow"]
 
-Origin: TypeAlias = Literal["trusted", "model", "client", "tool", "retrieved", "summary", "untrusted_summary", "skill"]
+Origin: TypeAlias = Literal[
+    "trusted", "model", "client", "tool", "retrieved", "fetched", "summary", "untrusted_summary", "skill"
+]
 
 PromptId: TypeAlias = Literal[
     "PLAN_GENERATION_SYSTEM",
@@ -306,14 +308,16 @@ class AttemptBucket(TypedDict):
 
 
 class AudioPart(TypedDict):
-    """Audio, embedded in the message of a user."""
+    """Audio, embedded in the message of a user, or by its URL."""
 
-    data: str
+    data: NotRequired[str]
     """The audio's bytes in base64."""
     media_type: Literal["audio/wav", "audio/mpeg"]
     """The audio's media type."""
     type: Literal["audio"]
     """Type of the part."""
+    url: NotRequired[str | None]
+    """URL from which the service fetches the bytes, once, instead of `data`; of user messages only."""
 
 
 class BranchTranscript(TypedDict):
@@ -640,9 +644,9 @@ class DocumentContent(TypedDict):
 
 
 class DocumentPart(TypedDict):
-    """Document, embedded in the message of a user."""
+    """Document, embedded in the message of a user, or by its URL."""
 
-    data: str
+    data: NotRequired[str]
     """The document's bytes in base64."""
     media_type: Literal["application/pdf", "text/plain", "text/markdown"]
     """The document's media type."""
@@ -650,6 +654,8 @@ class DocumentPart(TypedDict):
     """Name of the document."""
     type: Literal["document"]
     """Type of the part."""
+    url: NotRequired[str | None]
+    """URL from which the service fetches the bytes, once, instead of `data`; of user messages only."""
 
 
 class DocumentSummary(TypedDict):
@@ -1446,14 +1452,16 @@ class HistoryCut(TypedDict):
 
 
 class ImagePart(TypedDict):
-    """Image, embedded in the message."""
+    """Image, embedded in the message, or by its URL."""
 
-    data: str
+    data: NotRequired[str]
     """The image's bytes in base64."""
-    media_type: str
-    """The image's media type."""
+    media_type: NotRequired[str]
+    """The image's media type; absent with a `url`, whose bytes have one."""
     type: Literal["image"]
     """Type of the part."""
+    url: NotRequired[str | None]
+    """URL from which the service fetches the bytes, once, instead of `data`; of user messages only."""
 
 
 class InferenceDelta(TypedDict):

@@ -1587,11 +1587,11 @@ export interface components {
         AttemptFailureReason: "rate_limited" | "overloaded" | "server_error" | "broken" | "malformed" | "timed_out" | "unreachable" | "tls" | "credentials" | "quota" | "model_missing" | "breaker_open" | "context_exceeded" | "refused" | "content_filtered" | "over_budget" | "over_limit" | "limit_unknown" | "limited" | "kept_refused";
         /**
          * AudioPart
-         * @description Audio, embedded in the message of a user.
+         * @description Audio, embedded in the message of a user, or by its URL.
          */
         AudioPart: {
             /** @description The audio's bytes in base64. */
-            data: string;
+            data?: string;
             /**
              * @description The audio's media type.
              * @enum {string}
@@ -1602,6 +1602,8 @@ export interface components {
              * @enum {string}
              */
             type: "audio";
+            /** @description URL from which the service fetches the bytes, once, instead of `data`; of user messages only. */
+            url?: string | null;
         };
         /**
          * BranchTranscript
@@ -2044,11 +2046,11 @@ export interface components {
         };
         /**
          * DocumentPart
-         * @description Document, embedded in the message of a user.
+         * @description Document, embedded in the message of a user, or by its URL.
          */
         DocumentPart: {
             /** @description The document's bytes in base64. */
-            data: string;
+            data?: string;
             /**
              * @description The document's media type.
              * @enum {string}
@@ -2061,6 +2063,8 @@ export interface components {
              * @enum {string}
              */
             type: "document";
+            /** @description URL from which the service fetches the bytes, once, instead of `data`; of user messages only. */
+            url?: string | null;
         };
         /**
          * DocumentSummary
@@ -3048,18 +3052,20 @@ export interface components {
         };
         /**
          * ImagePart
-         * @description Image, embedded in the message.
+         * @description Image, embedded in the message, or by its URL.
          */
         ImagePart: {
             /** @description The image's bytes in base64. */
-            data: string;
-            /** @description The image's media type. */
-            media_type: string;
+            data?: string;
+            /** @description The image's media type; absent with a `url`, whose bytes have one. */
+            media_type?: string;
             /**
              * @description Type of the part. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             type: "image";
+            /** @description URL from which the service fetches the bytes, once, instead of `data`; of user messages only. */
+            url?: string | null;
         };
         /**
          * InferenceDelta
@@ -3675,11 +3681,12 @@ export interface components {
          * @description Origin of the text of a message.
          *
          *     `trusted` is a result of a tool that followed from no untrusted text; `model` is such an answer. `client` is a
-         *     client's record of a conversation, `tool` what followed from untrusted results, `retrieved` from documents. A
-         *     `summary` of turns is an `untrusted_summary` if one of them was untrusted. `skill` is a text of the configuration.
+         *     client's record of a conversation, `tool` what followed from untrusted results, `retrieved` from documents;
+         *     `fetched` is a message of a person with what was behind its URLs. A `summary` of turns is an `untrusted_summary` if
+         *     one of them was untrusted. `skill` is a text of the configuration.
          * @enum {string}
          */
-        Origin: "trusted" | "model" | "client" | "tool" | "retrieved" | "summary" | "untrusted_summary" | "skill";
+        Origin: "trusted" | "model" | "client" | "tool" | "retrieved" | "fetched" | "summary" | "untrusted_summary" | "skill";
         /**
          * OutputContract
          * @description Required format of the answer, and rules it must satisfy.

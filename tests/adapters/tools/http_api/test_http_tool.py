@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from portico.adapters.tools.external_tool import ExternalToolFacts
 from portico.adapters.http.exchange import http_client
+from portico.adapters.tools.external_tool import ExternalToolFacts
 from portico.adapters.tools.http_api.http_tool import HttpTool, HttpToolConfig
 from portico.capabilities.tools.definition import ToolArgumentError
 from portico.domain.ids import IdempotencyKey, RequestId, TenantId, ToolCallId, UserId

@@ -240,7 +240,10 @@ def image(**source: Any) -> dict[str, Any]:
         ({"messages": [HELLO, RESULT]}, "messages.1.content.0.tool_use_id"),
         ({"messages": [HELLO, CALL, RESULT, RESULT]}, "messages.3.content.0.tool_use_id"),
         (image(type="url", url="ftp://example.org/a.png"), "messages.0.content.0.source.url"),
-        ({"system": [{"type": "document", "source": {"type": "url", "url": "https://example.org/a"}}]}, "system.0.type"),
+        (
+            {"system": [{"type": "document", "source": {"type": "url", "url": "https://example.org/a"}}]},
+            "system.0.type",
+        ),
         (image(type="file", file_id="f"), "messages.0.content.0.source.type"),
         (image(type="base64", media_type="image/png"), "messages.0.content.0.source.data"),
         ({"system": [{"type": "image", "source": IMAGE}]}, "system.0.type"),

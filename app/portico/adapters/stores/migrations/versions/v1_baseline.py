@@ -5,7 +5,7 @@ from typing import Any
 from alembic import op
 from sqlalchemy import BigInteger, Column, Double, Integer, LargeBinary, PrimaryKeyConstraint, Text, text
 
-revision = "1j"
+revision = "1k"
 down_revision = None
 branch_labels = None
 depends_on = None
