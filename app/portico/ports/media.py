@@ -27,7 +27,7 @@ class FetchedMedia:
 
 
 class MediaFetcher(Protocol):
-    """Fetches what is behind URLs that clients name, which nobody has checked."""
+    """Fetches what is behind URLs that clients name, which no one has vouched for."""
 
     @property
     def limits(self) -> MediaLimits:

@@ -69,7 +69,7 @@ def errors(answer: HttpAnswer) -> list[tuple[str, str]]:
         (AUDIO, WAV, {"type": "input_audio", "input_audio": {"data": b64encode(WAV).decode(), "format": "wav"}}),
     ],
 )
-async def test_a_provider_is_sent_the_bytes_and_a_replay_asks_nobody(
+async def test_a_provider_is_sent_the_bytes_and_a_replay_fetches_nothing(
     part: dict[str, Any], content: bytes, sent: dict[str, Any]
 ) -> None:
     async with service(reply(content, content_type="application/octet-stream")) as (running, files):
@@ -188,8 +188,8 @@ async def test_a_part_has_either_data_or_a_url(part: dict[str, Any], field: str)
 
 async def test_a_url_is_for_user_messages_alone_and_not_for_the_messages_of_a_fork() -> None:
     async with service(reply(PNG)) as (running, files):
-        told = {"role": "assistant", "content": [at(files, IMAGE)]}
-        body = {"messages": [told, {"role": "user", "content": "Hi"}]}
+        spoken = {"role": "assistant", "content": [at(files, IMAGE)]}
+        body = {"messages": [spoken, {"role": "user", "content": "Hi"}]}
         [(field, message)] = errors(await running.served.post(orjson.dumps(body), JSON_BODY))
         assert (field, "only user messages" in message) == ("messages", True)
 
@@ -224,7 +224,7 @@ async def test_a_stream_ends_with_the_refusal() -> None:
         assert last["response"]["error"]["code"] == "REQUEST_INVALID"
 
 
-async def test_an_engine_without_the_part_is_told_of_it_and_it_is_named() -> None:
+async def test_an_engine_without_the_part_is_given_a_note_and_it_is_named() -> None:
     engine = {"engines": {"plain": {"model": "rehearsal://"}}}
     async with service(reply(PDF), **engine) as (running, files):
         answer = await ask(running, at(files, DOCUMENT))
