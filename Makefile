@@ -53,7 +53,9 @@ test-fast: setup ## Run the unit tests, and the conformance tests on SQLite only
 test-llamacpp: $(LLAMACPP)/.ready ## Build llama.cpp once, which takes minutes, then test the engine on it
 	$(LLAMACPP)/bin/pytest tests/llamacpp
 
-clients: ## Install the clients and servers from npm that journeys run, if npm is there
+clients: ## Install the clients and servers from npm and PyPI that journeys run; those from npm need it
+	@python3 -m venv .clients/git_server && .clients/git_server/bin/pip install --quiet --no-deps --require-hashes \
+		--requirement tests/journeys/pypi/git_server.lock
 	@for each in sdks claude_code mcp_servers; do \
 		mkdir -p .clients/$$each && cp tests/journeys/npm/$$each/package*.json .clients/$$each/; \
 		npm ci --prefix .clients/$$each --ignore-scripts --no-audit --no-fund --loglevel error || exit; \

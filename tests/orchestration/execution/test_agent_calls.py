@@ -1,6 +1,7 @@
 """Agents as tools: nested runs under the caller's budget, rights, ledger, limits and deadline."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,7 @@ from portico.domain.contract.request import Limits, OutputContract
 from portico.domain.contract.response import SystemResponse
 from portico.domain.failures import Code
 from portico.domain.journal.events import InferenceStart
-from portico.domain.journal.outcomes import InferenceSetup
+from portico.domain.journal.outcomes import AgentCallStarted, InferenceSetup
 from portico.domain.lifecycle import Mode, State
 from portico.domain.tools import SideEffects
 from portico.ports.journal import ExecutionHistory
@@ -273,6 +274,25 @@ async def test_a_question_within_an_agent_is_answered_and_goes_on_exactly_there(
     assert (response.content, act.run_count, whom.run_count) == ("done", 2, 1)
     assert ("whom", "agent:helper", "Ada", False) in calls_made(response)
     assert is_sound(record)
+
+
+async def test_an_agent_whose_pattern_has_another_version_by_now_ends_the_execution_and_calls_nothing(
+    clock: VirtualClock,
+) -> None:
+    act, whom = FakeTool(), FakeTool("whom", body=ask_whom)
+    asked_twice = asks(to("helper"), ("act", {}))
+    agents = [agent("helper", "act", "whom")]
+    here = AgentWorld(clock, agents, [act, whom], outer=[asked_twice, DONE], inner=[asks(("whom", {})), ACT, SAYS])
+    _, record = await here.run("agent:helper", "act")
+    key = next(key for key, step in record.steps.items() if isinstance(step.outcome, AgentCallStarted))
+    started = record.steps[key].outcome
+    assert isinstance(started, AgentCallStarted)
+    older = replace(record.steps[key], outcome=replace(started, pattern_version=started.pattern_version + 1))
+    record = replace(record, steps={**record.steps, key: older})
+    response, _ = await here.again(record).harness.recover(answer_suspension(clock, record, "Ada"))
+    assert response.error is not None
+    assert (response.state, response.error.code) == (State.ERROR, Code.STORAGE_SNAPSHOT_INVALID)
+    assert (act.run_count, whom.run_count) == (1, 1)
 
 
 @pytest.mark.parametrize("ends", [Code.CANCELLED_SIGNAL, Code.CANCELLED_TIMEOUT])

@@ -15,7 +15,7 @@ from typing import Generic, NoReturn, TypeAlias, TypeVar
 
 import anyio
 
-from portico.domain.failures import Cancellation, Code, Failure
+from portico.domain.failures import Cancellation, Code, Failure, StorageFailure
 from portico.domain.fingerprints import digest
 from portico.domain.journal.events import LiveDelta
 from portico.domain.journal.header import RESERVED_SHARE
@@ -439,10 +439,11 @@ def has_diverged(value: object) -> bool:
 def collect(ends: Mapping[int, BranchEnd[T]], winners: Sequence[int]) -> dict[int, T | Failure]:
     """Return the results of the winners, in order.
 
-    Raises: the divergence of any branch, else BranchStopped, else BranchSuspended of a winner.
+    Raises: the divergence or the StorageFailure of any branch, as no branch can go on from such a record; else
+    BranchStopped, else BranchSuspended of a winner.
     """
     for end in ends.values():
-        if isinstance(end, Failure) and has_diverged(end):
+        if isinstance(end, Failure) and (isinstance(end, StorageFailure) or has_diverged(end)):
             raise end
     for interruption in (BranchStopped, BranchSuspended):
         if any(isinstance(ends[index], interruption) for index in winners):
