@@ -37,10 +37,12 @@ async def refund(order: int) -> str:
 '''
 
 
-async def test_a_loop_over_orders_stops_for_a_person_survives_a_kill_and_refunds_each_once(tmp_path: Path) -> None:
+async def test_a_loop_over_orders_stops_for_a_person_survives_a_kill_and_refunds_each_once(
+    empty_database_url: str, tmp_path: Path
+) -> None:
     (tmp_path / "portico.toml").write_text(CONFIGURATION.format(folder=tmp_path))
     (tmp_path / "refunds.py").write_text(MODULE)
-    script, url = tmp_path / "model.json", f"sqlite:///{tmp_path}/portico.db"
+    script, url = tmp_path / "model.json", empty_database_url
     script.write_bytes(orjson.dumps([CALL]))
     question = {"request_id": "orders", "messages": [{"role": "user", "content": "Refund all."}], "background": True}
     async with run_replicas(url, tmp_path, 1) as fleet:

@@ -17,6 +17,7 @@ from tests.support.portico import chat, portico
 from tests.support.programs import Programs, run
 from tests.support.sandbox import opened_sandbox, require_level
 
+NO_PROGRAM = "no MCP server for git: make clients installs it"
 GIT = shutil.which("git") or "git"
 SERVER = Path(__file__).parents[2] / ".clients" / "git_server" / "bin" / "mcp-server-git"
 IDENTITY = {
@@ -46,7 +47,7 @@ async def test_a_local_repository_is_cloned_in_the_box(tmp_path: Path) -> None:
     assert (tmp_path / "clone" / "note.txt").read_text() == "the first note"
 
 
-@pytest.mark.skipif(not SERVER.exists(), reason="no MCP server for git: make clients installs it")
+@pytest.mark.skipif(not SERVER.exists(), reason=NO_PROGRAM)
 @pytest.mark.parametrize("level", [IsolationLevel.BUBBLEWRAP, IsolationLevel.LANDLOCK])
 async def test_the_git_server_reads_the_repository_of_its_box_and_no_other(
     level: IsolationLevel, tmp_path: Path

@@ -101,13 +101,12 @@ def test_another_architecture_and_x32_are_killed_and_a_later_call_is_unknown(mac
     assert verdict(machine, LAST + 1) == REFUSED | errno.ENOSYS
 
 
-@pytest.mark.parametrize("machine", HEADERS)
-def test_the_numbers_are_those_of_the_system_headers(machine: str) -> None:
-    if not HEADERS[machine].exists():
-        pytest.skip(f"the headers of {machine} are not installed")
-    found = re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", HEADERS[machine].read_text(encoding="ascii"))
-    numbers, column = {name: int(number) for name, number in found}, ARCHITECTURES[machine].column
-    table = {**DENIED, **METADATA, **CONDITIONAL}
-    known = {name: row[column] for name, row in table.items() if name in numbers and row[column] is not None}
-    assert len(known) > 75
-    assert known == {name: numbers[name] for name in known}
+def test_the_numbers_are_those_of_the_headers_that_are_installed() -> None:
+    for machine, path in HEADERS.items():
+        text = path.read_text(encoding="ascii") if path.exists() else ""
+        found = re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", text)
+        numbers, column = {name: int(number) for name, number in found}, ARCHITECTURES[machine].column
+        table = {**DENIED, **METADATA, **CONDITIONAL}
+        known = {name: row[column] for name, row in table.items() if name in numbers and row[column] is not None}
+        assert known == {name: numbers[name] for name in known}
+        assert len(known) > 75 or not text
