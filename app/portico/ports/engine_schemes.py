@@ -89,6 +89,7 @@ SCHEMES: Mapping[str, EngineScheme] = MappingProxyType(
             places=("REGION",),
             marks_prompt_caches=True,
             known_models="bedrock",
+            features=("reasoning", "documents"),
         ),
         "vertex": EngineScheme(
             EngineCapabilities(schema=True),

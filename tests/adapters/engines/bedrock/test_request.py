@@ -1,6 +1,7 @@
 """Bedrock's Converse API: what is asked, as botocore's model of the API has it."""
 
 import base64
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -172,3 +173,91 @@ def test_caches_end_behind_the_system_prompt_and_behind_the_conversation() -> No
     assert body["system"] == [{"text": "Be brief."}, POINT]
     assert body["messages"][-1]["content"] == [{"text": "Hello"}, POINT]
     assert POINT not in encoded(replace(asked, cache_key=None))["system"]
+
+
+def levelled(model: str, level: str, **asked: Any) -> tuple[dict[str, Any], bool]:
+    """The body for a level of reasoning, once botocore has taken it, and whether it is exactly that level."""
+    changes = {name: asked.pop(name) for name in ("is_limited", "shows_reasoning") if name in asked}
+    tools, messages = asked.pop("tools", ()), asked.pop("messages", (HELLO,))
+    hints = ExecutionHints.model_validate({"reasoning": level, **asked})
+    made = replace(call(messages, tools, hints=hints), **changes)
+    profile = EngineProfile("a", model, "bedrock", 128_000, 4_096, frozenset(hints.options))
+    sent = BedrockDialect().encode(made, profile, stream=False)
+    return encoded(made, model, frozenset(hints.options)), "hints.reasoning" not in sent.withheld
+
+
+OLD, NEW = "us.anthropic.claude-opus-4-1-20250805-v1:0", "global.anthropic.claude-opus-4-8"
+
+
+@pytest.mark.parametrize("limit", [None, 1_500, 30_000])
+@pytest.mark.parametrize("level", ["none", "low", "medium", "high", "max"])
+@pytest.mark.parametrize("model", [CLAUDE, OLD, NEW, "anthropic.claude-fable-6", "us.anthropic.claude-3-7-sonnet-v1:0"])
+def test_a_wire_that_refuses_budgets_beyond_the_model_takes_every_level(
+    model: str, level: str, limit: int | None
+) -> None:
+    body, _ = levelled(model, level, **({} if limit is None else {"max_tokens": limit}))
+    extra, most = body["additionalModelRequestFields"], 32_000 if model == OLD else 64_000
+    config = body["inferenceConfig"]
+    assert config["maxTokens"] <= most
+    budget = extra["thinking"].get("budget_tokens")
+    if extra["thinking"]["type"] == "enabled":
+        assert 1_024 <= budget < config["maxTokens"]
+    else:
+        assert budget is None
+
+
+@pytest.mark.parametrize(
+    ("model", "level", "fields", "is_exact"),
+    [
+        (CLAUDE, "none", {"thinking": {"type": "disabled"}}, True),
+        (CLAUDE, "low", {"thinking": {"type": "enabled", "budget_tokens": 2_048}}, True),
+        (CLAUDE, "max", {"thinking": {"type": "enabled", "budget_tokens": 49_152}}, True),
+        (OLD, "max", {"thinking": {"type": "enabled", "budget_tokens": 27_904}}, False),
+        (NEW, "high", {"thinking": {"type": "adaptive"}, "output_config": {"effort": "high"}}, True),
+        (NOVA, "high", None, False),
+    ],
+)
+def test_a_level_goes_to_claude_as_a_field_of_its_own_and_to_no_other_model(
+    model: str, level: str, fields: Any, is_exact: bool
+) -> None:
+    body, exact = levelled(model, level)
+    assert (body.get("additionalModelRequestFields"), exact) == (fields, is_exact)
+
+
+def test_an_option_wins_over_a_level_and_none_is_sent_where_a_call_is_forced() -> None:
+    own = {"thinking": {"type": "enabled", "budget_tokens": 5_000}}
+    body, is_exact = levelled(CLAUDE, "low", options=own)
+    assert (body["additionalModelRequestFields"], is_exact) == (own, False)
+    body, is_exact = levelled(CLAUDE, "low", tools=[DICE], tool_choice="required")
+    assert ("additionalModelRequestFields" in body, is_exact) == (False, False)
+
+
+def test_a_limited_call_has_its_budget_within_its_tokens_and_thoughts_are_shown_on_request() -> None:
+    body, is_exact = levelled(CLAUDE, "high", max_tokens=3_000, is_limited=True, shows_reasoning=True)
+    thinking = body["additionalModelRequestFields"]["thinking"]
+    assert thinking == {"type": "enabled", "budget_tokens": 1_500, "display": "summarized"}
+    assert (body["inferenceConfig"]["maxTokens"], is_exact) == (3_000, False)
+
+
+def test_a_document_is_sent_under_a_name_that_the_api_takes_and_a_text_as_text() -> None:
+    pdf = base64.b64encode(b"%PDF-1.7").decode()
+    note = base64.b64encode(b"Hello").decode()
+    parts = [
+        {"type": "text", "text": "What is this?"},
+        {"type": "document", "media_type": "application/pdf", "data": pdf, "name": "a_b/c.pdf" * 28},
+        {"type": "document", "media_type": "text/plain", "data": note},
+    ]
+    [turn] = encoded(call([Message.model_validate({"role": "user", "content": parts})]))["messages"]
+    _, document, text = turn["content"]
+    assert document["document"]["source"] == {"bytes": pdf}
+    assert document["document"]["format"] == "pdf"
+    assert re.fullmatch(r"[a-zA-Z0-9 ()\[\]-]{1,200}", document["document"]["name"])
+    assert text == {"text": "Hello"}
+
+
+def test_audio_is_not_sent_and_is_named() -> None:
+    wav = base64.b64encode(b"RIFF\0\0\0\0WAVE").decode()
+    part = {"type": "audio", "media_type": "audio/wav", "data": wav}
+    asked = call([Message.model_validate({"role": "user", "content": [{"type": "text", "text": "Hi"}, part]})])
+    profile = EngineProfile("a", NOVA, "bedrock", 1, 0, frozenset())
+    assert BedrockDialect().encode(asked, profile, stream=False).withheld == ("messages.audio",)

@@ -22,11 +22,13 @@ class BedrockDialect:
         return {"Authorization": f"Bearer {key}"} if key else {}
 
     def encode(self, call: EngineCall, profile: EngineProfile, *, stream: bool) -> EncodedRequest:
-        body = build_request(call, profile)
+        body, left_out = build_request(call, profile)
         parts = (body.get(name, {}) for name in ("inferenceConfig", "toolConfig", "additionalModelRequestFields"))
         withheld = (
             *unsent_options(call, PARAMETER_NAMES, body, *parts),
             *unsent_message_parts(call.messages, ("system", "assistant")),
+            *(["messages.audio"] if any(message.audio for message in call.messages) else ()),
+            *left_out,
         )
         method = "converse-stream" if stream else "converse"
         return EncodedRequest(f"/model/{quote(profile.model, safe='')}/{method}", body, withheld)

@@ -26,6 +26,8 @@ SAFE_ID: Final = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
 UNSAFE: Final = re.compile(r"[^a-zA-Z0-9_-]")
 NAME_CHARACTERS: Final = 64
 
+MAX_NAME = 200
+"""Characters of a document's name."""
 NAME_UNSAFE = re.compile(r"[^a-zA-Z0-9-]+")
 
 
@@ -145,7 +147,7 @@ def _document(document: DocumentPart) -> list[Block]:
     """Return a document, under a name of the few characters that the API takes, or its text."""
     if document.plain_text is not None:
         return _blocks(document.plain_text)
-    name = NAME_UNSAFE.sub("-", document.name or "document")
+    name = NAME_UNSAFE.sub("-", document.name or "document")[:MAX_NAME]
     return [{"document": {"format": "pdf", "name": name, "source": {"bytes": document.data}}}]
 
 
