@@ -71,7 +71,7 @@ def sent(dialect: Dialect, *parts: dict[str, Any]) -> dict[str, Any]:
         (NOTE | {"data": encoded(b"a\0b")}, "data"),
         (WAV | {"data": MP3["data"]}, "data"),
         (MP3 | {"data": WAV["data"]}, "data"),
-        (MP3 | {"url": "https://example.com/a.mp3"}, "url"),
+        (MP3 | {"url": "https://example.com/a.mp3"}, "data"),
     ],
 )
 def test_bytes_of_another_type_are_refused_by_their_field(part: dict[str, Any], field: str):
