@@ -68,6 +68,7 @@ def test_a_key_without_named_permissions_has_no_right_on_others_data_on_metrics_
     assert refused == {
         *(Permission.VIEW_TENANT, Permission.READ_METRICS, Permission.MANAGE_KEYS, Permission.ACT_FOR),
         Permission.MANAGE_WEBHOOKS,
+        Permission.MANAGE_CREDENTIALS,
     }
     assert KEY_DEFAULT.allows_tool("any")
     assert KEY_DEFAULT.allows_model("any")

@@ -53,6 +53,7 @@ from portico.ports.engine_schemes import SCHEMES
 from portico.settings.schema import Settings
 from portico.settings.tables.agents import AgentSettings
 from portico.settings.tables.channels import ChannelSettings
+from portico.settings.tables.credentials import CredentialSettings
 from portico.settings.tables.engines import DeploymentSettings, EngineSettings, RouteSettings
 from portico.settings.tables.guards import GuardSettings
 from portico.settings.tables.limits import TenantSettings
@@ -498,6 +499,7 @@ def _sections() -> Iterator[tuple[str, type[BaseModel]]]:
         "guardrails": ("guardrails.NAME", GuardSettings),
         "tenants": ("tenants.NAME", TenantSettings),
         "channels": ("channels.NAME", ChannelSettings),
+        "credentials": ("credentials.NAME", CredentialSettings),
     }
     for name, setting in Settings.model_fields.items():
         if name in named:

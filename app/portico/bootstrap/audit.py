@@ -11,7 +11,8 @@ from portico.adapters.audit.file import AuditFile
 from portico.adapters.audit.refusals import RefusalLog
 from portico.domain.failures import Code, ConfigurationFailure, StorageFailure
 from portico.domain.value import value
-from portico.orchestration.audit import Audit, AuditedFacade
+from portico.orchestration.audit import Audit, AuditedCredentials, AuditedFacade
+from portico.orchestration.credentials import Credentials
 from portico.orchestration.facade import Facade
 from portico.ports.audit import Action, AuditEntry
 from portico.ports.runtime import Clock
@@ -30,6 +31,10 @@ class ServiceAudit:
     def facade(self, plain: Facade) -> Facade:
         """Return the facade with audited parts; without a log, as it is."""
         return plain if self.audit is None else AuditedFacade(self.audit, plain)
+
+    def credentials(self, plain: Credentials) -> Credentials:
+        """Return the credentials with audited changes; without a log, as they are."""
+        return plain if self.audit is None else AuditedCredentials(self.audit, plain)
 
 
 @asynccontextmanager

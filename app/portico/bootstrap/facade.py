@@ -15,14 +15,17 @@ from portico.adapters.stores.executions.store import DatabaseExecutionStore
 from portico.adapters.stores.grants import DatabaseGrants
 from portico.adapters.stores.sqlite import SqliteDatabase
 from portico.bootstrap.changes import start_changes
+from portico.bootstrap.credentials import open_credentials, request_headers
 from portico.bootstrap.foundation import Foundation
 from portico.bootstrap.interpreter import tuned_interpreter
 from portico.bootstrap.replicas import ClusteredReplica, MaintenanceJobs, SingleReplica
 from portico.bootstrap.retention import purge_job
 from portico.bootstrap.schedules import start_schedules
+from portico.bootstrap.webhooks import WebhookResources
 from portico.domain.value import value
 from portico.orchestration.changes import Changes
 from portico.orchestration.channels import Channels
+from portico.orchestration.credentials import Credentials
 from portico.orchestration.direct_calls import DirectCalls
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.facade import Facade, FacadeStores
@@ -41,14 +44,18 @@ if TYPE_CHECKING:
 
 
 def facade_stores(
+    base: Foundation,
     database: Database,
     executions: DatabaseExecutionStore,
     memory: MemoryParts,
     keys: KeyParts,
     webhooks: WebhookParts,
+    shared: WebhookResources,
 ) -> FacadeStores:
     """Return the stores that the facade reads and changes."""
-    return FacadeStores(executions, DatabaseRecords(database), memory, keys, webhooks, DatabaseGrants(database))
+    credentials = open_credentials(base.settings, base.tool_parts.credentials, database, base.logs, shared)
+    records, grants = DatabaseRecords(database), DatabaseGrants(database)
+    return FacadeStores(executions, records, memory, keys, webhooks, grants, credentials)
 
 
 @value
@@ -70,7 +77,9 @@ class FacadeParts:
 
 
 @asynccontextmanager
-async def open_facade(parts: FacadeParts) -> AsyncIterator[tuple[Facade, DirectCalls, Changes, Schedules, Channels]]:
+async def open_facade(
+    parts: FacadeParts,
+) -> AsyncIterator[tuple[Facade, tuple[DirectCalls, Changes, Schedules, Channels], Credentials]]:
     """Open the facade, run queued executions and the periodic jobs, and at the end drain what runs."""
     base, replica, database, launcher, runner = parts.base, parts.replica, parts.database, parts.launcher, parts.runner
     environment, stores, flows, settings = parts.environment, parts.stores, parts.flows, base.settings
@@ -83,6 +92,8 @@ async def open_facade(parts: FacadeParts) -> AsyncIterator[tuple[Facade, DirectC
     purge = purge_job(database, base.clock, settings.storage, base.files)
     jobs = MaintenanceJobs(recovery, tailer, feed, purge, database.check, measure, base.on_storage_error)
     schedules = start_schedules(facade, stores, base.announcements, replica, database, settings.limits, base.entropy)
+    headers = request_headers(settings)
+    credentials = Credentials(environment.credentials, base.tools, launcher.authorizations, headers)
     async with runner.serving(recovery.run_ticket), replica.maintenance(parts.group, jobs), tuned_interpreter():
-        yield facade, DirectCalls(environment), live, schedules, config.channels
+        yield facade, (DirectCalls(environment), live, schedules, config.channels), credentials
         await runner.drain(launcher.local.shut_down)

@@ -128,7 +128,7 @@ class Foundation:
         plan = PlanModules() if is_offline else load_plan_modules(settings.plan.modules, settings.directory)
         clock, threads = SystemClock(), DaemonThreads(settings.tools.threads)
         logs = log_sink(settings, clock)
-        parts = ToolParts() if is_offline else open_tools(settings, logs, flows, reaches_servers=reaches_servers)
+        parts = ToolParts() if is_offline else open_tools(settings, logs, clock, flows, reaches_servers=reaches_servers)
         check_embedder(settings)
         agents = configured_agents(settings, grammars)
         if not is_offline:
@@ -244,7 +244,7 @@ class Foundation:
             event_feed=event_feed,
             catalogue=catalogue,
             tool_registry=self.tools,
-            tool_executor=tool_executor(settings, self.tools, clock, entropy),
+            tool_executor=tool_executor(settings, self.tools, clock, entropy, stores.credentials),
             health=ProviderHealth(failover_policy(settings), clock, engines, accounts.quotas.caps, on_refused),
             token_estimator=accounts.estimator,
             thread_pool=WorkerThread(),
@@ -264,6 +264,7 @@ class Foundation:
             memory=stores.memory.search,
             media=LazyMediaFetcher(settings.media),
             grants=stores.grants,
+            credentials=stores.credentials,
             files=self.files,
             on_exception=self.logs.log_exception,
         )

@@ -8,6 +8,7 @@ from portico.domain.failures import Code, ConfigurationFailure
 from portico.domain.ids import TenantId
 from portico.ports.secrets import SecretSeal
 from portico.settings import Settings
+from portico.settings.schema import can_seal
 from portico.settings.tables.secrets import read_keys
 
 if TYPE_CHECKING:
@@ -52,8 +53,7 @@ class LazySeal:
 
 def seal_for(settings: Settings, on_unopened: Callable[[str], None]) -> SecretSeal | None:
     """Return the seal of stored secrets; None on PostgreSQL without a key file: replicas have to share the keys."""
-    is_shared = settings.storage.url.startswith("postgres")
-    return None if is_shared and settings.secrets.key_file is None else LazySeal(settings, on_unopened)
+    return LazySeal(settings, on_unopened) if can_seal(settings) else None
 
 
 def new_secrets_key() -> str:

@@ -28,6 +28,7 @@ from portico.adapters.telemetry.metrics.sink import MetricsSink
 from portico.adapters.tools.code.interpreter import installed_interpreter
 from portico.adapters.validation.worker_pool import WorkerLimits, open_worker_pool
 from portico.bootstrap.access import AccessReports, key_parts, open_access
+from portico.bootstrap.credentials import open_launcher
 from portico.bootstrap.facade import FacadeParts, facade_stores, open_facade
 from portico.bootstrap.flows import (
     open_flows,
@@ -53,6 +54,7 @@ from portico.domain.plan.parsed_plan import parse_plan
 from portico.domain.value import value
 from portico.orchestration.changes import Changes
 from portico.orchestration.channels import Channels
+from portico.orchestration.credentials import Credentials
 from portico.orchestration.direct_calls import DirectCalls
 from portico.orchestration.execution.pattern import Pattern
 from portico.orchestration.facade import Facade
@@ -62,7 +64,6 @@ from portico.orchestration.patterns import agent_loop, redundant_loop, specializ
 from portico.orchestration.planning import plan_mode
 from portico.orchestration.planning.plan_check import refusal_of
 from portico.orchestration.runtime.handle import LocalExecutions
-from portico.orchestration.runtime.launcher import Launcher
 from portico.orchestration.runtime.replay import HistoryReader
 from portico.orchestration.schedules import Schedules
 from portico.ports.access import Authenticator
@@ -109,6 +110,7 @@ class Service:
     changes: Changes
     schedules: Schedules
     channels: Channels
+    credentials: Credentials
     tracing: "Tracing | None" = None
     """What makes spans; None without a collector."""
     server_spans: "ServerSpans | None" = None
@@ -195,13 +197,13 @@ async def open_service(
             memory = start_memory(database, settings, engines, base.memory_resources(accounts), group)
             shared = _webhook_resources(base, replica.owner, group, stack)
             webhooks = await start_webhooks(database, settings, replica.timers, base.announcements, shared)
-            stores = facade_stores(database, store, memory, keys, webhooks)
+            stores = facade_stores(base, database, store, memory, keys, webhooks, shared)
             environment = base.environment(journal, event_bus, database, engines, validator, accounts, stores)
-            launcher = Launcher(observed(environment, tracing), runner, patterns)
+            launcher = open_launcher(observed(environment, tracing), runner, patterns, stores)
             tied = (replica, database, event_bus, group)
             core = FacadeParts(base, environment, stores, store, launcher, runner, flows, tracing, *tied)
-            async with open_facade(core) as (plain, calls, live, schedules, channels):
-                parts = (base.logs, runner, launcher.local, database.health, callers, calls, live, schedules, channels)
+            async with open_facade(core) as (plain, beside, own):
+                parts = (base.logs, runner, launcher.local, database.health, callers, *beside, audit.credentials(own))
                 yield Service(audit.facade(plain), settings, metrics, *parts, *traces, audit.refusals, base.skills)
             group.cancel_scope.cancel()
 

@@ -10,18 +10,20 @@ from portico.adapters.tools.code.interpreter import MontyInterpreter, installed_
 from portico.adapters.tools.external_tool import ExternalToolFacts
 from portico.adapters.tools.files.directories import FileDirectories
 from portico.adapters.tools.files.file_tools import FileTools
-from portico.adapters.tools.mcp.server_config import McpServerConfig
+from portico.adapters.tools.mcp.server_config import McpCredential, McpServerConfig
 from portico.adapters.tools.programs.program_tool import ProgramConfig, ProgramTool
 from portico.adapters.tools.programs.python_tool import PythonConfig, PythonTool
 from portico.adapters.tools.sandbox.box import ProcessLimits
 from portico.adapters.tools.sandbox.levels import Sandbox
 from portico.adapters.tools.threads import DaemonThreads
+from portico.bootstrap.credentials import NO_SERVICE_CREDENTIALS, ServiceCredentials
 from portico.bootstrap.files import open_files
 from portico.bootstrap.flows import LoadedFlow, tools_of_flows
 from portico.bootstrap.modules import load_tools
 from portico.bootstrap.sandbox import isolated, isolated_interpreter, open_sandbox
 from portico.capabilities.tools.availability import AvailabilityProbes
 from portico.capabilities.tools.code_tool import CodeTool
+from portico.capabilities.tools.credentials import CredentialSource
 from portico.capabilities.tools.executor import ToolExecutor
 from portico.capabilities.tools.policy import NO_POLICY, ToolPolicy
 from portico.capabilities.tools.registry import MODULES, ToolList, ToolRegistry
@@ -55,7 +57,8 @@ _PROBES_AT_ONCE = 32
 
 @value
 class ToolParts:
-    """The sources of configured tools, and what they use: the box of programs, the MCP servers, the files.
+    """The sources of configured tools, and what they use: the box of programs, the MCP servers, the files, and the
+    credentials of the service itself.
 
     `code` is the interpreter of code that calls tools.
     """
@@ -65,20 +68,26 @@ class ToolParts:
     files: FileDirectories | None = None
     mcp: "McpSource | None" = None
     code: CodeInterpreter | None = None
+    credentials: ServiceCredentials = NO_SERVICE_CREDENTIALS
 
 
 def open_tools(
-    settings: Settings, logs: LogSink, flows: Mapping[str, LoadedFlow], *, reaches_servers: bool = True
+    settings: Settings,
+    logs: LogSink,
+    clock: Clock,
+    flows: Mapping[str, LoadedFlow],
+    *,
+    reaches_servers: bool = True,
 ) -> ToolParts:
     """Return the tools of the configuration and of flows, without MCP servers behind a URL unless it `reaches_servers`.
 
     Raises: ConfigurationFailure (CONFIG_INVALID) for a source that cannot be used.
     """
-    sandbox, files = open_sandbox(settings), open_files(settings)
-    mcp = open_mcp(settings, logs, sandbox, reaches_servers=reaches_servers)
+    sandbox, files, credentials = open_sandbox(settings), open_files(settings), ServiceCredentials.of(settings, clock)
+    mcp = open_mcp(settings, logs, sandbox, credentials, reaches_servers=reaches_servers)
     sources = tool_sources(settings, tools_of_flows(flows), sandbox, mcp)
     own = ToolList(SANDBOX, _sandbox_tools(settings, sandbox, files))
-    return ToolParts([own, *sources], sandbox, files, mcp, _code_interpreter(settings, sandbox))
+    return ToolParts([own, *sources], sandbox, files, mcp, _code_interpreter(settings, sandbox), credentials)
 
 
 def open_registry(
@@ -101,6 +110,8 @@ def open_registry(
 def check_tool_names(settings: Settings, tools: ToolRegistry) -> None:
     """Raise ConfigurationFailure (CONFIG_INVALID) for a rule or a tenant that names a tool which is not there.
 
+    A tool that declares a credential which is not there is refused, too.
+
     What tools an MCP server has only its list knows, so a name that begins with its own is taken as it stands.
     """
     for key, name in settings.named_tools():
@@ -110,6 +121,14 @@ def check_tool_names(settings: Settings, tools: ToolRegistry) -> None:
             raise ConfigurationFailure(
                 Code.CONFIG_INVALID, f"{key}: must name a registered tool; did you mean {closest}?"
             )
+
+    for name in tools:
+        tool = tools.get(name)
+        for each in () if tool is None else tool.info().credentials:
+            if each not in settings.credentials:
+                known = ", ".join(sorted(settings.credentials)) or "none"
+                message = f"credentials.{each}: the tool {name} declares this credential; there is {known}"
+                raise ConfigurationFailure(Code.CONFIG_INVALID, message)
 
 
 def _sandbox_tools(settings: Settings, sandbox: Sandbox | None, files: FileDirectories | None) -> list[Tool]:
@@ -183,7 +202,12 @@ def tool_sources(
 
 
 def open_mcp(
-    settings: Settings, logs: LogSink, sandbox: Sandbox | None, *, reaches_servers: bool = True
+    settings: Settings,
+    logs: LogSink,
+    sandbox: Sandbox | None,
+    credentials: ServiceCredentials,
+    *,
+    reaches_servers: bool = True,
 ) -> "McpSource | None":
     """Return the MCP servers of the configuration, without those behind a URL unless it `reaches_servers`.
 
@@ -194,10 +218,16 @@ def open_mcp(
         return None
     from portico.adapters.tools.mcp.source import McpSource  # noqa: PLC0415 - see above
 
-    return McpSource([_mcp_server(name, table, settings, sandbox) for name, table in tables.items()], logs)
+    return McpSource([_mcp_server(name, table, settings, sandbox, credentials) for name, table in tables.items()], logs)
 
 
-def _mcp_server(name: str, table: McpServerSettings, settings: Settings, sandbox: Sandbox | None) -> McpServerConfig:
+def _mcp_server(
+    name: str,
+    table: McpServerSettings,
+    settings: Settings,
+    sandbox: Sandbox | None,
+    credentials: ServiceCredentials,
+) -> McpServerConfig:
     headers = _no_headers if table.headers_file is None else table.headers_file.read
     return McpServerConfig(
         name=name,
@@ -213,7 +243,13 @@ def _mcp_server(name: str, table: McpServerSettings, settings: Settings, sandbox
         allow=None if table.allow is None else frozenset(table.allow),
         timeout=table.timeout,
         pass_caller=table.pass_caller,
+        credential=None if table.credential is None else _mcp_credential(table.credential, settings, credentials),
     )
+
+
+def _mcp_credential(name: str, settings: Settings, credentials: ServiceCredentials) -> McpCredential:
+    read, credential = credentials.secrets.get(name), settings.credentials[name].credential(name)
+    return McpCredential(credential, credentials.tokens.get(name), (lambda: None) if read is None else read)
 
 
 def _programs(settings: Settings, sandbox: Sandbox | None) -> list[ProgramTool]:
@@ -233,6 +269,7 @@ def _program(name: str, table: ProgramSettings, settings: Settings, sandbox: San
         environment=table.environment(settings.child_environment),
         ok_exit_codes=frozenset(table.ok_exit_codes),
         pass_caller=table.pass_caller,
+        credentials=table.credentials,
     )
     try:
         return ProgramTool(config)
@@ -263,6 +300,7 @@ def _http_tool(name: str, table: HttpToolSettings, client: "httpx2.AsyncClient")
         select=table.selected,
         allow_private=table.allow_private,
         caller_headers=table.headers,
+        credential=table.credential,
     )
     try:
         HeaderTemplates(table.headers)
@@ -284,7 +322,15 @@ def _no_headers() -> Mapping[str, str]:
     return {}
 
 
-def tool_executor(settings: Settings, registry: ToolRegistry, clock: Clock, entropy: Entropy) -> ToolExecutor:
-    """Return the executor of all calls of registered tools."""
-    shows_exceptions = settings.tools.show_exceptions
-    return ToolExecutor(registry, clock, entropy, settings.limits.tool_result_bytes, shows_exceptions=shows_exceptions)
+def tool_executor(
+    settings: Settings, registry: ToolRegistry, clock: Clock, entropy: Entropy, credentials: CredentialSource | None
+) -> ToolExecutor:
+    """Return the executor of all calls of registered tools, which may have these credentials."""
+    return ToolExecutor(
+        registry,
+        clock,
+        entropy,
+        settings.limits.tool_result_bytes,
+        shows_exceptions=settings.tools.show_exceptions,
+        credentials=credentials,
+    )

@@ -11,21 +11,24 @@
 | keys | `create`, `revoke` | |
 | webhooks | `put`, `delete`, `rotate` | |
 | grants | `revoke` | |
+| credentials | `put`, `delete` | |
 | facade | `fork` | |
 
 The line of a change is written before it, so that none happens without a line, and a second one if it then fails. A
 read is answered although its line cannot be written. Without an audit log none of this is there.
 """
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Final, Literal
 
 from portico.domain.access.principal import Principal
 from portico.domain.contract.request import SystemRequest
+from portico.domain.credentials import NO_CREDENTIALS
 from portico.domain.failures import Failure, StorageFailure
 from portico.domain.ids import DocumentId, GrantId, KeyId, RequestId, SessionId, UserId
 from portico.domain.journal.events import StoredEvent
+from portico.orchestration.credentials import CredentialRequest, Credentials, OwnerToSet
 from portico.orchestration.erasure import Erasure
 from portico.orchestration.execution_views import ExecutionView
 from portico.orchestration.executions import (
@@ -57,7 +60,7 @@ from portico.ports.events import Subscription
 from portico.ports.storage import ExecutionFilter, SuspensionFilter
 
 ReadScope = Literal["none", "others", "all"]
-_DECISIONS: Final = frozenset({"approve", "deny"})
+_DECISIONS: Final = frozenset({"approve", "deny", "authorized"})
 
 
 class Audit:
@@ -176,13 +179,21 @@ class AuditedExecutions(Executions):
         *,
         subscribe: bool,
         is_untrusted: bool = False,
+        credentials: Mapping[str, str] = NO_CREDENTIALS,
     ) -> ExecutionHandle | ResumeAccepted | AnswerAccepted:
         owner = None
         if self._launcher.local.find(principal.own, request_id) is None:
             owner = (await self._answerable(principal, request_id))[0].user
         detail = " ".join(map(_decision, request.given))
         async with self._audit.change(Action.SUSPENSION_ANSWER, principal, request_id, owner=owner, detail=detail):
-            return await super().resume(principal, request_id, request, subscribe=subscribe, is_untrusted=is_untrusted)
+            return await super().resume(
+                principal,
+                request_id,
+                request,
+                subscribe=subscribe,
+                is_untrusted=is_untrusted,
+                credentials=credentials,
+            )
 
     async def record_read(self, principal: Principal, request_id: RequestId) -> None:
         """Record that the principal reads an execution; its owner is looked up where it may be another user.
@@ -325,6 +336,22 @@ class AuditedGrants(Grants):
             await super().revoke(principal, grant_id)
 
 
+class AuditedCredentials(Credentials):
+    """Credentials whose changes are recorded, without their values."""
+
+    def __init__(self, audit: Audit, plain: Credentials) -> None:
+        vars(self).update(vars(plain))
+        self._audit = audit
+
+    async def put(self, principal: Principal, name: str, asked: CredentialRequest, owner: OwnerToSet) -> None:
+        async with self._audit.change(Action.CREDENTIAL_PUT, principal, name, detail=owner):
+            await super().put(principal, name, asked, owner)
+
+    async def delete(self, principal: Principal, name: str, owner: OwnerToSet) -> None:
+        async with self._audit.change(Action.CREDENTIAL_DELETE, principal, name, detail=owner):
+            await super().delete(principal, name, owner)
+
+
 class AuditedKeys(Keys):
     """Keys whose creation and revocation are recorded; the public id of a new key is in a second line."""
 
@@ -395,6 +422,6 @@ def _entry(
 
 
 def _decision(answer: GivenAnswer) -> str:
-    """Return whether a call is approved or denied; `answer` for any other answer, whose content is not recorded."""
+    """Return the decision about a call; `answer` for any other answer, whose content is not recorded."""
     decision = answer.payload.get("decision") if isinstance(answer.payload, dict) else None
     return decision if isinstance(decision, str) and decision in _DECISIONS else "answer"

@@ -1,6 +1,7 @@
 """A call of the facade: its options, and its result if nothing runs for it yet."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import field
 
 from portico.domain.contract.messages import Message
 from portico.domain.ids import IdempotencyKey, RequestId, SpanId, TraceId
@@ -34,6 +35,8 @@ class CallOptions:
     client: ClientView | None = None
     transcript: Transcript | None = None
     run_id: RequestId | None = None
+    credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Values of credentials that headers of the request brought, by the names of these credentials."""
 
     def links(self, transcript: Transcript, *, own_trace: bool) -> tuple[SpanLink, ...]:
         """Return the links to the execution before, and to the caller's span if the request has a trace of its own."""

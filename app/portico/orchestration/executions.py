@@ -1,24 +1,31 @@
 """Existing executions: those that run here, wait for an answer, or have ended."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
+from pydantic import JsonValue
+
 from portico.capabilities.context.title import title_of
+from portico.capabilities.tools.credentials import CredentialHolder
 from portico.domain.access.principal import AccessScope, Permission, Principal
 from portico.domain.contract.response import Suspension, SuspensionKind
+from portico.domain.credentials import NO_CREDENTIALS
 from portico.domain.failures import (
     AccessFailure,
     Code,
     RequestFailure,
     StorageFailure,
+    invalid_request,
 )
+from portico.domain.fingerprints import digest
 from portico.domain.ids import ExecutionId, RequestId, TenantId
 from portico.domain.journal.events import StoredEvent
+from portico.domain.journal.header import ExecutionHeader
 from portico.domain.journal.outcomes import RecordedStep
 from portico.domain.journal.status import ExecutionStatus
-from portico.domain.journal.suspensions import ABOUT_CALLS
+from portico.domain.journal.suspensions import ABOUT_CALLS, APPROVAL_DECISIONS, AUTHORIZED, Approve
 from portico.domain.lifecycle import State
 from portico.domain.value import value
 from portico.orchestration.execution.environment import Environment
@@ -38,6 +45,7 @@ from portico.orchestration.runtime.approval_answer import (
     ApprovalConfig,
     CollectedAnswers,
 )
+from portico.orchestration.runtime.authorizations import credential_of, has_value
 from portico.orchestration.runtime.driver import pattern_for, require_current_version
 from portico.orchestration.runtime.event_page import EventPage, EventSelection, event_page
 from portico.orchestration.runtime.fork import whole_request
@@ -261,10 +269,12 @@ class Executions:
         *,
         subscribe: bool,
         is_untrusted: bool = False,
+        credentials: Mapping[str, str] = NO_CREDENTIALS,
     ) -> ExecutionHandle | ResumeAccepted | AnswerAccepted:
         """Record the answers to open suspensions, all or none; after the last one the execution continues here.
 
-        Their text is trusted like that of the tool that asked, unless it `is_untrusted`: a model has given it.
+        Their text is trusted like that of the tool that asked, unless it `is_untrusted`: a model has given it. The
+        owner's request may bring values of credentials, by name, which the execution has from then on.
 
         The history is read once and replayed before the answers are recorded, since an answer is taken once: it must
         not be lost to a journal that diverges. The answer to the last suspension claims the execution. It runs under
@@ -274,6 +284,8 @@ class Executions:
         REQUEST_SHUTTING_DOWN); ValidationFailure (VALIDATION_INPUT_REFUSED); AccessFailure (ACCESS_DENIED);
         StorageFailure (STORAGE_SNAPSHOT_INVALID) if today's pattern diverges from the journal. Nothing is changed then.
         """
+        if credentials:
+            await self._hold(principal, request_id, credentials)
         while True:
             stored, history, answers = await self._answers(principal, request_id, request, is_untrusted=is_untrusted)
             with suppress(OutdatedAnswers):
@@ -288,6 +300,14 @@ class Executions:
             if is_own:
                 return handle if sees_all(principal) else redact_handle(handle)
         return AnswerAccepted(is_pending=bool(answers.changed))
+
+    async def _hold(self, principal: Principal, request_id: RequestId, credentials: Mapping[str, str]) -> None:
+        """Store what the owner's request brought of credentials; of another user's request nothing is taken."""
+        stored, suspensions = await self._answerable(principal, request_id)
+        source = self._environment.credentials
+        if source is not None and suspensions and stored.user == principal.user:
+            holder = CredentialHolder(stored.tenant, stored.user, stored.execution_id)
+            await source.hold(holder, credentials, stored=True)
 
     async def _answers(
         self, principal: Principal, request_id: RequestId, request: ResumeRequest, *, is_untrusted: bool
@@ -333,6 +353,10 @@ class Executions:
             if suspension.kind is SuspensionKind.APPROVAL:
                 check = ApprovalCheck(self._environment, history, principal, self._approvals, within=within)
                 given = check.check(suspension, answer.payload)
+                if header.user != principal.user:
+                    await self._require_own_arguments(header, suspension, answer.payload)
+            if suspension.kind is SuspensionKind.AUTHORIZATION and answer.payload == AUTHORIZED:
+                await self._require_value(header, suspension, within)
             step = answer_step(
                 suspension,
                 answer.payload,
@@ -343,6 +367,28 @@ class Executions:
             )
             collected.add(suspension, step, given)
         return collected.answers()
+
+    async def _require_value(self, header: ExecutionHeader, suspension: Suspension, within: str) -> None:
+        """Raise RequestFailure (REQUEST_INVALID) while the credential that a call waits for has no value."""
+        source = self._environment.credentials
+        holder = CredentialHolder(header.tenant, header.user, header.execution_id)
+        if source is None or not await has_value(source, suspension, holder):
+            message = f"must be deny while the credential {credential_of(suspension)} has no value"
+            raise invalid_request((f"{within}payload.decision", message))
+
+    async def _require_own_arguments(self, header: ExecutionHeader, suspension: Suspension, payload: JsonValue) -> None:
+        """Raise AccessFailure (ACCESS_DENIED) if another user changes a call that has its owner's own credential."""
+        answer, call = APPROVAL_DECISIONS.validate_python(payload), suspension.value
+        if not isinstance(answer, Approve) or answer.arguments is None or not isinstance(call, dict):
+            return
+        tool, source = self._environment.tool_registry.get(str(call["tool"])), self._environment.credentials
+        if tool is None or source is None or digest(answer.arguments) == digest(call["arguments"]):
+            return
+        holder = CredentialHolder(header.tenant, header.user, header.execution_id)
+        for name in tool.info().credentials:
+            if await source.is_personal(name, holder):
+                message = f"only its owner may change the arguments of this call: it uses the owner's {name}"
+                raise AccessFailure(Code.ACCESS_DENIED, message)
 
     async def _answerable(
         self, principal: Principal, request_id: RequestId

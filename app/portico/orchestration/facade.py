@@ -10,6 +10,7 @@ from portico.capabilities.limits.quotas import PolicyStatus
 from portico.capabilities.models.context_window import largest_window, measure
 from portico.capabilities.models.recent_attempts import RecentAttempts
 from portico.capabilities.tools.client_tools import client_definitions
+from portico.capabilities.tools.credentials import CredentialSource
 from portico.domain.access.principal import ALL, Permission, Permissions, Principal
 from portico.domain.access.tool_policy import ToolCaller
 from portico.domain.agents import RequestedAgent
@@ -203,6 +204,7 @@ class FacadeStores:
     keys: KeyParts
     webhooks: WebhookParts
     grants: GrantStore
+    credentials: CredentialSource | None
 
 
 class Facade:
@@ -253,9 +255,7 @@ class Facade:
         options = self._authorised(principal, options)
         if request.webhooks:
             await self.webhooks.require_known(request, principal.tenant)
-        claim = None
-        if options.idempotency_key is not None:
-            claim = IdempotencyClaim(options.idempotency_key, digest(request))
+        claim = None if (key := options.idempotency_key) is None else IdempotencyClaim(key, digest(request))
         if options.background:
             request = request.model_copy(update={"background": True})
         admitted = await self._admit(request, principal, options.transcript)
@@ -267,8 +267,7 @@ class Facade:
         opening = await open_within_limits(self._environment, self._launcher.runner, header, claim)
         if isinstance(opening, IdempotencyHit):
             return await self._earlier_execution(principal, opening)
-        history = ExecutionHistory(header, {}, ())
-        handle = self._launcher.start(history, subscribe=options.subscribe, opening=opening)
+        handle = self._launcher.start(ExecutionHistory(header, {}, ()), subscribe=options.subscribe, opening=opening)
         return handle if sees_all(principal) else redact_handle(handle)
 
     async def fork(
@@ -510,8 +509,9 @@ class Facade:
 
     def _header(self, admitted: "_Admitted", principal: Principal, options: CallOptions) -> ExecutionHeader:
         request, limits, transcript, _, instructions, guards = admitted
-        pattern = self._launcher.patterns[request.mode]
-        execution_id = ExecutionId(self._environment.entropy.uuid7())
+        pattern, execution_id = self._launcher.patterns[request.mode], ExecutionId(self._environment.entropy.uuid7())
+        if options.credentials and self._environment.credentials is not None:
+            self._environment.credentials.arriving[execution_id] = options.credentials
         own_trace = request.trace_id is not None and request.trace_id != options.trace_id
         trace_id = request.trace_id or options.trace_id or TraceId(self._environment.entropy.token(16))
         sampler, sampled = self._config.sampler, None if own_trace else options.sampled

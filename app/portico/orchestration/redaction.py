@@ -9,7 +9,7 @@ runs, which are part of the answer. Which parts of an answer are repeated instea
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Final, Protocol, Self, TypeVar
 
 from pydantic import BaseModel, JsonValue
 
@@ -49,6 +49,9 @@ from portico.orchestration.runtime.handle import ExecutionHandle
 from portico.orchestration.runtime.recorded_turns import EndedCall, RecordedTurns
 from portico.orchestration.runtime.step_list import StepView
 from portico.ports.events import Subscription
+
+_SHOWN_KINDS: Final = frozenset({SuspensionKind.CLIENT_TOOL, SuspensionKind.AUTHORIZATION})
+"""Kinds whose question is shown as it is: what the client itself runs, and what the configuration says."""
 
 
 class Question(Protocol):
@@ -129,8 +132,8 @@ def redacted_error(error: SystemError) -> SystemError:
 
 
 def redacted_suspensions(suspensions: Sequence[Q]) -> list[Q]:
-    """Return the suspensions with their questions redacted, but for calls that the client runs."""
-    return [each if each.kind is SuspensionKind.CLIENT_TOOL else _redacted_question(each) for each in suspensions]
+    """Return the suspensions with their questions redacted, but for those that are shown as they are."""
+    return [each if each.kind in _SHOWN_KINDS else _redacted_question(each) for each in suspensions]
 
 
 def _redacted_question(suspension: Q) -> Q:
@@ -163,7 +166,7 @@ def redacted_step(step: StepView, client_tools: Collection[str] = ()) -> StepVie
     if is_outermost and isinstance(answered, dict) and step.kind == "attempt":
         outcome = _with_client_calls(outcome, answered, client_tools)
     if is_outermost and isinstance(asked, dict):
-        if asked.get("kind") == SuspensionKind.CLIENT_TOOL:
+        if asked.get("kind") in _SHOWN_KINDS:
             request = asked
         elif isinstance(asked.get("messages"), list):
             both = zip(request["messages"], asked["messages"], strict=True)

@@ -28,6 +28,8 @@ class Action(StrEnum):
     WEBHOOK_PUT = "webhook.put"
     WEBHOOK_DELETE = "webhook.delete"
     WEBHOOK_ROTATE = "webhook.rotate"
+    CREDENTIAL_PUT = "credential.put"
+    CREDENTIAL_DELETE = "credential.delete"
     ACCESS_REFUSE = "access.refuse"
     SERVICE_START = "service.start"
     SERVICE_STOP = "service.stop"

@@ -66,6 +66,26 @@ class ToolContinuation:
     answer: JsonValue
 
 
+class ToolCredentials(Protocol):
+    """Credentials that the tool of a running call declares.
+
+    Raises, in every method: ToolError for one that it does not; CredentialNeeded without a value that a person can
+    give; CredentialUnavailable without any other.
+    """
+
+    async def value(self, name: str) -> str:
+        """Return the value."""
+        ...
+
+    async def header(self, name: str) -> tuple[str, str]:
+        """Return the header in which the value is sent, and its text. Raises: ToolError for one that cannot be sent."""
+        ...
+
+    async def renew(self, name: str) -> tuple[str, str]:
+        """Return the header with another value after a 401, once a call; after a second one it raises."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ToolContext:
     """Environment of a running tool. `seconds_left` is its time limit; `clock` and `entropy` are its only sources of
@@ -87,6 +107,21 @@ class ToolContext:
     caller: Caller | None = None
     on_progress: OnProgress | None = None
     flow: FlowContext | None = None
+    credentials: ToolCredentials | None = None
+
+    async def credential(self, name: str) -> str:
+        """Return the value of a credential that the tool declares, for its caller.
+
+        Without a value the call waits for one, and the tool is called again. Raises: ToolError for a credential that it
+        does not declare.
+        """
+        return await self.credentials_of(name).value(name)
+
+    def credentials_of(self, name: str) -> ToolCredentials:
+        """Return what has the credential of that name. Raises: ToolError where there are none."""
+        if self.credentials is None:
+            raise ToolError(f"the tool does not declare the credential {name!a:.80}")
+        return self.credentials
 
     def progress(self, progress: float, message: str = "") -> None:
         """Tell those who watch how far the call is, from 0 to 1, and in words of at most 500 characters.
@@ -116,10 +151,25 @@ class ToolError(Exception):
 class ToolSuspended(ToolError):  # noqa: N818 - a question, not an error
     """Question of a tool that must be answered from outside before the call has a result."""
 
+    credential: str | None = None
+    """The credential that is asked for; None for a question of the tool itself."""
+
     def __init__(self, value: JsonValue, state: str | None = None) -> None:
         super().__init__("the tool waits for an answer")
         self.value = value
         self.state = state
+
+
+class CredentialNeeded(ToolSuspended):
+    """Question for the value of a credential; the tool is called again when there is one."""
+
+    def __init__(self, name: str, kind: str, description: str) -> None:
+        super().__init__({"credential": name, "type": kind, "description": description}, "")
+        self.credential = name
+
+
+class CredentialUnavailable(ToolError):  # noqa: N818 - a state, which passes
+    """A credential has no value that can be used, and no person is asked for one."""
 
 
 class ToolOutcomeUnknown(ToolError):  # noqa: N818 - the call may have succeeded

@@ -15,6 +15,7 @@ from portico.settings.tables.audit import AuditSettings
 from portico.settings.tables.auth import AuthSettings, auth_errors
 from portico.settings.tables.channels import ChannelSettings, ConfiguredChannel
 from portico.settings.tables.connection import HeadersFile, ProxyEnvironment, is_loopback
+from portico.settings.tables.credentials import CredentialName, CredentialSettings, credential_errors
 from portico.settings.tables.directories import GrammarSettings, PromptSettings
 from portico.settings.tables.engines import EngineSettings, FailoverSettings, RouteSettings, engine_errors, route_errors
 from portico.settings.tables.guards import GuardName, GuardSettings, guard_errors
@@ -80,6 +81,7 @@ class Settings(Table):
     routes: Mapping[Name, RouteSettings] = Field(default_factory=dict, validate_default=True)
     agents: Mapping[AgentName, AgentSettings] = Field(default_factory=dict)
     guardrails: Mapping[GuardName, GuardSettings] = Field(default_factory=dict)
+    credentials: Mapping[CredentialName, CredentialSettings] = Field(default_factory=dict)
     secrets: SecretSettings = Field(default_factory=SecretSettings)
     webhooks: WebhookSettings = Field(default_factory=WebhookSettings)
     _proxies: ProxyEnvironment = PrivateAttr(default_factory=ProxyEnvironment)
@@ -234,6 +236,11 @@ class Settings(Table):
         return self
 
 
+def can_seal(settings: Settings) -> bool:
+    """Return False if secrets cannot be stored: on PostgreSQL replicas have to share the keys of a file."""
+    return settings.secrets.key_file is not None or not settings.storage.url.startswith("postgres")
+
+
 def _secret_files(item: object) -> Iterator[Path | None]:
     """Yield the files of the secrets in a table and in those below it."""
     match item:
@@ -327,6 +334,10 @@ def _webhook_errors(settings: Settings) -> Iterator[tuple[str, str]]:
     yield from webhook_errors(settings.webhooks, settings.agents)
 
 
+def _credential_errors(settings: Settings) -> Iterator[tuple[str, str]]:
+    yield from credential_errors(settings.credentials, settings.tools, seals=can_seal(settings))
+
+
 _CONSISTENCY_CHECKS = (
     _listener_errors,
     _auth_errors,
@@ -337,4 +348,5 @@ _CONSISTENCY_CHECKS = (
     _guard_errors,
     _ingress_errors,
     _webhook_errors,
+    _credential_errors,
 )

@@ -106,6 +106,8 @@ Code: TypeAlias = Literal[
 
 ConfidenceSource: TypeAlias = Literal["voting", "validation", "retrieval"]
 
+CredentialType: TypeAlias = Literal["secret", "request", "client_credentials"]
+
 DecisionVerdict: TypeAlias = Literal["approved", "denied", "granted", "expired"]
 
 DeploymentState: TypeAlias = Literal["available", "resting", "ejected", "refused"]
@@ -176,7 +178,7 @@ SideEffects: TypeAlias = Literal["none", "read", "write", "external"]
 
 StepStatus: TypeAlias = Literal["pending", "completed", "failed", "skipped", "cancelled"]
 
-SuspensionKind: TypeAlias = Literal["question", "flow", "approval", "unknown_outcome", "client_tool"]
+SuspensionKind: TypeAlias = Literal["question", "flow", "approval", "unknown_outcome", "client_tool", "authorization"]
 
 ToolCallStatus: TypeAlias = Literal["waiting", "done", "failed", "not_run"]
 
@@ -531,6 +533,39 @@ class Cost(TypedDict):
     """What tokens read from and written to a cache of the provider had cost without it, less what they cost: negative if it did not pay, absent without such tokens."""
     currency: str
     """ISO 4217."""
+
+
+class CredentialList(TypedDict):
+    data: list[CredentialView]
+    """Items."""
+
+
+class CredentialRequest(TypedDict):
+    """A value to store."""
+
+    value: str
+    """The value, of 8 to 8,192 characters."""
+
+
+class CredentialView(TypedDict):
+    """A credential without its value."""
+
+    description: str
+    """What it is for and where to get it."""
+    expires_at: str | None
+    """Time at which a fetched token expires; null without one."""
+    name: str
+    """Name of the credential."""
+    owner: Literal["user", "tenant", "service"] | None
+    """Owner of the value that would be used for the caller; null without any."""
+    owners: list[Literal["user", "tenant", "service"]]
+    """Whose values count, the first that is set; empty of type `request`."""
+    rejected: bool
+    """True if the value was refused elsewhere: calls wait for another one."""
+    set_at: str | None
+    """Time at which that value was set; null of the service."""
+    type: CredentialType
+    """`secret`: a value that is set; `request`: a header of the request; `client_credentials`: a token that the service fetches."""
 
 
 class Custom(TypedDict):

@@ -15,6 +15,8 @@ from tests.support.callers import Caller, callers
 from tests.support.portico import ASK_PERSON, chat
 
 MANAGER = [*KEY_DEFAULT.names, Permission.MANAGE_KEYS]
+OF_CREDENTIALS = "/v1/credentials/"
+"""Beginning of the routes of values, whose names are those of the configuration; `test_credentials.py` walks them."""
 OF_TENANTS = "/v1/webhooks"
 """Beginning of the routes that hear of all users of a tenant; `test_webhook_endpoints.py` walks them."""
 GRANTS = {
@@ -67,6 +69,7 @@ LISTS: Mapping[str, Sequence[str]] = {
     "GET /v1/sessions": ("",),
     "GET /v1/suspensions": ("", "?request_id=open", "?user=ada", "?session_id=talk"),
     "GET /v1/grants": ("",),
+    "GET /v1/credentials": ("",),
     "GET /v1/usage": ("", "?by=day", "?by=user"),
     "GET /v1/stats": ("", "?bucket=day"),
     "GET /v1/me": ("",),
@@ -114,8 +117,8 @@ def test_every_route_has_a_case() -> None:
         REVOKE_GRANT,
         RUN,
     }
-    of_tenants = {route for route in described_routes() if OF_TENANTS in route}
-    assert cases | OF_NO_USER | LIVE | of_tenants >= set(described_routes())
+    walked = {route for route in described_routes() if OF_TENANTS in route or OF_CREDENTIALS in route}
+    assert cases | OF_NO_USER | LIVE | walked >= set(described_routes())
 
 
 async def begin(ada: Caller) -> None:

@@ -27,11 +27,12 @@ def http_client() -> httpx2.AsyncClient:
 
 
 class StatusError(ToolError):
-    """The service answered with a `status` other than 2xx."""
+    """The service behind the `url` answered with a `status` other than 2xx."""
 
-    def __init__(self, status: int) -> None:
+    def __init__(self, status: int, url: str) -> None:
         super().__init__(f"the service answered with status {status}")
         self.status = status
+        self.url = url
 
 
 @value
@@ -83,7 +84,7 @@ class HttpExchange:
                     url = _redirected(url, reply.headers["location"])
                     continue
                 if not reply.is_success:
-                    raise StatusError(reply.status_code)
+                    raise StatusError(reply.status_code, url)
                 media_type = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
                 return HttpReply(await self._read(reply), media_type or None)
         raise ToolError(f"the service redirected more than {self._max_redirects} times")

@@ -26,6 +26,7 @@ from portico.adapters.stores.schema import (
     ancestors,
     cancels,
     commits,
+    credentials,
     executions,
     grants,
     idempotency_keys,
@@ -347,6 +348,7 @@ _ERASE = (
     DELETE_COMMITS,
     DELETE_SUSPENSIONS,
     Statement(lambda _: delete(grants).where(grants.c.execution_id == bindparam("the_execution_id"))),
+    Statement(lambda _: delete(credentials).where(credentials.c.execution_id == bindparam("the_execution_id"))),
     DELETE_CANCELS,
     Statement(
         lambda _: delete(metadata_entries).where(metadata_entries.c.execution_id == bindparam("the_execution_id"))

@@ -332,6 +332,20 @@ grants: Final = Table(
     Index("grants_execution", "execution_id"),
 )
 
+credentials: Final = Table(
+    "credentials",
+    metadata,
+    Column("tenant", TEXT, nullable=False),
+    Column("user_id", TEXT, nullable=False),
+    Column("execution_id", TEXT, nullable=False),
+    Column("name", TEXT, nullable=False),
+    Column("sealed", LargeBinary, nullable=False),
+    Column("set_at", Double, nullable=False),
+    Column("rejected", BigInteger, nullable=False),
+    PrimaryKeyConstraint("tenant", "user_id", "execution_id", "name"),
+    Index("credentials_execution", "execution_id", info={CONDITION: "execution_id <> ''"}),
+)
+
 limit_slots: Final = Table(
     "limit_slots",
     metadata,

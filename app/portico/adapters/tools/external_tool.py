@@ -31,6 +31,7 @@ class ExternalTool:
         containment: str,
         isolation: IsolationLevel | None = None,
         network: NetworkAccess | None = None,
+        credentials: tuple[str, ...] = (),
     ) -> None:
         self._definition = ToolDefinition(facts.name, facts.description, facts.parameters)
         self._info = ToolInfo(
@@ -44,6 +45,7 @@ class ExternalTool:
             containment=containment,
             isolation=isolation,
             network=network,
+            credentials=credentials,
         )
 
     def info(self) -> ToolInfo:

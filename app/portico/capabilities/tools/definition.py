@@ -40,8 +40,11 @@ def tool(
     idempotent: bool,
     requires: tuple[str, ...] = (),
     timeout: float | None = None,
+    credentials: tuple[str, ...] = (),
 ) -> Callable[[ToolFunction], "FunctionTool"]:
     """Return a decorator that makes a tool of a function; `timeout` is in seconds.
+
+    `credentials` are those of the configuration that its context may give it.
 
     Raises: TypeError, saying what is missing, for a function that cannot be a tool.
     """
@@ -49,7 +52,11 @@ def tool(
     def decorate(function: ToolFunction) -> FunctionTool:
         name = function.__name__
         description = first_paragraph(function)
-        info = ToolInfo(name, "python", description, side_effects, idempotent, requires, timeout)
+        identity = " ".join(credentials)
+        info = ToolInfo(
+            *(name, "python", description, side_effects, idempotent, requires, timeout, identity),
+            credentials=tuple(credentials),
+        )
         return FunctionTool(function, info)
 
     return decorate

@@ -12,17 +12,19 @@ import orjson
 from pydantic_core import to_jsonable_python
 
 from portico.capabilities.tools.arguments import argument_violations
+from portico.capabilities.tools.credentials import CallCredentials, CredentialHolder, CredentialSource
 from portico.capabilities.tools.definition import ToolArgumentError
 from portico.capabilities.tools.registry import ToolRegistry
 from portico.domain.contract.messages import UNREADABLE_ARGUMENTS, ToolCall
 from portico.domain.failures import Code
-from portico.domain.ids import IdempotencyKey
+from portico.domain.ids import ExecutionId, IdempotencyKey
 from portico.domain.journal.outcomes import ToolCallSuspended, ToolEnded
-from portico.domain.raised_exception import RecordedException
+from portico.domain.raised_exception import MAX_RECORDED_TEXT, RaisedException, RecordedException
 from portico.domain.tools import ArgumentViolation, Caller
 from portico.domain.value import value
 from portico.ports.runtime import Clock, Entropy
 from portico.ports.tool import (
+    CredentialUnavailable,
     FlowContext,
     OnProgress,
     Tool,
@@ -33,7 +35,7 @@ from portico.ports.tool import (
     ToolSuspended,
 )
 
-OnException: TypeAlias = Callable[[BaseException], None]
+OnException: TypeAlias = Callable[[BaseException | RaisedException], None]
 """Takes an exception that is no `ToolError` to the author of the code; its text is for no one else."""
 MAX_STATE_BYTES = 64 * 1024
 _CUT_MARK = "\n[cut: the result was longer]"
@@ -50,6 +52,8 @@ class _Attempt:
     violations: tuple[ArgumentViolation, ...] = ()
     exception: BaseException | None = None
     """What the tool raised, if that was no `ToolError`."""
+    masked_exception: RaisedException | None = None
+    """The same without the credentials that the call used; None if it used none."""
 
 
 class CallObserver(NamedTuple):
@@ -80,7 +84,10 @@ class ToolExecutor:
         result_bytes: int,
         *,
         shows_exceptions: bool = False,
+        credentials: CredentialSource | None = None,
     ) -> None:
+        self.credentials = credentials
+        """The credentials of the configuration; None without any."""
         self._registry = registry
         self._clock = clock
         self._entropy = entropy
@@ -99,12 +106,15 @@ class ToolExecutor:
         observer: CallObserver | None = None,
         caller: Caller | None = None,
         flow: FlowContext | None = None,
+        execution_id: ExecutionId | None = None,
+        may_ask: bool = False,
     ) -> ToolEnded | ToolCallSuspended:
         """Run one attempt at a tool that was offered; `attempt` counts from 0, `key` is the call's idempotency key.
 
         A tool whose source or definition is no longer that of the `digest` is not available. A `continuation` goes on
         with a call that asked a question. The tool acts for the `caller`, and within the `flow` if an agent of one
-        calls it.
+        calls it, with credentials that the request of the execution may have brought; if it `may_ask`, a missing one is
+        a question.
         """
         began = self._clock.monotonic()
         found, status = await self._registry.look_up(call.name)
@@ -120,6 +130,12 @@ class ToolExecutor:
         if attempted is None:
             info = tool.info()
             limit = seconds_left if info.timeout is None else min(info.timeout, seconds_left)
+            credentials = None
+            if info.credentials and self.credentials is not None:
+                holder = None if caller is None else CredentialHolder(caller.tenant, caller.user, execution_id)
+                credentials = self.credentials.for_call(info.credentials, holder, may_ask=may_ask)
+                if on_progress is not None:
+                    on_progress = _masked_progress(on_progress, credentials)
             context = ToolContext(
                 call.id,
                 limit,
@@ -131,10 +147,13 @@ class ToolExecutor:
                 caller,
                 None if on_progress is None else _on_loop(on_progress),
                 flow,
+                credentials,
             )
             attempted = await _run(tool, call, context, seconds_left)
+            if credentials is not None:
+                attempted = _masked(attempted, credentials)
         if attempted.exception is not None and observer is not None:
-            observer.on_exception(attempted.exception)
+            observer.on_exception(attempted.masked_exception or attempted.exception)
         retry = attempted.is_repeatable and attempt == 0 and tool.info().idempotent
         return self._outcome(attempted, began, retry=retry)
 
@@ -145,15 +164,43 @@ class ToolExecutor:
     def _outcome(self, attempted: _Attempt, began: float, *, retry: bool = False) -> ToolEnded | ToolCallSuspended:
         duration_ms = (self._clock.monotonic() - began) * 1000
         if attempted.question is not None:
-            return ToolCallSuspended(attempted.question.value, duration_ms, attempted.question.state)
+            question = attempted.question
+            return ToolCallSuspended(question.value, duration_ms, question.state, question.credential)
         content, exception = attempted.content, None
         if attempted.exception is not None:
             exception = RecordedException.of(attempted.exception)
+            if attempted.masked_exception is not None:
+                exception = replace(exception, message=attempted.masked_exception.text[:MAX_RECORDED_TEXT])
             if self._shows_exceptions:
                 content = f"{content}: {exception.message}"
         code, has_run, violations = attempted.code, attempted.has_run, attempted.violations
         content = cut_text(content, self.result_bytes)
         return ToolEnded(content, code is not None, code, duration_ms, retry, has_run, violations, exception)
+
+
+def _masked(attempted: _Attempt, credentials: CallCredentials) -> _Attempt:
+    """Return the end of a call without the credentials that it used."""
+    question, exception = attempted.question, attempted.exception
+    if question is not None and question.credential is None:
+        state = None if question.state is None else credentials.masked(question.state)
+        question = ToolSuspended(credentials.masked_json(question.value), state)
+    raised = None if exception is None else RaisedException.of(exception)
+    return replace(
+        attempted,
+        content=credentials.masked(attempted.content),
+        question=question,
+        violations=tuple((path, credentials.masked(message)) for path, message in attempted.violations),
+        masked_exception=None if raised is None else replace(raised, text=credentials.masked(raised.text)),
+    )
+
+
+def _masked_progress(report: OnProgress, credentials: CallCredentials) -> OnProgress:
+    """Return a function that reports progress without the credentials that the call used."""
+
+    def on_progress(progress: float, message: str) -> None:
+        report(progress, credentials.masked(message))
+
+    return on_progress
 
 
 def _on_loop(report: OnProgress) -> OnProgress:
@@ -243,6 +290,8 @@ def _raised(error: BaseException) -> _Attempt:
 
 def _failed_or_lost(tool: Tool, error: ToolError) -> _Attempt:
     """Return the end of a call that failed; one whose connection was lost is in doubt if it could act twice."""
+    if isinstance(error, CredentialUnavailable):
+        return _unavailable(str(error))
     if isinstance(error, ToolOutcomeUnknown) and tool.info().unsafe:
         return _Attempt(f"The tool may have acted: {error}", Code.TOOL_OUTCOME_UNKNOWN)
     return _failed(str(error))

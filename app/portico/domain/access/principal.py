@@ -24,6 +24,7 @@ class Permission(StrEnum):
     MANAGE_KEYS = "can_manage_keys"
     ACT_FOR = "can_act_for"
     MANAGE_WEBHOOKS = "can_manage_webhooks"
+    MANAGE_CREDENTIALS = "can_manage_credentials"
 
 
 ObjectKind = Literal["tool", "model", "agent"]
@@ -123,7 +124,7 @@ KEY_DEFAULT: Final = Permissions.of(
     )
 )
 """Permissions of a key that names none: everything in its tenant, but neither other users' data, nor the metrics, nor
-what manages keys and webhooks or acts for others.
+what manages keys, webhooks and credentials or acts for others.
 """
 
 

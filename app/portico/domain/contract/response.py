@@ -248,6 +248,7 @@ class SuspensionKind(StrEnum):
     APPROVAL = "approval"
     UNKNOWN_OUTCOME = "unknown_outcome"
     CLIENT_TOOL = "client_tool"
+    AUTHORIZATION = "authorization"
 
 
 class GivenApprovals(_Outbound):

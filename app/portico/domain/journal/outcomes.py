@@ -257,12 +257,14 @@ class ToolEnded:
 class ToolCallSuspended:
     """Outcome: the tool asked a question, whose answer becomes the result of the call.
 
-    With a `state` the tool is called again with the answer and the state instead.
+    With a `state` the tool is called again with the answer and the state instead. With a `credential` the question is
+    for its value, and the tool, which has not acted, is called again when there is one.
     """
 
     value: JsonValue
     duration_ms: float
     state: str | None = None
+    credential: str | None = None
 
 
 @value(slots=False)

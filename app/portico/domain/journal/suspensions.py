@@ -4,6 +4,7 @@ question, flow      any JSON: becomes the result
 approval            {"decision": "approve", "reason"?, "arguments"?, "grant"?} | {"decision": "deny", "reason"?}
 unknown_outcome     {"decision": "happened", "result"} | {"decision": "run"} | {"decision": "give_up"}
 client_tool         {"result", "is_error"?}
+authorization       {"decision": "authorized"} | {"decision": "deny", "reason"?}
 """
 
 from collections.abc import Mapping
@@ -73,6 +74,12 @@ class GiveUp(_Decision):
     decision: Literal["give_up"]
 
 
+class Authorized(_Decision):
+    """Decision: the credential has a value now, and the call goes on."""
+
+    decision: Literal["authorized"]
+
+
 class ClientResult(_Decision):
     """Result of a call that the client has run."""
 
@@ -86,6 +93,11 @@ ABOUT_CALLS: Final = frozenset({SuspensionKind.APPROVAL, SuspensionKind.UNKNOWN_
 """Kinds that ask about a call: whether it may run, or what has become of it."""
 UNKNOWN_OUTCOME_TEXT = "it is not known whether this call has happened"
 """The result of a call whose outcome stays unknown."""
+AUTHORIZED: Final[Mapping[str, JsonValue]] = MappingProxyType({"decision": "authorized"})
+"""The answer that the arrival of a credential gives."""
+AUTHORIZATION_DECISIONS: TypeAdapter[Authorized | Deny] = TypeAdapter(
+    Annotated[Authorized | Deny, Field(discriminator="decision")]
+)
 ApprovalDecision = Annotated[Approve | Deny, Field(discriminator="decision")]
 UnknownOutcomeDecision = Annotated[Happened | RunAgain | GiveUp, Field(discriminator="decision")]
 APPROVAL_DECISIONS: TypeAdapter[Approve | Deny] = TypeAdapter(ApprovalDecision)
@@ -96,6 +108,7 @@ _ADAPTERS: Mapping[SuspensionKind, TypeAdapter[Any]] = MappingProxyType(
         SuspensionKind.APPROVAL: APPROVAL_DECISIONS,
         SuspensionKind.UNKNOWN_OUTCOME: UNKNOWN_OUTCOME_DECISIONS,
         SuspensionKind.CLIENT_TOOL: CLIENT_RESULTS,
+        SuspensionKind.AUTHORIZATION: AUTHORIZATION_DECISIONS,
     }
 )
 
@@ -119,6 +132,6 @@ def answer_text(answer: JsonValue) -> str:
     return answer if isinstance(answer, str) else orjson.dumps(answer).decode()
 
 
-def denial_text(decision: Deny) -> str:
-    """Return the result of a call that was not approved."""
-    return "not approved" if decision.reason is None else f"not approved: {decision.reason}"
+def denial_text(decision: Deny, refusal: str = "not approved") -> str:
+    """Return the result of a call that was not approved, or got no credential."""
+    return refusal if decision.reason is None else f"{refusal}: {decision.reason}"

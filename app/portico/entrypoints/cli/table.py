@@ -16,6 +16,7 @@ _KEYS: Final = f"{_HERE}.key_commands"
 _TOOLS: Final = f"{_HERE}.tool_commands"
 _APPROVALS: Final = f"{_HERE}.clients.approval_commands"
 _SCHEDULES: Final = f"{_HERE}.clients.schedule_commands"
+_CREDENTIALS: Final = f"{_HERE}.clients.credential_commands"
 _RUNS: Final = f"{_HERE}.clients.run_commands"
 _WEBHOOKS: Final = f"{_HERE}.clients.webhook_commands"
 _SECRETS: Final = f"{_HERE}.secret_commands"
@@ -140,6 +141,16 @@ COMMANDS: Final[CommandTable] = MappingProxyType(
             test=Command(_WEBHOOKS, "send_test", "Send an endpoint a test, and print the id of the delivery."),
             deliveries=Command(_WEBHOOKS, "deliveries", "List the newest deliveries, at most 1,000."),
             retry=Command(_WEBHOOKS, "retry", "Send deliveries again, dead or not."),
+        ),
+        "credentials": _group(
+            "List, set and delete the credentials that tools of a server use for you.",
+            list=Command(_CREDENTIALS, "list_credentials", "List the credentials of one's tools, without values."),
+            set=Command(
+                _CREDENTIALS,
+                "set_value",
+                "Set the value of a credential, which is read from standard input without the line break at its end.",
+            ),
+            delete=Command(_CREDENTIALS, "delete", "Delete the value of a credential."),
         ),
         "secrets": _group(
             "Make keys that seal stored secrets.",

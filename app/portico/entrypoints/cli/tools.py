@@ -12,6 +12,7 @@ from rich.text import Text
 from portico.domain.access.principal import LOCAL
 from portico.domain.failures import Category
 from portico.domain.journal.outcomes import ToolCallSuspended, ToolEnded
+from portico.domain.raised_exception import RaisedException
 from portico.entrypoints.cli.display.live_view import write_text
 from portico.entrypoints.cli.display.suspension_prompt import question_text
 from portico.entrypoints.cli.display.table import write_table
@@ -56,8 +57,12 @@ async def call_tool(
         )
 
 
-def _write_traceback(error: BaseException) -> None:
-    lines = "".join(traceback.format_exception(error)).splitlines()
+def _write_traceback(error: BaseException | RaisedException) -> None:
+    """Write the traceback; of an exception of a call that used credentials the places alone, with its masked text."""
+    if isinstance(error, RaisedException):
+        lines = [error.frames, f"{error.type}: {error.text}"]
+    else:
+        lines = "".join(traceback.format_exception(error)).splitlines()
     sys.stderr.write("".join(f"{printable(line)}\n" for line in lines))
 
 

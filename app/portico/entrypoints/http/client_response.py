@@ -13,6 +13,7 @@ from portico.domain.access.principal import LOCAL, Principal
 from portico.domain.contract.constrained_types import SessionIdText
 from portico.domain.contract.request import NamedTool, SystemRequest
 from portico.domain.contract.response import SystemError, SystemResponse
+from portico.domain.credentials import NO_CREDENTIALS
 from portico.domain.failures import Failure, RequestFailure, invalid_request
 from portico.domain.ids import RequestId, SessionId
 from portico.domain.journal.header import ClientView
@@ -29,7 +30,7 @@ from portico.entrypoints.http.client_apis.models import ModelNames
 from portico.entrypoints.http.client_apis.stream import STOPPING, TurnStream, resume_required
 from portico.entrypoints.http.client_apis.turn import TurnReader, turn_of
 from portico.entrypoints.http.client_errors import error_response
-from portico.entrypoints.http.context import RequestContext
+from portico.entrypoints.http.context import CREDENTIALS_KEY, RequestContext, tool_credentials
 from portico.entrypoints.http.correlation import Correlation, Header
 from portico.entrypoints.http.errors import JSON, WholeResponse
 from portico.entrypoints.http.exception_handlers import location_header
@@ -129,6 +130,7 @@ class ClientStarter(Generic[S]):
             subscribe=self.decoded.shown.is_stream,
             idempotency_key=parse_idempotency_key(keys) if keys else None,
             authentication_ms=context.authentication_ms,
+            credentials=tool_credentials(context) if CREDENTIALS_KEY in context.scope else NO_CREDENTIALS,
             client=client,
         )
         request, options = await self._continued(options)

@@ -5,7 +5,7 @@ before its caller is known; probes do not.
 """
 
 from asyncio import get_running_loop
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
@@ -21,7 +21,8 @@ from portico.bootstrap.service import Service
 from portico.domain.access.api_key import ApiKey
 from portico.domain.access.channels import Entrance
 from portico.domain.access.principal import Principal
-from portico.domain.failures import Failure, StorageFailure
+from portico.domain.credentials import fault_of
+from portico.domain.failures import Failure, StorageFailure, invalid_request
 from portico.domain.ids import API, RequestId, SpanId, TraceId
 from portico.entrypoints.http.client_apis.errors import ErrorShape
 from portico.entrypoints.http.correlation import Correlation, correlate, request_trace
@@ -35,6 +36,8 @@ ENTRANCE_KEY: Final = "portico.entrance"
 """Key of the scope of a request that came by another channel than `api`; its value is the channel."""
 ENTERED_KEY: Final = "portico.entered"
 """Key of the scope of a request whose channel may have changed the caller; its value is the caller."""
+CREDENTIALS_KEY: Final = "portico.credentials"
+"""Key of the scope of a request of which a header has the value of a credential of tools."""
 _NAMING: Final = frozenset({b"portico-user", b"portico-channel"})
 
 
@@ -77,6 +80,9 @@ class RequestContext:
             is_plain = self.service.channels.is_empty and ENTRANCE_KEY not in self.scope
             if not is_plain or not {name for name, _ in self.scope["headers"]}.isdisjoint(_NAMING):
                 principal = self.scope[ENTERED_KEY] = self.service.channels.enter(principal, _entrance(self.scope))
+            wanted = self.service.credentials.request_headers
+            if wanted and not wanted.keys().isdisjoint([name for name, _ in self.scope["headers"]]):
+                self.scope[CREDENTIALS_KEY] = True
             self._principal = principal
             self.authentication_ms = (clock() - began_at) * 1000
 
@@ -145,6 +151,22 @@ class RequestContext:
         """Return one page of a collection; `following` is the start of the next page, None on the last."""
         page = {"data": data, "has_more": following is not None, "next": following}
         return self.json_response(orjson.dumps(page), request_id=request_id)
+
+
+def tool_credentials(context: RequestContext) -> Mapping[str, str]:
+    """Return the values of credentials that headers of the request have, by the names of these credentials.
+
+    Raises: RequestFailure (REQUEST_INVALID) for a header that is given twice, or that can be no value.
+    """
+    wanted, found = context.service.credentials.request_headers, dict[bytes, str]()
+    for header, text in context.scope["headers"]:
+        if header in wanted:
+            given = text.decode("latin-1").strip(" ")
+            fault = "must be given once" if header in found else fault_of(given)
+            if fault is not None:
+                raise invalid_request((header.decode(), fault))
+            found[header] = given
+    return {name: text for header, text in found.items() for name in wanted[header]}
 
 
 def context_of(request: Request) -> RequestContext:

@@ -134,6 +134,11 @@ LastEventId = Annotated[
 ]
 
 
+CredentialNameInPath = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$"), Path(description="Name of the credential.")
+]
+
+
 class QueryParameters(BaseModel):
     """Query parameters of one route. Unknown ones are refused."""
 
@@ -252,6 +257,12 @@ class ScheduleRunsQuery(QueryParameters):
 
     limit: DecimalInt = Field(DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE, description="Maximum number of runs.")
     after: Cursor | None = Field(None, description="The `next` of the previous page.")
+
+
+class CredentialQuery(QueryParameters):
+    """Owner of the value of a credential."""
+
+    owner: Literal["user", "tenant"] = Field("user", description="Whose value is meant.")
 
 
 class FileListQuery(QueryParameters):
@@ -435,6 +446,12 @@ async def own_schedule(context: Context, schedule_name: ScheduleNameInPath) -> s
     return schedule_name
 
 
+async def known_credential(context: Context, credential_name: CredentialNameInPath) -> str:
+    """Return the name in the path if it is that of a credential of a tool that the principal may use."""
+    context.service.credentials.require_known(context.principal, credential_name)
+    return credential_name
+
+
 async def readable_query(request: Request) -> None:
     """Check what FastAPI's reading of a query string overlooks.
 
@@ -460,6 +477,7 @@ ReadableExecution = Annotated[RequestId, Depends(readable_execution)]
 OwnSession = Annotated[SessionId, Depends(own_session)]
 ReadableSession = Annotated[SessionId, Depends(readable_session)]
 OwnSchedule = Annotated[str, Depends(own_schedule)]
+KnownCredential = Annotated[str, Depends(known_credential)]
 OwnDocument = Annotated[DocumentId, Depends(own_document)]
 ReadableQuery = Annotated[None, Depends(readable_query)]
 

@@ -138,9 +138,11 @@ async def continue_approved(context: RequestContext, given: ApprovalAnswers) -> 
 
 def _decision(approval: ApprovalItem, given: ApprovalAnswer) -> GivenAnswer:
     """Return the answer as a resume takes it: of a call whose outcome is not known, whether it runs again."""
+    reason = {} if given.reason is None else {"reason": given.reason}
     if approval.kind is SuspensionKind.APPROVAL:
-        reason = {} if given.reason is None else {"reason": given.reason}
         payload: dict[str, Any] = {"decision": "approve" if given.approves else "deny", **reason}
+    elif approval.kind is SuspensionKind.AUTHORIZATION:
+        payload = {"decision": "authorized"} if given.approves else {"decision": "deny", **reason}
     else:
         payload = {"decision": "run" if given.approves else "give_up"}
     return GivenAnswer(payload=payload, suspension_id=approval.suspension_id)

@@ -19,6 +19,8 @@ from portico.domain.value import value
 MAX_SHOWN: Final = 2_000
 """Characters of a question that a form may have."""
 Action = Literal["accept", "decline", "cancel"]
+_DECISIONS: Final = ABOUT_CALLS | {SuspensionKind.AUTHORIZATION}
+"""Kinds that are answered by a decision."""
 _TEXT: Final[Mapping[str, Any]] = {"type": "string"}
 
 
@@ -58,6 +60,7 @@ def question_of(suspension: Suspension) -> str:
     asked = {
         SuspensionKind.APPROVAL: "asks to run",
         SuspensionKind.UNKNOWN_OUTCOME: "may have run, and what became of it is not known",
+        SuspensionKind.AUTHORIZATION: "needs a credential, which is set elsewhere",
     }.get(suspension.kind, "asks")
     return escaped(f"{suspension.tool_id} {asked}: {shown}")
 
@@ -69,7 +72,7 @@ def answer_of(suspension: Suspension, action: Action, content: Mapping[str, Any]
     if action == "decline":
         return _declined(suspension)
     filled = {name: each for name, each in (content or {}).items() if each is not None}
-    if suspension.kind in ABOUT_CALLS:
+    if suspension.kind in _DECISIONS:
         changed = _changed_arguments(suspension)
         return (
             {**filled, "arguments": changed} if changed is not None and filled.get("decision") == "approve" else filled
@@ -96,7 +99,7 @@ def _changed_arguments(suspension: Suspension) -> dict[str, Any] | None:
 
 
 def _declined(suspension: Suspension) -> JsonValue | LeftOpen:
-    if suspension.kind is SuspensionKind.APPROVAL:
+    if suspension.kind in {SuspensionKind.APPROVAL, SuspensionKind.AUTHORIZATION}:
         return {"decision": "deny"}
     if suspension.kind is SuspensionKind.UNKNOWN_OUTCOME:
         return {"decision": "give_up"}
@@ -114,6 +117,8 @@ def _schema_of(suspension: Suspension) -> Mapping[str, Any] | None:
             return _form({"answer": _TEXT}, "answer")
         case SuspensionKind.FLOW:
             return _form({"answer": {**_TEXT, "description": "JSON, or plain text."}}, "answer")
+        case SuspensionKind.AUTHORIZATION:
+            return _form({"decision": {"type": "string", "enum": ["deny"]}, "reason": _TEXT}, "decision")
         case SuspensionKind.CLIENT_TOOL:
             return None
 

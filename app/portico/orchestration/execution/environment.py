@@ -12,6 +12,7 @@ from portico.capabilities.prompting.registry import PromptRegistry, default_regi
 from portico.capabilities.skills.library import SkillLibrary
 from portico.capabilities.tools.agents import NO_AGENTS, AgentCatalogue
 from portico.capabilities.tools.client_tools import client_definitions
+from portico.capabilities.tools.credentials import CredentialSource
 from portico.capabilities.tools.executor import ToolExecutor
 from portico.capabilities.tools.registry import ToolRegistry
 from portico.domain.access.tool_policy import ToolCaller
@@ -64,6 +65,8 @@ class Environment:
     """Fetches what is behind URLs of messages; None if nothing is fetched."""
     grants: GrantStore | None = None
     """Grants for later calls of tools; None if there are none."""
+    credentials: CredentialSource | None = None
+    """Credentials of the configuration, which tools present elsewhere; None without any."""
     files: FileStore | None = None
     """Files of sessions and executions; None without them, or if those of a tenant are in one place."""
     guards: GuardCatalogue = NO_GUARDS

@@ -261,7 +261,8 @@ class ToolCalls:
         self.rounds.add(round_key)
         state.attempts += _is_attempt(outcome)
         state.duration_ms += outcome.duration_ms
-        state.has_begun |= not isinstance(outcome, ToolEnded) or outcome.ran
+        # One that waits for a credential has not acted.
+        state.has_begun |= outcome.ran if isinstance(outcome, ToolEnded) else not getattr(outcome, "credential", None)
         state.is_waiting = False
         match outcome:
             case ToolCallSuspended():

@@ -1,12 +1,14 @@
 """Launcher: the one function that starts an execution, be it new, forked, resumed, or recovered."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
 from portico.capabilities.limits.quotas import RunSlot
-from portico.domain.failures import Code, Failure, RequestFailure
+from portico.domain.contract.response import SuspensionKind
+from portico.domain.failures import Code, Failure, RequestFailure, StorageFailure
 from portico.domain.ids import ExecutionId
 from portico.domain.journal.outcomes import StopDecision
 from portico.domain.lifecycle import Mode
@@ -15,6 +17,7 @@ from portico.orchestration.execution.execution import Execution
 from portico.orchestration.execution.pattern import Pattern
 from portico.orchestration.execution.response import is_journaled
 from portico.orchestration.pipeline.stages import StageTimer
+from portico.orchestration.runtime.authorizations import Authorizations
 from portico.orchestration.runtime.driver import drive, pattern_for
 from portico.orchestration.runtime.handle import CANCELLED_BY_CLIENT, ExecutionHandle, LocalExecution, LocalExecutions
 from portico.orchestration.runtime.limited_start import NOTHING_TAKEN, Opening
@@ -28,8 +31,16 @@ Body: TypeAlias = Callable[[], Awaitable[None]]
 class Launcher:
     """Starts executions, in tasks of their own or in the caller's, and registers them while they run."""
 
-    def __init__(self, environment: Environment, runner: Runner, patterns: Mapping[Mode, Pattern]) -> None:
+    def __init__(
+        self,
+        environment: Environment,
+        runner: Runner,
+        patterns: Mapping[Mode, Pattern],
+        authorizations: Authorizations | None = None,
+    ) -> None:
         self.patterns = patterns
+        self.authorizations = authorizations
+        """Answers of calls whose credential arrives; None without credentials."""
         self.local = LocalExecutions(environment.event_feed)
         self._environment = environment
         self.runner = runner
@@ -68,6 +79,8 @@ class Launcher:
             if not claimed:
                 self._environment.journal.discard(execution_id)
             self._environment.journal.close(execution_id)
+            if self._environment.credentials is not None:
+                self._environment.credentials.in_memory.pop(execution_id, None)
             opening.refund()
             raise
         self.local.add(local)
@@ -125,9 +138,27 @@ class Launcher:
             if slot is not None:
                 slot.release()
             self.local.remove(local)
-            if not local.handle.is_suspended:
+            is_suspended = local.handle.is_suspended
+            if not is_suspended:
                 self._environment.event_feed.disconnect(local.execution_id)
             try:
                 self._environment.journal.close(local.execution_id)
             finally:
                 self.local.complete(local)
+        credentials = self._environment.credentials
+        if credentials is not None:
+            is_held = local.execution_id in credentials.in_memory or local.execution_id in credentials.with_requests
+            if is_suspended:
+                await self._settle_suspended(execution, is_held=is_held)
+            elif is_held and execution.response is not None:
+                with suppress(StorageFailure):  # a periodic job deletes what is left
+                    await credentials.forget(local.execution_id)
+
+    async def _settle_suspended(self, execution: Execution, *, is_held: bool) -> None:
+        """Keep what the request brought of credentials, and answer the calls whose credential has arrived by now."""
+        response, authorizations = execution.response, self.authorizations
+        if authorizations is None or response is None:
+            return
+        if is_held or any(each.kind is SuspensionKind.AUTHORIZATION for each in response.suspensions):
+            with suppress(StorageFailure):  # the question stays open for its owner
+                await authorizations.after_suspension(execution.header)

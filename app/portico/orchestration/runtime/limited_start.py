@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from portico.capabilities.limits.quotas import Quota, RunSlot, unpriced_failure
+from portico.capabilities.tools.credentials import CredentialHolder, CredentialSource
 from portico.domain.failures import RequestFailure
 from portico.domain.journal.header import ExecutionHeader
 from portico.domain.journal.outcomes import RecordedStep
@@ -53,6 +54,9 @@ async def open_within_limits(
     Raises: RequestFailure (REQUEST_RATE_LIMITED, REQUEST_OVERLOADED, REQUEST_SHUTTING_DOWN, and those of
     `Journal.open`); StorageFailure; AccessFailure and OrchestrationFailure for what no wait would allow.
     """
+    source = environment.credentials
+    if source is not None and header.execution_id in source.arriving:
+        return await _open_with_credentials(source, environment, runner, header, claim, steps=steps, queued=queued)
     journal, quota = environment.journal, environment.quotas.of(header.tenant, header.key_id, header.key_limits)
     if quota is None and header.durability == "memory":
         hit = await journal.open(header, claim, steps=steps)
@@ -77,6 +81,32 @@ async def open_within_limits(
         return opening
     opening.refund()
     return hit
+
+
+async def _open_with_credentials(
+    source: CredentialSource,
+    environment: Environment,
+    runner: Runner,
+    header: ExecutionHeader,
+    claim: IdempotencyClaim | None,
+    *,
+    steps: Sequence[RecordedStep],
+    queued: bool,
+) -> Opening | IdempotencyHit:
+    """Open the history of an execution whose request has brought values of credentials.
+
+    They are stored before it if it is journaled, and gone again if it is refused.
+    """
+    holder = CredentialHolder(header.tenant, header.user, header.execution_id)
+    given = source.arriving.pop(header.execution_id)
+    await source.hold(holder, given, stored=header.durability == "journaled")
+    opening: Opening | IdempotencyHit | None = None
+    try:
+        opening = await open_within_limits(environment, runner, header, claim, steps=steps, queued=queued)
+    finally:
+        if not isinstance(opening, Opening):
+            await source.forget(header.execution_id)
+    return opening
 
 
 async def _take(runner: Runner, header: ExecutionHeader, quota: Quota | None, *, queued: bool) -> Opening:

@@ -194,6 +194,9 @@ class ProgramSettings(ExternalToolSettings, RunSettings):
     pass_caller: bool = Field(
         False, description="True if its environment says for whom it acts: `PORTICO_TENANT`, `PORTICO_USER`, …"
     )
+    credentials: Mapping[VariableName, str] = Field(
+        default_factory=dict, description="Variables that have the value of a credential, by the name of its table"
+    )
 
 
 class PythonSettings(RunSettings):
@@ -272,6 +275,9 @@ class HttpToolSettings(ExternalToolSettings):
     headers_file: HeadersFromFile | None = Field(
         None, description="File of request headers, one `Name: value` a line; it is read again when it changes"
     )
+    credential: str | None = Field(
+        None, description="Credential that is sent to the host of the URL, with https or with allow_private"
+    )
     select: Annotated[str, AfterValidator(_path)] | None = Field(
         None, description="JSON path of the part of the reply that is the result, such as `$.days[0].high`"
     )
@@ -294,6 +300,9 @@ class McpServerSettings(ChildSettings):
     headers_file: HeadersFromFile | None = Field(
         None, description="File of request headers, one `Name: value` a line; it is read again when it changes"
     )
+    credential: str | None = Field(
+        None, description="Credential that is sent to the URL: client credentials, or a secret of the service alone"
+    )
     trusted: bool = Field(
         False, description="True if its hints about side effects are believed; else every call waits for approval"
     )
@@ -314,6 +323,8 @@ class McpServerSettings(ChildSettings):
             raise ValueError(f"has a url, so {given[0]} has no meaning")
         if self.command and self.headers_file is not None:
             raise ValueError("has a command, so headers_file has no meaning")
+        if self.command and self.credential is not None:
+            raise ValueError("has a command, so credential has no meaning: it needs a url")
         return self
 
 

@@ -9,6 +9,7 @@ from mcp import MCPError
 from portico.adapters.tools.plain_text import plain_text
 from portico.domain.tools import ServerFault
 from portico.domain.value import value
+from portico.ports.credentials import IssuerError
 
 _TEXT_CHARACTERS: Final = 500
 _NO_MCP: Final = frozenset({types.PARSE_ERROR, types.INVALID_REQUEST, types.METHOD_NOT_FOUND})
@@ -38,6 +39,8 @@ def fault_of(cause: BaseException) -> McpFault:
             return McpFault(ServerFault.NOT_STARTED, text)
         case MCPError(code=code, message=message):
             return McpFault(_fault_of_code(code), plain(message))
+        case IssuerError():
+            return McpFault(ServerFault.REFUSED, f"there is no credential for it: {cause}")
         case httpx2.TransportError():
             return McpFault(ServerFault.NO_ANSWER, type(cause).__name__)
     return McpFault(ServerFault.WRONG_PROTOCOL, type(cause).__name__)

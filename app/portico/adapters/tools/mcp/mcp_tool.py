@@ -62,6 +62,7 @@ class McpTool:
         self._server = config.name
         self._caller = caller
         self._passes_caller = config.pass_caller
+        self._credential = None if config.credential is None else config.credential.name
         self._definition = ToolDefinition(name, description, listed.input_schema)
         self._info = ToolInfo(
             name,
@@ -75,6 +76,7 @@ class McpTool:
             original_name=listed.name,
             isolation=None if config.isolated is None else config.isolated.level_in_force,
             network=None if config.isolated is None else config.isolated.network,
+            credentials=() if config.credential is None else (config.credential.name,),
         )
 
     def info(self) -> ToolInfo:
@@ -93,6 +95,8 @@ class McpTool:
         Raises: ToolError with the server's text if the call failed; ToolOutcomeUnknown if the connection was lost;
         ToolSuspended with a question of the server, whose answer goes back to it with the state that it gave.
         """
+        if self._credential is not None:
+            await context.credential(self._credential)
         answers = NO_ANSWERS if context.continuation is None else answers_of(context.continuation)
         on_progress = None if context.on_progress is None else context.progress
         meta = {CALLER_META: caller_facts(context.caller)} if self._passes_caller else None
@@ -116,7 +120,8 @@ class McpTool:
 def _identity(config: McpServerConfig) -> str:
     passed = " pass_caller" if config.pass_caller else ""
     if config.isolated is None:
-        return f"{config.url}{passed}"
+        credential = "" if config.credential is None else f" {config.credential.name}"
+        return f"{config.url}{passed}{credential}"
     return f"{config.command} {config.isolated.network} {config.isolated.is_enforced}{passed}"
 
 

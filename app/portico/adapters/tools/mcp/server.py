@@ -28,15 +28,17 @@ from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost, 
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.message import SessionMessage
 
-from portico.adapters.tools.mcp.faults import CONNECTION_LOST, NOT_CONNECTED, fault_of, plain
+from portico.adapters.tools.mcp.credential_auth import CredentialAuth
+from portico.adapters.tools.mcp.faults import CONNECTION_LOST, NOT_CONNECTED, McpFault, fault_of, plain
 from portico.adapters.tools.mcp.limited_transport import LimitedTransport
 from portico.adapters.tools.mcp.mcp_tool import McpTool
 from portico.adapters.tools.mcp.pipes import open_pipes
 from portico.adapters.tools.mcp.questions import NO_ANSWERS, Answers
 from portico.adapters.tools.mcp.server_config import McpServerConfig
 from portico.adapters.tools.plain_text import plain_text
+from portico.capabilities.tools.mask import mask
 from portico.domain.tools import ToolServerStatus
-from portico.ports.tool import OnProgress, Tool, ToolError, ToolOutcomeUnknown
+from portico.ports.tool import CredentialUnavailable, OnProgress, Tool, ToolError, ToolOutcomeUnknown
 
 CONNECT_SECONDS: Final = 30.0
 """Time to start a server and to agree on the protocol."""
@@ -52,6 +54,7 @@ STEADY_SECONDS: Final = 60.0
 _MAX_LOGGED_LINES: Final = 1_000
 _LOGGED_CHARACTERS: Final = 500
 _LOST_CODES: Final = frozenset({types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT})
+_REFUSED: Final = "refused the credential with status 401"
 _NOT_CONNECTED: Final = "its MCP server is not connected"
 
 Messages = MemoryObjectReceiveStream[SessionMessage | Exception]
@@ -86,6 +89,7 @@ class McpServer:
         self._wake = anyio.Event()
         self._is_lost = False
         self._listed: Mapping[str, types.Tool] = {}
+        self._auth = None if config.credential is None else CredentialAuth(config.credential)
 
     async def run(self) -> None:
         """Keep the server connected until the task is cancelled."""
@@ -134,6 +138,9 @@ class McpServer:
                 allow_input_required=True,
             )
         except MCPError as error:
+            if self._auth is not None and self._auth.is_refused:
+                self._log.log_server_failure(self._config.name, _REFUSED)
+                raise CredentialUnavailable(f"its MCP server {_REFUSED}") from error
             if error.code not in _LOST_CODES:
                 raise ToolError(f"the server refused the call: {plain(error.message)}") from error
             self._lose()
@@ -150,7 +157,8 @@ class McpServer:
                 await self._serve(session)
         # A library runs the server's protocol: a broken server may make it raise anything, in groups too.
         except Exception as cause:  # noqa: BLE001 - the reason stands above
-            self._fault = fault_of(cause)
+            fault = fault_of(cause)
+            self._fault = McpFault(fault.fault, self._masked(fault.text))
             return f"its MCP server cannot be used: {self._fault.text}"
         finally:
             self._session = None
@@ -263,7 +271,9 @@ class McpServer:
         timeout = httpx2.Timeout(CONNECT_SECONDS, read=None)
         hooks, transport = {"request": [add_headers]}, LimitedTransport(MAX_MESSAGE_BYTES)
         async with (
-            httpx2.AsyncClient(trust_env=False, timeout=timeout, event_hooks=hooks, transport=transport) as client,
+            httpx2.AsyncClient(
+                trust_env=False, timeout=timeout, event_hooks=hooks, transport=transport, auth=self._auth
+            ) as client,
             streamable_http_client(
                 self._config.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES
             ) as streams,
@@ -291,7 +301,8 @@ class McpServer:
     def _masked(self, line: str) -> str:
         for secret in self._config.secrets:
             line = line.replace(secret, "[secret]")
-        return line
+        credential = self._config.credential
+        return line if credential is None else mask(line, credential.values())
 
 
 async def _agree(session: ClientSession) -> None:

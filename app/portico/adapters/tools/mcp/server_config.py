@@ -3,7 +3,36 @@
 from collections.abc import Callable, Mapping
 
 from portico.adapters.tools.sandbox.levels import IsolatedProgram
+from portico.capabilities.tools.credentials import TokenKeeper
+from portico.domain.credentials import Credential
 from portico.domain.value import value
+
+
+@value
+class McpCredential:
+    """A credential of the service that is sent to a server: a token that `keeper` fetches, or what `read` reads."""
+
+    credential: Credential
+    keeper: TokenKeeper | None
+    read: Callable[[], str | None]
+
+    @property
+    def name(self) -> str:
+        """Return its name."""
+        return self.credential.name
+
+    async def current(self) -> str | None:
+        """Return the value; None without one. Raises: IssuerError."""
+        return self.read() if self.keeper is None else await self.keeper.current()
+
+    async def renewed(self, refused: str) -> str | None:
+        """Return the value of now after one was refused. Raises: IssuerError."""
+        return self.read() if self.keeper is None else await self.keeper.renewed(refused)
+
+    def values(self) -> list[tuple[str, str]]:
+        """Return what is masked, with the name."""
+        known = [self.read()] if self.keeper is None else self.keeper.recent
+        return [(self.name, each) for each in known if each is not None]
 
 
 @value
@@ -14,6 +43,7 @@ class McpServerConfig:
     current request headers. `secrets` are masked in what the server logs. Only the tools that `allow` names are taken,
     if it is there. The hints of a `trusted` server about its tools are believed. `timeout` is a call's, in seconds.
     With `pass_caller` each call says for whom it acts.
+    The `credential` is sent with each request.
     """
 
     name: str
@@ -27,3 +57,4 @@ class McpServerConfig:
     allow: frozenset[str] | None
     timeout: float
     pass_caller: bool = False
+    credential: McpCredential | None = None

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Set
+from dataclasses import field, replace
 from pathlib import Path
 from shutil import which
 from typing import Any
@@ -11,7 +12,9 @@ from portico.adapters.tools.external_tool import ExternalTool, ExternalToolFacts
 from portico.adapters.tools.programs.command_template import CommandTemplate
 from portico.adapters.tools.sandbox.box import SEARCH_PATH, BoxError, ProcessLimits
 from portico.adapters.tools.sandbox.levels import IsolatedProgram
+from portico.adapters.tools.sandbox.output import LEFT_OUT
 from portico.adapters.tools.sandbox.run import ProcessEnd, ProgramRun, run_program
+from portico.capabilities.tools.mask import mask_ends
 from portico.domain.fingerprints import digest
 from portico.domain.tools import Availability
 from portico.domain.value import value
@@ -23,7 +26,8 @@ class ProgramConfig:
     """Configuration of one program tool.
 
     `command` is the program and its words with places for arguments; a relative path of the program begins at `base`.
-    `environment` is that of the program, to which `pass_caller` adds for whom it acts.
+    `environment` is that of the program, to which `pass_caller` adds for whom it acts, and `credentials` their values,
+    by variable.
     """
 
     facts: ExternalToolFacts
@@ -34,6 +38,7 @@ class ProgramConfig:
     environment: Mapping[str, str]
     ok_exit_codes: frozenset[int] = frozenset({0})
     pass_caller: bool = False
+    credentials: Mapping[str, str] = field(default_factory=dict)
 
 
 class ProgramTool(ExternalTool):
@@ -47,7 +52,8 @@ class ProgramTool(ExternalTool):
         self._template = CommandTemplate(config.command, config.facts.parameters)
         isolated, box = config.isolated, config.isolated.box
         passed = ["pass_caller"] if config.pass_caller else []
-        identity = digest(config.command, str(box.directory), isolated.network, isolated.is_enforced, *passed)
+        named = [sorted(config.credentials.items())] if config.credentials else []
+        identity = digest(config.command, str(box.directory), isolated.network, isolated.is_enforced, *passed, *named)
         super().__init__(
             config.facts,
             "cli",
@@ -55,6 +61,7 @@ class ProgramTool(ExternalTool):
             containment=isolated.containment(),
             isolation=isolated.level_in_force,
             network=isolated.network,
+            credentials=tuple(dict.fromkeys(config.credentials.values())),
         )
 
     def available(self) -> Availability:
@@ -77,13 +84,14 @@ class ProgramTool(ExternalTool):
         path = self._path()
         if path is None:
             raise ToolError(f"{self._template.program} is not installed")
+        credentials = {name: await context.credential(each) for name, each in self._config.credentials.items()}
         try:
             end = await run_program(
                 ProgramRun(
                     command=(path, *words),
                     run=context.idempotency_key,
                     isolated=self._config.isolated,
-                    environment={**self._config.environment, **own},
+                    environment={**self._config.environment, **own, **credentials},
                     limits=self._config.limits,
                 )
             )
@@ -91,6 +99,9 @@ class ProgramTool(ExternalTool):
             raise ToolError(f"the box could not be made: {cause}") from cause
         except OSError as cause:
             raise ToolError(f"the program could not be started: {os.strerror(cause.errno or 0)}") from cause
+        if credentials:
+            values = [(each, credentials[name]) for name, each in self._config.credentials.items()]
+            end = replace(end, output=mask_ends(end.output, LEFT_OUT, values))
         return result_of(end, self._config.ok_exit_codes)
 
     def _path(self) -> str | None:

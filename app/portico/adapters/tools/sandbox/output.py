@@ -1,6 +1,12 @@
 """Output of a program: its beginning and its end."""
 
+import re
+from typing import Final
+
 from portico.adapters.tools.plain_text import plain_text
+
+LEFT_OUT: Final = re.compile(r"\n\[[0-9]+ bytes left out\]\n")
+"""Mark in the place of what was dropped."""
 
 
 class BoundedOutput:

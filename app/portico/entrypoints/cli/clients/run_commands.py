@@ -162,7 +162,11 @@ def resume(  # noqa: PLR0913 - Typer reads one parameter per option
     texts = [SuspensionKind.QUESTION, SuspensionKind.FLOW]
     choices: dict[str, tuple[bool, list[SuspensionKind], Callable[[], Any]]] = {
         "--approve": (approve, call, lambda: approval_payload(reason, arguments, grant, seconds, match)),
-        "--deny": (deny, call, lambda: {"decision": "deny", **({} if reason is None else {"reason": reason})}),
+        "--deny": (
+            deny,
+            [*call, SuspensionKind.AUTHORIZATION],
+            lambda: {"decision": "deny", **({} if reason is None else {"reason": reason})},
+        ),
         "--text": (text is not None, texts, lambda: text),
         "--answer": (answer is not None, [*SuspensionKind], lambda: _json(answer or "")),
         "--happened": (happened is not None, unknown, lambda: {"decision": "happened", "result": happened}),

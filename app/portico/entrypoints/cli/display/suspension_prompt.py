@@ -38,6 +38,9 @@ def ask_person(suspension: Suspension, ask: Ask) -> JsonValue:
             return ask(question)
         case SuspensionKind.FLOW:
             return _json_or_text(ask(f"{question} [JSON]"))
+        case SuspensionKind.AUTHORIZATION:
+            decision = _choice(ask, f"{question} [authorized/deny]", ("authorized", "deny"))
+            return {"decision": decision}
         case SuspensionKind.CLIENT_TOOL:
             return {"result": _json_or_text(ask(f"{question} [result as JSON]"))}
 

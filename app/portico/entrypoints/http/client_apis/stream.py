@@ -26,7 +26,7 @@ STOPPING: Final = RequestFailure(
     Code.REQUEST_IN_PROGRESS, "this replica is stopping, and another one continues the execution; read its answer there"
 )
 DROPPED: Final = RequestFailure(Code.REQUEST_OVERLOADED, "the stream was read too slowly, and was given up")
-ABOUT_CALLS: Final = frozenset({SuspensionKind.APPROVAL, SuspensionKind.UNKNOWN_OUTCOME})
+ABOUT_CALLS: Final = frozenset({SuspensionKind.APPROVAL, SuspensionKind.UNKNOWN_OUTCOME, SuspensionKind.AUTHORIZATION})
 
 
 def resume_required(response: SystemResponse) -> RequestFailure:
@@ -40,7 +40,7 @@ def resume_required(response: SystemResponse) -> RequestFailure:
 
 
 def waits_for_approval(response: SystemResponse) -> bool:
-    """Return True if each open suspension is about a call, so that anyone with `can_approve` may answer it."""
+    """Return True if each open suspension is about a call: it is answered elsewhere, or by a credential's arrival."""
     return bool(response.suspensions) and all(each.kind in ABOUT_CALLS for each in response.suspensions)
 
 

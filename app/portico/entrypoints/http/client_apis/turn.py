@@ -66,7 +66,7 @@ _FINISH_REASONS: Final[Mapping[str, FinishReason]] = MappingProxyType(
     }
 )
 _BEGUN: Final = frozenset({ToolCallStatus.DONE, ToolCallStatus.FAILED})
-_ABOUT_CALLS: Final = frozenset({SuspensionKind.APPROVAL, SuspensionKind.UNKNOWN_OUTCOME})
+_ABOUT_CALLS: Final = frozenset({SuspensionKind.APPROVAL, SuspensionKind.UNKNOWN_OUTCOME, SuspensionKind.AUTHORIZATION})
 
 
 class DisplayTime(Enum):
@@ -116,7 +116,7 @@ class ClientCallItem:
 
 @value
 class ApprovalItem:
-    """A call that waits for a person: for an approval, or for what became of it."""
+    """A call that waits for a person: for an approval, for what became of it, or for a credential."""
 
     suspension_id: SuspensionId
     kind: SuspensionKind

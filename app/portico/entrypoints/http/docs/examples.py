@@ -183,6 +183,20 @@ EXAMPLES: Mapping[str, tuple[OperationExample, ...]] = MappingProxyType(
         "listDocuments": (OperationExample("List the first ten documents", {"limit": "10"}),),
         "getDocument": (OperationExample("Show a document", _GUIDE),),
         "searchMemory": (OperationExample("Search the documents", body={"query": "Which church is the tallest?"}),),
+        "listCredentials": (OperationExample("List the credentials of one's tools"),),
+        "putCredential": (
+            OperationExample(
+                "Set a credential; a new service has none",
+                {"credential_name": "tracker"},
+                {"value": "the-token-of-the-tracker"},
+                status=404,
+            ),
+        ),
+        "deleteCredential": (
+            OperationExample(
+                "Delete a value; a new service has no credentials", {"credential_name": "tracker"}, status=404
+            ),
+        ),
         "putSchedule": (
             OperationExample(
                 "Ask each morning of a working day",

@@ -22,6 +22,7 @@ from portico.entrypoints.http.docs.examples import add_examples
 from portico.entrypoints.http.errors import Problem
 from portico.entrypoints.http.openapi.names import TAGS, public_name
 from portico.entrypoints.http.openapi.responses import PROBLEM_TYPE, REF, failures, header_refs, schema_ref
+from portico.orchestration.credentials import CredentialRequest
 from portico.orchestration.facade import (
     DocumentContent,
     ForkRequest,
@@ -62,6 +63,7 @@ _REQUESTS: Final = (
     DocumentContent,
     MemoryQuery,
     KeyRequest,
+    CredentialRequest,
     ScheduleRequest,
     EndpointRequest,
     EmbeddingRequest,

@@ -12,6 +12,7 @@ TAGS: Final[Mapping[str, str]] = MappingProxyType(
         "suspensions": "Open questions, approvals and unknown outcomes, and the answers to them.",
         "memory": "Documents that executions can search.",
         "schedules": "Requests that start by themselves.",
+        "credentials": "Values that tools present elsewhere on behalf of their caller.",
         "webhooks": "Endpoints that hear of ends and suspensions, and what was delivered to them.",
         "catalogue": "What is configured: agents, tools, skills, flows, engines, prompts, errors and state machines.",
         "usage": "Tokens, cost and executions by day, key, user, agent or model.",

@@ -9,8 +9,9 @@ from starlette.responses import Response
 
 from portico.domain.contract.request import SystemRequest
 from portico.domain.contract.response import SystemResponse
+from portico.domain.credentials import NO_CREDENTIALS
 from portico.entrypoints.http.body import json_body, read_model
-from portico.entrypoints.http.context import Context, RequestContext, context_of
+from portico.entrypoints.http.context import CREDENTIALS_KEY, Context, RequestContext, context_of, tool_credentials
 from portico.entrypoints.http.execution_response import REPLAYED, ExecutionResponder, correlation_of
 from portico.entrypoints.http.negotiation import ResponseKind, prefers_async, request_headers, response_kind
 from portico.entrypoints.http.openapi.responses import (
@@ -68,6 +69,7 @@ async def execute(context: Context, body: Annotated[SystemRequest, json_body(Sys
         idempotency_key=parse_idempotency_key(headers.idempotency_key) if headers.idempotency_key else None,
         background=is_async,
         authentication_ms=context.authentication_ms,
+        credentials=tool_credentials(context) if CREDENTIALS_KEY in context.scope else NO_CREDENTIALS,
     )
     started = await context.facade.execute(body, context.principal, options)
     if isinstance(started, Accepted):

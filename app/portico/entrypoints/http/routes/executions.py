@@ -12,9 +12,10 @@ from starlette.responses import Response
 from portico.domain.contract.quote import Quote
 from portico.domain.contract.request import SystemRequest
 from portico.domain.contract.response import SystemResponse
+from portico.domain.credentials import NO_CREDENTIALS
 from portico.domain.failures import Code
 from portico.entrypoints.http.body import json_body
-from portico.entrypoints.http.context import AUTHENTICATED, Context, RequestContext
+from portico.entrypoints.http.context import AUTHENTICATED, CREDENTIALS_KEY, Context, RequestContext, tool_credentials
 from portico.entrypoints.http.errors import WholeResponse
 from portico.entrypoints.http.execution_response import ExecutionResponder, event_stream
 from portico.entrypoints.http.negotiation import (
@@ -320,7 +321,10 @@ async def resume_execution(
     """
     responder = ExecutionResponder(context, _response_kind(context))
     subscribe = responder.kind is ResponseKind.EVENTS
-    resumed = await context.facade.executions.resume(context.principal, request_id, body, subscribe=subscribe)
+    credentials = tool_credentials(context) if CREDENTIALS_KEY in context.scope else NO_CREDENTIALS
+    resumed = await context.facade.executions.resume(
+        context.principal, request_id, body, subscribe=subscribe, credentials=credentials
+    )
     if isinstance(resumed, AnswerAccepted):
         status = 202 if resumed.is_pending else 204
         return WholeResponse(status, b"", context.correlate(request_id).headers())
@@ -360,6 +364,7 @@ async def fork_execution(
         sampled,
         subscribe=responder.kind is ResponseKind.EVENTS,
         authentication_ms=context.authentication_ms,
+        credentials=tool_credentials(context) if CREDENTIALS_KEY in context.scope else NO_CREDENTIALS,
     )
     return await responder.respond(await context.facade.fork(request_id, body, context.principal, options))
 

@@ -25,15 +25,18 @@ from starlette.types import Message, Receive, Scope, Send
 from portico.bootstrap.service import Service
 from portico.domain.access.channels import MCP as MCP_CHANNEL
 from portico.domain.access.principal import Permission, Principal
+from portico.domain.credentials import NO_CREDENTIALS
 from portico.domain.failures import AccessFailure, Code, RequestFailure
 from portico.domain.strict_json import StrictJsonError, loads
 from portico.entrypoints.http.body import read_body
 from portico.entrypoints.http.context import (
     CONTEXT_KEY,
+    CREDENTIALS_KEY,
     ENTRANCE_KEY,
     RESOURCE_METADATA_KEY,
     RequestContext,
     context_of,
+    tool_credentials,
 )
 from portico.entrypoints.http.errors import JSON, WholeResponse
 from portico.entrypoints.mcp.calls import CallRules
@@ -210,6 +213,7 @@ def caller_of(context: ServerRequestContext[Any, Any]) -> RequestCaller:
         sampled,
         subscribe=context.meta is not None and context.meta.get("progress_token") is not None,
         authentication_ms=http.authentication_ms,
+        credentials=tool_credentials(http) if CREDENTIALS_KEY in http.scope else NO_CREDENTIALS,
     )
     return RequestCaller(http.principal, options)
 

@@ -25,14 +25,17 @@ from portico.domain.journal.outcomes import (
 )
 from portico.domain.journal.step_key import StepKey
 from portico.domain.journal.suspensions import (
+    AUTHORIZATION_DECISIONS,
     UNKNOWN_OUTCOME_DECISIONS,
     UNKNOWN_OUTCOME_TEXT,
+    Deny,
     GiveUp,
     Happened,
     RunAgain,
     answer_text,
+    denial_text,
 )
-from portico.domain.raised_exception import CodeKind
+from portico.domain.raised_exception import CodeKind, RaisedException
 from portico.domain.tools import STEP_PREFIX, OfferedTool, concurrent_groups
 from portico.orchestration.execution.branch_settings import BranchSettings
 from portico.orchestration.execution.effect import (
@@ -53,8 +56,11 @@ from portico.orchestration.execution.tool_calls.content_stream import ContentStr
 from portico.ports.tool import ToolContinuation
 
 _FIRST_CONTINUATION = 2
+_MAX_AUTHORIZATIONS = 2
+"""Times that a call asks for credentials."""
 _UNKNOWN_TOOL = "no such tool"
 _UNAVAILABLE = "the tool cannot run right now"
+_NOT_AUTHORIZED = "not authorized"
 _BUDGET_SPENT = "not run: the budget of the execution is spent"
 
 
@@ -166,9 +172,10 @@ class ToolRound:
         if offered is not None and (offered.agent or offered.code):
             self.ended_at = max(self.ended_at, await self._run_nested(key, state, offered))
             return
-        number, continuation = 0, None
+        number, continuation, authorizations = 0, None, 0
         while True:
             attempt = self._attempt(state, key, number, offered, continuation)
+            attempt.may_authorize = authorizations < _MAX_AUTHORIZATIONS and self._settings.replica is None
             try:
                 step = await self._execution.perform(attempt)
             except BranchSuspended:
@@ -177,17 +184,32 @@ class ToolRound:
                 raise
             self.ended_at = max(self.ended_at, step.at)
             match step.outcome:
-                case ToolCallSuspended(value=value, state=None):
-                    state.answer(answer_text(self._ask(state, value, attempt.key)))
-                    self._show(state, attempt.key, result=state.result)
-                    return
-                case ToolCallSuspended(value=value, state=str(kept)):
-                    continuation = ToolContinuation(kept, self._ask(state, value, attempt.key))
+                case ToolCallSuspended() as suspended:
+                    if not self._goes_on(state, suspended, attempt):
+                        self._show(state, attempt.key, result=state.result)
+                        return
+                    continuation = attempt.continuation
+                    authorizations += suspended.credential is not None
                     number = max(_FIRST_CONTINUATION, number + 1)
                 case ToolEnded(retry=True):
                     number = 1
                 case _:
                     return
+
+    def _goes_on(self, state: ToolCallState, suspended: ToolCallSuspended, attempt: "ToolAttempt") -> bool:
+        """Return True if the tool is called again after the answer to its question; else the call has its result.
+
+        What it then goes on with is the continuation of the attempt. Raises: BranchSuspended until there is an answer.
+        """
+        value, key = suspended.value, attempt.key
+        if suspended.credential is not None:
+            return self._is_authorized(state, value, key)
+        answer = self._ask(state, value, key)
+        if suspended.state is None:
+            state.answer(answer_text(answer))
+            return False
+        attempt.continuation = ToolContinuation(suspended.state, answer)
+        return True
 
     async def _permission(self, index: int) -> bool | BranchSuspended | BranchStopped:
         """Return the permission of the call, or why it has none; the question is asked before any call runs."""
@@ -237,21 +259,34 @@ class ToolRound:
             correlation = _correlation(self._execution, state, key, self._settings, self._asked_by)
             ContentStream(self._execution, correlation).show(state.call.id, arguments=arguments, result=result)
 
-    def _ask(self, state: ToolCallState, value: JsonValue, attempt_key: StepKey) -> JsonValue:
+    def _is_authorized(self, state: ToolCallState, value: JsonValue, attempt_key: StepKey) -> bool:
+        """Return True if the credential that the call needs has a value now. Raises: BranchSuspended while it waits."""
+        payload = self._ask(state, value, attempt_key, SuspensionKind.AUTHORIZATION)
+        answer = AUTHORIZATION_DECISIONS.validate_python(payload)
+        if isinstance(answer, Deny):
+            state.refuse(denial_text(answer, _NOT_AUTHORIZED), Code.TOOL_EXECUTION_FAILED)
+            return False
+        state.is_waiting, state.is_error = False, True
+        return True
+
+    def _ask(
+        self,
+        state: ToolCallState,
+        value: JsonValue,
+        attempt_key: StepKey,
+        kind: SuspensionKind = SuspensionKind.QUESTION,
+    ) -> JsonValue:
         """Return the answer to the tool's question. Raises: BranchSuspended until there is one."""
         call, settings = state.call, self._settings
         question = SuspensionRequest(
             attempt_key.child(1),
-            SuspensionKind.QUESTION,
+            kind,
             settings.tool_id_prefix + call.name,
             value,
             tool_call_id=call.id,
             step_name=settings.correlation.step_name,
             agent=settings.caller.agent,
         )
-        return self._answer(question)
-
-    def _answer(self, question: SuspensionRequest) -> JsonValue:
         step = self._execution.answer_to(question)
         assert isinstance(step.outcome, SuspensionAnswer)  # noqa: S101 - the only outcome of a question
         self.ended_at = max(self.ended_at, step.at)
@@ -279,6 +314,8 @@ class ToolAttempt(Effect):
     """
 
     acts = True
+    is_unsafe = False
+    """True for a call that must not happen twice."""
 
     def __init__(
         self,
@@ -294,6 +331,8 @@ class ToolAttempt(Effect):
         call, key = state.call, call_key.child(0, number)
         self.continuation: ToolContinuation | None = None
         """The answered question after which the call goes on."""
+        self.may_authorize = False
+        """True if a missing credential may be asked for."""
         self.key = key
         self.fingerprint = digest("tool", key, call.name, call.arguments)
         self.correlation = _correlation(execution, state, key, settings, asked_by)
@@ -305,7 +344,6 @@ class ToolAttempt(Effect):
         self._settings = settings
         self._call_key = call_key
         self._number = number
-        self._is_unsafe = offered is not None and offered.unsafe
 
     def asked(self) -> JsonValue:
         """Return the call."""
@@ -314,15 +352,13 @@ class ToolAttempt(Effect):
     async def run(self, environment: Environment) -> Outcome:
         """Run the tool once, within the time that is left; refuse it if it was not offered or the budget is spent."""
         execution, call, key = self._execution, self._state.call, self._call_key
-        header = execution.header
         stream = ContentStream(execution, self.correlation)
         stream.show(call.id, arguments=call.arguments)
         refusal = self._begin(environment, key)
         if refusal is not None:
-            text, code = refusal
-            stream.show(call.id, result=text)
-            return ToolEnded(text, is_error=True, code=code, duration_ms=0.0, ran=False)
-        grace_s = NON_IDEMPOTENT_GRACE_S if self._is_unsafe else 0.0
+            stream.show(call.id, result=refusal[0])
+            return ToolEnded(refusal[0], is_error=True, code=refusal[1], duration_ms=0.0, ran=False)
+        grace_s, header = NON_IDEMPOTENT_GRACE_S if self.is_unsafe else 0.0, execution.header
         ended = await environment.tool_executor.attempt(
             call,
             key=idempotency_key(header.execution_id, key, call.id),
@@ -336,6 +372,8 @@ class ToolAttempt(Effect):
             ),
             caller=self._settings.caller_in(header),
             flow=self._settings.flow,
+            execution_id=header.execution_id,
+            may_ask=self.may_authorize,
         )
         if stream.on_progress is not None:
             stream.end_progress()
@@ -362,7 +400,7 @@ class ToolAttempt(Effect):
             return too_many_calls(limit), Code.ORCHESTRATION_ITERATION_LIMIT
         return None
 
-    def _report(self, environment: Environment, error: BaseException) -> None:
+    def _report(self, environment: Environment, error: BaseException | RaisedException) -> None:
         """Report what the function of the tool, or of the step type of that name, has raised."""
         name = self._state.call.name
         step_type = name.removeprefix(STEP_PREFIX)
@@ -381,12 +419,13 @@ class ToolAttempt(Effect):
         fork = self._execution.header.fork
         if fork is not None and self.key in fork.edited_keys:
             self._execution.ledger.tool_calls.note_edited(self._state)
-        self._execution.ledger.record_tool_attempt(step, self._state, self._call_key.parent, is_unsafe=self._is_unsafe)
+        self._execution.ledger.record_tool_attempt(step, self._state, self._call_key.parent, is_unsafe=self.is_unsafe)
 
 
 class NonIdempotentToolAttempt(ToolAttempt, NonIdempotentEffect):
     """An attempt at a call that must not happen twice: if it did not end here, only a person knows whether it has."""
 
+    is_unsafe = True
     unknown_outcome = ToolEnded(UNKNOWN_OUTCOME_TEXT, is_error=True, code=Code.TOOL_OUTCOME_UNKNOWN, duration_ms=0.0)
 
     def is_uncertain(self, outcome: Outcome) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 from alembic import op
 from sqlalchemy import BigInteger, Column, Double, Integer, LargeBinary, PrimaryKeyConstraint, Text, text
 
-revision = "1k"
+revision = "1l"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -23,6 +23,7 @@ def upgrade() -> None:
     _commits()
     _suspensions()
     _grants()
+    _credentials()
     _sessions()
     _replicas()
     _schedules()
@@ -135,6 +136,18 @@ def _grants() -> None:
     )
     op.create_index("grants_tool", "grants", ["tenant", "user_id", "tool"])
     op.create_index("grants_execution", "grants", ["execution_id"])
+
+
+def _credentials() -> None:
+    op.create_table(
+        "credentials",
+        *map(_text, ("tenant", "user_id", "execution_id", "name")),
+        _data("sealed"),
+        _number("set_at"),
+        _count("rejected"),
+        PrimaryKeyConstraint("tenant", "user_id", "execution_id", "name"),
+    )
+    _partial_index("credentials_execution", "credentials", ["execution_id"], "execution_id <> ''")
 
 
 def _sessions() -> None:

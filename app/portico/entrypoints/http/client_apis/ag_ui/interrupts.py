@@ -36,12 +36,14 @@ _SCHEMAS: Final[Mapping[SuspensionKind, Mapping[str, Any]]] = MappingProxyType(
         SuspensionKind.QUESTION: {"type": "string"},
         SuspensionKind.FLOW: {},
         SuspensionKind.CLIENT_TOOL: {},
+        SuspensionKind.AUTHORIZATION: _decision("deny", reason={"type": "string"}),
     }
 )
 REFUSED_BY_PAYLOAD: Final[Mapping[SuspensionKind, Mapping[str, str]]] = MappingProxyType(
     {
         SuspensionKind.APPROVAL: {"decision": "deny"},
         SuspensionKind.UNKNOWN_OUTCOME: {"decision": "give_up"},
+        SuspensionKind.AUTHORIZATION: {"decision": "deny"},
     }
 )
 """The payload that refuses a suspension, for the kinds that have one; any other one is refused by cancelling."""

@@ -11,7 +11,6 @@ from portico.domain.contract.response import Suspension, SystemResponse
 from portico.domain.failures import Code
 from portico.domain.ids import RequestId
 from portico.domain.journal.header import ClientView
-from portico.domain.journal.suspensions import ABOUT_CALLS
 from portico.domain.lifecycle import Mode, State
 from portico.domain.value import value
 from portico.entrypoints.http.client_apis.errors import client_code
@@ -25,6 +24,7 @@ from portico.entrypoints.http.client_apis.responses.answer import (
     outcome_of,
     output_of,
 )
+from portico.entrypoints.http.client_apis.stream import ABOUT_CALLS
 from portico.entrypoints.http.client_apis.turn import (
     ApprovalItem,
     ClientCallItem,
