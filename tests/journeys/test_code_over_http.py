@@ -1,5 +1,8 @@
 """A loop of `run_code` over five orders: it stops before the third refund, survives `kill -9`, and pays each once."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -68,3 +71,17 @@ async def test_a_loop_over_orders_stops_for_a_person_survives_a_kill_and_refunds
         replayed = await served.post(b"", path="/v1/executions/orders/replay")
         assert replayed.json["identical"], replayed.json
     assert (tmp_path / "refunds.txt").read_text().split() == ["1", "2", "3", "4", "5"]
+    assert "identical" in replayed_without_the_extra(url, tmp_path)
+
+
+def replayed_without_the_extra(url: str, folder: Path) -> str:
+    """Return what `portico replay` prints where the interpreter cannot be imported."""
+    blocked, configuration = folder / "blocked", folder / "replay.toml"
+    blocked.mkdir()
+    (blocked / "pydantic_monty.py").write_text("raise ImportError")
+    tables = CONFIGURATION.format(folder=folder).replace("[tools.code]", "")
+    configuration.write_text(tables)
+    command = [sys.executable, "-m", "portico", "replay", "orders", "--config", str(configuration)]
+    environment = {**os.environ, "PYTHONPATH": f"{blocked}:{folder}", "PORTICO__STORAGE__URL": url}
+    ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return ended.stdout + ended.stderr
