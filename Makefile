@@ -178,7 +178,7 @@ image: ## Build the container image with Docker, Podman or buildah; EXTRAS=otlp-
 		--build-arg REVISION=$$(git rev-parse --short HEAD) --build-arg CREATED=$$(git log -1 --format=%cI) .
 
 image-test: $(RELEASE)/.ready ## Build the image on Debian's packages with buildah and run it with runc, as root; minutes
-	$(BIN)/python -m release.image
+	$(BIN)/python -m release.image $(FAST)
 
 clean: ## Remove everything that was made
 	rm -rf .venv $(LLAMACPP) $(RELEASE) build dist bench/results .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

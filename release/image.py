@@ -2,8 +2,8 @@
 
 It needs neither Docker nor a registry of images, but root and three programs: `mmdebstrap` makes the base of Debian's
 packages, `buildah` builds, `runc` runs the image with a read-only root, as its user, without capabilities. It is asked
-README's first request, a stream, its health, a check and a backup, and stopped. Where a program is missing one line
-says so, and nothing fails.
+README's first request, a stream, its health, a check and a backup, and stopped. The tests that are named as arguments
+run in the build stage, on the interpreter of the image. Where a program is missing one line says so, and nothing fails.
 """
 
 import json
@@ -29,6 +29,8 @@ from release.sbom import SITE_PACKAGES, bill_of_materials, version
 PROGRAMS: Final = ("buildah", "runc", "mmdebstrap")
 BASE: Final = "localhost/portico-base"
 IMAGE: Final = "localhost/portico-image-test"
+STAGE: Final = "localhost/portico-image-test-build"
+INTERPRETER: Final = "/opt/portico/bin/python"
 FOLDER: Final = ROOT / "build/image"
 LARGEST_BYTES: Final = 225_000_000
 USER: Final = 10001
@@ -42,6 +44,11 @@ import aiohttp, asyncpg, cryptography.x509, dbos, greenlet, jsonschema_rs, orjso
 import numpy
 print(numpy.linalg.det(numpy.eye(3)), re2.search("b+", "abb").group())
 """
+_LOCKS: Final = [
+    f"--requirement={path.name}"
+    for path in ROOT.glob("requirements-*.lock")
+    if "llamacpp" not in path.name and "release" not in path.name
+]
 _WRITE: Final = "import pathlib; pathlib.Path('/opt/portico/new').touch()"
 
 
@@ -51,8 +58,8 @@ def missing() -> str | None:
     return names[0] if names else None if os.getuid() == 0 else "root"
 
 
-def build(target: str | None = None) -> None:
-    """Build the image, or one of its stages, on a base of Debian's packages. Raises: CalledProcessError."""
+def make_base() -> None:
+    """Make the base of Debian's packages, once in a checkout. Raises: SystemExit."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     base = FOLDER / "base.tar"
     if not base.exists():
@@ -60,18 +67,42 @@ def build(target: str | None = None) -> None:
     container = _run(["buildah", "from", "scratch"]).strip()
     _run(["buildah", "add", "--quiet", container, base, "/"])
     _run(["buildah", "commit", "--quiet", "--rm", container, BASE])
+
+
+def build(tag: str, *target: str) -> None:
+    """Build the image, or with `--target`, NAME one of its stages, under this name. Raises: SystemExit."""
     revision = _run(["git", "rev-parse", "--short", "HEAD"]).strip()
-    arguments = {"BASE": BASE, "VERSION": version(), "REVISION": revision}
-    options: list[str | Path] = []
-    for name in ("PIP_CERT", "PIP_INDEX_URL"):
-        if name in os.environ:
-            arguments[name] = os.environ[name]
-    if "PIP_CERT" in arguments:
-        options += ["--volume", f"{arguments['PIP_CERT']}:/run/authorities.pem:ro"]
-        arguments["PIP_CERT"] = "/run/authorities.pem"
+    index, options = _package_index()
+    arguments = {"BASE": BASE, "VERSION": version(), "REVISION": revision, **index}
     options += [word for name, value in arguments.items() for word in ("--build-arg", f"{name}={value}")]
-    options += [] if target is None else ["--target", target]
-    _run(["buildah", "bud", "--quiet", "--isolation", "chroot", "--format", "docker", *options, "--tag", IMAGE, ROOT])
+    build = ["buildah", "bud", "--quiet", "--isolation", "chroot", "--format", "docker"]
+    _run([*build, *options, *target, "--tag", tag, ROOT])
+
+
+def _package_index() -> tuple[Mapping[str, str], list[str]]:
+    """Return the variables of pip that this machine sets, as they hold in the container, and the options of buildah."""
+    given = {name: os.environ[name] for name in ("PIP_CERT", "PIP_INDEX_URL") if name in os.environ}
+    if "PIP_CERT" not in given:
+        return given, []
+    volume = f"{given['PIP_CERT']}:/run/authorities.pem:ro"
+    return {**given, "PIP_CERT": "/run/authorities.pem"}, ["--volume", volume]
+
+
+def passes(tests: Sequence[str]) -> bool:
+    """Run these tests in the build stage, with the locked tools for tests; return whether they pass."""
+    build(STAGE, "--target", "build")
+    container = _run(["buildah", "from", STAGE]).strip()
+    try:
+        for name in _run(["git", "ls-tree", "--name-only", "HEAD"]).split():
+            _run(["buildah", "add", "--quiet", container, ROOT / name, f"/checkout/{name}"])
+        index, options = _package_index()
+        options += [word for name, value in index.items() for word in ("--env", f"{name}={value}")]
+        run = ["buildah", "run", "--isolation", "chroot", "--workingdir", "/checkout", *options, container]
+        _run([*run, "/opt/build/bin/pip", "--python", INTERPRETER, "install", "--quiet", "--no-deps", *_LOCKS])
+        command = [*run, INTERPRETER, "-m", "pytest", "-m", "not torture and not postgres", *tests]
+        return subprocess.run(command, check=False).returncode == 0
+    finally:
+        _run(["buildah", "rm", container])
 
 
 @contextmanager
@@ -251,20 +282,22 @@ def _said(found: Iterator[tuple[str, bool]], say: Callable[[str], object]) -> bo
     return holds
 
 
-def main() -> int:
-    """Build, look and run; return the exit code."""
+def main(tests: Sequence[str]) -> int:
+    """Build, look, run and test; return the exit code."""
     absent = missing()
     if absent is not None:
         sys.stdout.write(f"image-test: skipped: {absent} is missing\n")
         return 0
-    build()
+    make_base()
+    build(IMAGE)
     with mounted() as root, tempfile.TemporaryDirectory(prefix="portico-image-") as folder:
         holds = _said(contents(root), sys.stdout.write)
         with running(root, Path(folder)) as container:
             holds = _said(behaviour(container), sys.stdout.write) and holds
+    holds = (not tests or passes(tests)) and holds
     sys.stdout.write(f"image-test: {'ok' if holds else 'failed'}\n")
     return 0 if holds else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

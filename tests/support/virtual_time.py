@@ -8,12 +8,14 @@ Theory of operation
    for them before a jump. If nothing arrived before the last `QUIET_JUMPS` jumps, it waits `QUIET_GRACE` once per
    virtual second instead, so that periodic timers of a server do not cost real time.
 3. While a worker thread or a child process works, the loop does not jump: time runs at its real speed. A thread
-   signals its end before it counts as idle, so the loop polls once more before a jump.
+   signals its end before it counts as idle, so the loop polls once more before a jump. Until Python 3.11 a thread
+   waits for each child; later versions read a descriptor of its process.
 4. Time also runs at its real speed inside `in_real_time`, for requests to a server in another process.
 5. Without any timer the loop blocks, as every loop does. It does not wait for threads that a test starts by hand.
 """
 
 import asyncio
+import os
 import selectors
 import threading
 import time
@@ -39,7 +41,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._time = START
         self._jobs = 0
-        super().__init__(_JumpingSelector(self))
+        self._selector = _JumpingSelector(self)
+        super().__init__(self._selector)
 
     def time(self) -> float:
         return self._time
@@ -70,7 +73,9 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     def has_external_work(self) -> bool:
         """Return True while a worker thread or a child process of this loop works."""
-        return self._jobs > 0 or any(_is_working(thread, self) for thread in threading.enumerate())
+        if self._jobs > 0 or self._selector.children:
+            return True
+        return any(_is_working(thread, self) for thread in threading.enumerate())
 
     def _job_ended(self, _job: Future[Any]) -> None:
         self._jobs -= 1
@@ -92,6 +97,18 @@ class _JumpingSelector(selectors.DefaultSelector):
         self._loop = loop
         self._jumps = 0
         self._seconds_without_grace = 0.0
+        self.children: set[Any] = set()
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        key = super().register(fileobj, events, data)
+        if os.readlink(f"/proc/self/fd/{key.fd}") == "anon_inode:[pidfd]":
+            self.children.add(key.fd)
+        return key
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        key = super().unregister(fileobj)
+        self.children.discard(key.fd)
+        return key
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None or timeout <= 0:
