@@ -46,7 +46,7 @@ def _found(name: str) -> Path | None:
                 _unpack()
         except (OSError, subprocess.SubprocessError):
             return None
-    return program
+    return program if program.exists() else None
 
 
 def _unpack() -> None:

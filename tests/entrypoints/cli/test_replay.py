@@ -3,7 +3,7 @@
 import json
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -151,7 +151,7 @@ def test_a_record_of_a_newer_version_is_refused() -> None:
 
 def test_a_truncated_record_is_refused() -> None:
     executed(a=ASK)
-    with sqlite3.connect("var/portico.db") as database:
+    with closing(sqlite3.connect("var/portico.db", isolation_level=None)) as database:
         database.execute("DELETE FROM commits WHERE number = (SELECT max(number) FROM commits)")
     refused = portico("a")
     assert (refused.exit_code, refused.stdout.split()[1]) == (19, "STORAGE_SNAPSHOT_INVALID")

@@ -242,9 +242,19 @@ def require_own_file(path: Path) -> None:
 
 def _connect_as_owner(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, cached_statements=256)
-    for pragma in _PRAGMAS:
-        connection.execute(pragma)
+    with _closing_on_error(connection):
+        for pragma in _PRAGMAS:
+            connection.execute(pragma)
     return connection
+
+
+@contextmanager
+def _closing_on_error(connection: sqlite3.Connection) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error:
+        connection.close()
+        raise
 
 
 def connect_read_only(path: Path) -> sqlite3.Connection:
@@ -252,9 +262,9 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
     url = f"{path.absolute().as_uri()}?mode=ro"
     connection = sqlite3.connect(url, isolation_level=None, uri=True)
     try:
-        _read_schema(connection)
+        with _closing_on_error(connection):
+            _read_schema(connection)
     except sqlite3.OperationalError as fault:
-        connection.close()
         if fault.sqlite_errorcode not in _READ_ONLY_FOLDER or _has_log(path):
             raise
         connection = sqlite3.connect(f"{url}&immutable=1", isolation_level=None, uri=True)
