@@ -117,6 +117,7 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
             "waiting": 200,
             "origins": [],
         },
+        "media": {"hosts": ["*"], "private_hosts": [], "max_parts": 8, "max_bytes": 8_388_608, "timeout": 10},
         "sessions": {"compact": False},
         "failover": {
             "max_retries": 1,
