@@ -35,7 +35,7 @@ from portico.domain.failures import (
 from portico.domain.journal.outcomes import AnswerValidated, Refused
 from portico.domain.model_call import ResponseFormat
 from portico.domain.pattern_result import PatternResult
-from portico.domain.raised_exception import RaisedException
+from portico.domain.raised_exception import RaisedException, RecordedException
 from portico.domain.value import value
 
 _GRAMMAR_FIELD = "output.grammar"
@@ -89,7 +89,8 @@ class ValidatedAnswer:
     def outcome(self) -> AnswerValidated:
         """Return the outcome to record."""
         failure = None if self.failure is None else Refused.by(self.failure)
-        return AnswerValidated(self.pattern_result.structured_output, self.validation, failure)
+        exception = RecordedException.of(self.exceptions[0][1]) if self.exceptions else None
+        return AnswerValidated(self.pattern_result.structured_output, self.validation, failure, exception)
 
     def with_judgement(self, judgement: AnswerJudgementOutput) -> "ValidatedAnswer":
         """Return the answer with the judgement of a judge, whose score is the confidence.

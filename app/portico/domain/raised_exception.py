@@ -32,16 +32,20 @@ class CodeKind(StrEnum):
 
 @value
 class RaisedException:
-    """An exception as it was raised: its type, its text, and the frames of it and of its causes."""
+    """An exception as it was raised: its type, its text, and the frames of it and of its causes.
+
+    `places` are its own frames, from the outermost to where it was raised.
+    """
 
     type: str
     text: str
     frames: str
+    places: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, error: BaseException) -> "RaisedException":
         """Return the exception without its objects."""
-        return cls(type(error).__qualname__, _text(error), frames_of(error))
+        return cls(type(error).__qualname__, _text(error), frames_of(error), _places(error))
 
 
 @value
@@ -55,11 +59,8 @@ class RecordedException:
     @classmethod
     def of(cls, error: BaseException | RaisedException) -> "RecordedException":
         """Return the exception without its objects, with a text that is cut."""
-        if isinstance(error, RaisedException):
-            return cls(error.type, error.text[:MAX_RECORDED_TEXT], (error.frames,))
-        frames = traceback.extract_tb(error.__traceback__, limit=-MAX_RECORDED_FRAMES)
-        places = tuple([f"{frame.name} {frame.filename}:{frame.lineno}" for frame in frames])
-        return cls(type(error).__qualname__, _text(error)[:MAX_RECORDED_TEXT], places)
+        raised = RaisedException.of(error) if isinstance(error, BaseException) else error
+        return cls(raised.type, raised.text[:MAX_RECORDED_TEXT], raised.places)
 
 
 @value
@@ -82,6 +83,11 @@ class ExceptionReport:
 def frames_of(error: BaseException) -> str:
     """Return the types and the innermost stack frames of an exception and of its causes, without their texts."""
     return " from ".join(_frames(each) for each in _causes(error))
+
+
+def _places(error: BaseException) -> tuple[str, ...]:
+    frames = traceback.extract_tb(error.__traceback__, limit=-MAX_RECORDED_FRAMES)
+    return tuple([f"{frame.name} {frame.filename}:{frame.lineno}" for frame in frames])
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

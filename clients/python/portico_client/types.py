@@ -2580,7 +2580,7 @@ StepEnd = TypedDict(
 
 
 class StepException(TypedDict):
-    """Exception that the code of a tool, step or node raised."""
+    """Exception that the code of a tool, step, rule, planner or node raised."""
 
     frames: list[str]
     """Function, file and line of at most 20 frames; the last raised it."""

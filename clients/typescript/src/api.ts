@@ -4534,7 +4534,7 @@ export interface components {
         };
         /**
          * StepException
-         * @description Exception that the code of a tool, step or node raised.
+         * @description Exception that the code of a tool, step, rule, planner or node raised.
          */
         StepException: {
             /** @description Function, file and line of at most 20 frames; the last raised it. */

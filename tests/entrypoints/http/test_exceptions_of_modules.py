@@ -71,7 +71,7 @@ async def test_an_exception_is_one_line_of_the_log_and_its_text_is_nowhere_else(
     assert SECRET not in str(line)
 
 
-@pytest.mark.parametrize("kind", [CodeKind.TOOL, CodeKind.STEP, CodeKind.NODE])
+@pytest.mark.parametrize("kind", CodeKind)
 async def test_the_step_shows_what_its_code_raised_to_who_may_view_the_full_history(
     tmp_path: Path, kind: CodeKind
 ) -> None:
@@ -80,10 +80,11 @@ async def test_the_step_shows_what_its_code_raised_to_who_may_view_the_full_hist
         "ada": ("red", "ada", [*KEY_DEFAULT.names, Permission.VIEW_FULL_HISTORY]),
         "viewer": ("red", "viewer", ["can_view_tenant", "can_send_messages", "model:*"]),
     }
-    async with callers(tmp_path, grants, **MODULES) as (by_name, _):
+    planner = {"planner": {"kind": "module", "name": "by_amount"}} if kind is CodeKind.PLANNER else {}
+    async with callers(tmp_path, grants, **MODULES, **planner) as (by_name, _):
         await by_name["ada"].execute(chat('Use look_up: order="7"', request_id="q", **request))
         whole, redacted = [await by_name[name].get("/v1/executions/q/steps") for name in ("ada", "viewer")]
-    [raised] = [each["exception"] for each in whole.json["data"] if "exception" in each]
+    raised, *_ = [each["exception"] for each in whole.json["data"] if "exception" in each]
     assert raised["type"] == "KeyError"
     assert raised["message"].startswith(f"'{CANARY}")
     assert len(raised["message"]) <= 2_000

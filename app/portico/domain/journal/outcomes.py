@@ -397,7 +397,7 @@ class Refused:
     retry_after: float | None = None
     stages: tuple[StageTrace, ...] = ()
     exception: RecordedException | None = None
-    """What the function of a flow's node raised."""
+    """What the function of a flow's node, or of a planner, raised."""
 
     @classmethod
     def by(cls, cause: Failure, stages: tuple[StageTrace, ...] = ()) -> "Refused":
@@ -415,12 +415,13 @@ class Refused:
 class AnswerValidated:
     """Outcome: a worker validated the answer of the inference that the step belongs to.
 
-    `failure` says why the answer is invalid.
+    `failure` says why the answer is invalid, and `exception` what the first rule raised that raised anything.
     """
 
     structured_output: JsonValue
     validation: ValidationResult
     failure: Refused | None = None
+    exception: RecordedException | None = None
 
 
 @value(slots=False)

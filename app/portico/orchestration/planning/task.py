@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from portico.capabilities.prompting.prompts.planning import HistoryMessage, PlannableTool, ToolSummary
@@ -16,7 +15,7 @@ from portico.domain.journal.outcomes import Outcome, Plan, PlanningInputs, Refus
 from portico.domain.plan.parsed_plan import parse_plan
 from portico.domain.plan.plan import plan_refused
 from portico.domain.plan.steps import StepType
-from portico.domain.raised_exception import CodeKind
+from portico.domain.raised_exception import CodeKind, RecordedException
 from portico.domain.value import value
 from portico.orchestration.execution.context import RunContext, caller_of, report_exception
 from portico.orchestration.execution.environment import Environment
@@ -99,12 +98,17 @@ async def _planned(
         max_steps=rules.policy.max_steps,
         require_linear=rules.policy.require_linear,
     )
-    on_exception = partial(report_exception, context, CodeKind.PLANNER, planner.name)
+    raised: list[RecordedException] = []
+
+    def on_exception(error: BaseException) -> None:
+        raised.append(RecordedException.of(error))
+        report_exception(context, CodeKind.PLANNER, planner.name, error)
+
     try:
         with acting_for(caller_of(context)):
             steps = await planner.plan(task, environment.tool_registry.threads, on_exception)
     except OrchestrationFailure as refusal:
-        return Refused.by(refusal)
+        return replace(Refused.by(refusal), exception=raised[0] if raised else None)
     violations = list(plan_violations(parse_plan(steps), environment.tool_registry))
     if violations:
         return Refused.by(plan_refused(violations))

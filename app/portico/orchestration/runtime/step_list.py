@@ -100,7 +100,7 @@ class StepSummary(BaseModel):
 
 
 class StepException(BaseModel):
-    """Exception that the code of a tool, step or node raised."""
+    """Exception that the code of a tool, step, rule, planner or node raised."""
 
     type: str = Field(description="Type of the exception.")
     message: str = Field(description="Its text, of at most 2,000 characters.")
@@ -394,7 +394,7 @@ def _tool_end(outcome: ToolEnded) -> Json:
 
 
 def _exception(outcome: Outcome) -> StepException | None:
-    raised = outcome.exception if isinstance(outcome, ToolEnded | Refused) else None
+    raised = outcome.exception if isinstance(outcome, ToolEnded | Refused | AnswerValidated) else None
     return None if raised is None else StepException.model_validate(asdict(raised))
 
 
