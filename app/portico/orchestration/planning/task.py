@@ -15,7 +15,7 @@ from portico.domain.journal.outcomes import Outcome, Plan, PlanningInputs, Refus
 from portico.domain.plan.parsed_plan import parse_plan
 from portico.domain.plan.plan import plan_refused
 from portico.domain.plan.steps import StepType
-from portico.domain.raised_exception import CodeKind, RecordedException
+from portico.domain.raised_exception import CodeKind, RaisedException, RecordedException
 from portico.domain.value import value
 from portico.orchestration.execution.context import RunContext, caller_of, report_exception
 from portico.orchestration.execution.environment import Environment
@@ -100,7 +100,7 @@ async def _planned(
     )
     raised: list[RecordedException] = []
 
-    def on_exception(error: BaseException) -> None:
+    def on_exception(error: BaseException | RaisedException) -> None:
         raised.append(RecordedException.of(error))
         report_exception(context, CodeKind.PLANNER, planner.name, error)
 
