@@ -13,7 +13,8 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.support.scripted_provider import ScriptedService, answered, scripted_service, streamed
+from tests.support.replays import assert_replays_are_identical
+from tests.support.scripted_provider import answered, scripted_service, streamed
 
 ROOT = Path(__file__).parents[2]
 SDKS = ROOT / ".clients" / "sdks"
@@ -109,7 +110,7 @@ async def test_the_ai_sdk_takes_a_stream_that_broke_for_a_failure(tmp_path: Path
     assert len(scripted.provider.requests) == 1
 
 
-async def run_claude(scripted: ScriptedService, folder: Path, prompt: str) -> subprocess.CompletedProcess[bytes]:
+async def run_claude(url: str, folder: Path, prompt: str, model: str = "default") -> subprocess.CompletedProcess[bytes]:
     """Run Claude Code in the folder, with the variables of the page."""
     variables = dict(re.findall(r"^export (\w+)=(\S+)$", PAGE, re.MULTILINE))
     assert variables["CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK"] == "1"
@@ -117,7 +118,8 @@ async def run_claude(scripted: ScriptedService, folder: Path, prompt: str) -> su
     home.mkdir()
     environment = {
         **variables,
-        "ANTHROPIC_BASE_URL": scripted.served.url,
+        "ANTHROPIC_BASE_URL": url,
+        "ANTHROPIC_MODEL": model,
         "HOME": str(home),
         "PATH": os.environ["PATH"],
     }
@@ -134,7 +136,8 @@ async def test_claude_code_writes_a_file_and_continues_the_record(tmp_path: Path
     async with scripted_service(
         streamed("I write it.", ("p1", "Write", write)), streamed("It is written.")
     ) as scripted:
-        ran = await run_claude(scripted, tmp_path, "Write hello into hello.txt")
+        ran = await run_claude(scripted.served.url, tmp_path, "Write hello into hello.txt")
+        await assert_replays_are_identical(scripted.served, scripted.service, turns=2)
     assert (ran.returncode, ran.stdout) == (0, b"It is written.\n"), ran.stderr
     assert file.read_text() == "hello"
     assert [each["tool_call_id"] for each in scripted.sent_messages() if each["role"] == "tool"] == ["p1"]
@@ -144,6 +147,6 @@ async def test_claude_code_writes_a_file_and_continues_the_record(tmp_path: Path
 @pytest.mark.timeout(90)
 async def test_claude_code_sends_one_request_of_a_stream_that_broke_and_reports_no_success(tmp_path: Path) -> None:
     async with scripted_service(streamed("One two three", end=False), failover={"max_retries": 0}) as scripted:
-        ran = await run_claude(scripted, tmp_path, "Count.")
+        ran = await run_claude(scripted.served.url, tmp_path, "Count.")
     assert ran.returncode != 0
     assert len(scripted.provider.requests) == 1

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from openai import AsyncOpenAI
 from tests.support.documentation import ROOT, SERVER
 from tests.support.http_server import RunningServer
 from tests.support.portico import portico
+from tests.support.replays import executions_by_state
 
 MODULES = {"modules": ["tests.support.shop_tools"]}
 REFUNDS = {"type": "mcp", "server_label": "portico", "allowed_tools": ["refund"], "require_approval": "always"}
@@ -22,7 +22,9 @@ CALCULATOR: Any = REFUNDS | {"allowed_tools": ["calculate"], "require_approval":
 RUNS = 100
 PAGE = (ROOT / "docs" / "clients.md").read_text(encoding="utf-8")
 [CODEX_TABLE] = re.findall(r"```toml\n# config\.toml\n(.*?)```", PAGE, re.DOTALL)
-CODEX = os.environ.get("CODEX") or shutil.which("codex")
+INSTALLED = ROOT / ".clients" / "codex" / "node_modules" / "@openai" / "codex-linux-x64" / "vendor"
+CODEX = next(iter(INSTALLED.glob("*/bin/codex")), None)
+needs_codex = pytest.mark.skipif(CODEX is None, reason="no Codex: make clients installs it")
 
 
 def client(served: RunningServer) -> AsyncOpenAI:
@@ -74,27 +76,37 @@ async def test_the_agents_sdk_asks_for_approvals_in_its_own_loop_and_leaves_noth
     assert (asked, suspended) == (["refund"] * RUNS, [])
 
 
-@pytest.mark.skipif(CODEX is None, reason="Codex is not installed; the variable CODEX may name its program")
+async def run_codex(url: str, folder: Path, prompt: str, model: str = "default") -> tuple[int | None, str]:
+    """Run Codex in the folder `work` of this one, with the table of the page; return its exit code and what it said."""
+    work = folder / "work"
+    work.mkdir()
+    table = CODEX_TABLE.replace(SERVER, url).replace('model = "default"', f'model = "{model}"')
+    (folder / "config.toml").write_text(table)
+    loop: Any = asyncio.get_running_loop()
+    with loop.in_real_time():
+        process = await asyncio.create_subprocess_exec(
+            str(CODEX),
+            *("exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", prompt),
+            cwd=work,
+            env={**os.environ, "CODEX_HOME": str(folder), "PORTICO_KEY": "any"},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        said, _ = await process.communicate()
+    return process.returncode, said.decode()
+
+
+@needs_codex
+@pytest.mark.timeout(90)
 async def test_codex_runs_a_command_that_the_model_asks_for_with_the_table_of_the_page(tmp_path: Path) -> None:
     command = {"name": "exec_command", "arguments": {"cmd": "echo from codex > made.txt"}}
     script = tmp_path / "script.json"
     script.write_text(json.dumps([{"tool_calls": [command]}, {"text": "It is made."}]))
-    folder = tmp_path / "work"
-    folder.mkdir()
     async with portico(engines={"script": {"model": f"scripted://{script}"}}) as (served, _):
-        (tmp_path / "config.toml").write_text(CODEX_TABLE.replace(SERVER, served.url))
-        loop: Any = asyncio.get_running_loop()
-        with loop.in_real_time():
-            process = await asyncio.create_subprocess_exec(
-                str(CODEX),
-                *("exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "Make a file."),
-                cwd=folder,
-                env={**os.environ, "CODEX_HOME": str(tmp_path), "PORTICO_KEY": "any"},
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-            )
-            said, _ = await process.communicate()
-    assert process.returncode == 0, said.decode()
-    assert (folder / "made.txt").read_text() == "from codex\n"
-    assert b"It is made." in said
+        code, said = await run_codex(served.url, tmp_path, "Make a file.")
+        assert await executions_by_state(served) == {"COMPLETE": 2}
+        assert (await served.get("/v1/executions")).json["data"] == []  # Codex sends `store: false`
+    assert code == 0, said
+    assert (tmp_path / "work" / "made.txt").read_text() == "from codex\n"
+    assert "It is made." in said
