@@ -187,13 +187,14 @@ def redacted_snapshot(snapshot: FlowSnapshot) -> FlowSnapshot:
 
 
 def redacted_turns(turns: RecordedTurns) -> RecordedTurns:
-    """Return the turns with the arguments and results of their calls redacted, and with their responses."""
+    """Return the turns with their request and responses redacted, and the arguments and results of their calls."""
     client_tools = {tool.name for tool in turns.header.request.client_tools}
     shown = [
         replace(turn, calls=tuple([_ended_call(each, client_tools) for each in turn.calls])) for turn in turns.turns
     ]
     rests = [replace(rest, response=redacted_response(rest.response)) for rest in turns.rests]
-    return replace(turns, turns=tuple(shown), rests=tuple(rests))
+    header = replace(turns.header, request=redacted_request(turns.header.request))
+    return replace(turns, header=header, turns=tuple(shown), rests=tuple(rests))
 
 
 def redact_handle(handle: ExecutionHandle) -> ExecutionHandle:

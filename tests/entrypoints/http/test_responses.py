@@ -197,6 +197,24 @@ async def test_an_answer_is_deleted_unless_later_ones_follow_it() -> None:
     assert [answer.status for answer in read] == [404, 404]
 
 
+async def test_an_answer_repeats_instructions_and_format_also_when_it_is_read_later() -> None:
+    schema = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
+    form = {"type": "json_schema", "name": "sums", "description": None, "schema": schema, "strict": False}
+    async with portico() as (served, _):
+        answer = await create(served, instructions="Be brief.", text={"format": form})
+        frames = checked_frames(await create(served, instructions="Be brief.", text={"format": form}, stream=True))
+        read = await retrieve(served, answer.json["id"])
+        plain = await create(served, [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}])
+        again = await retrieve(served, plain.json["id"])
+        refused = await create(served, text={"format": form | {"name": 3}})
+    for body in (answer.json, read.json, frames[0]["response"], frames[-1]["response"]):
+        assert (body["instructions"], body["text"]["format"]) == ("Be brief.", form | {"schema": None})
+    assert [(body["instructions"], body["text"]["format"]) for body in (plain.json, again.json)] == [
+        *[(None, {"type": "text"})] * 2
+    ]
+    assert (refused.status, refused.json["error"]["param"]) == (400, "text.format.name")
+
+
 async def test_an_answer_that_is_not_stored_is_not_read_again() -> None:
     async with portico() as (served, _):
         answer = await create(served, store=False)

@@ -1,7 +1,10 @@
 """Header of an execution and its effective limits."""
 
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Final
+
+from pydantic import JsonValue
 
 from portico.domain.access.limits import NO_LIMITS, AccessLimits
 from portico.domain.access.principal import ALL, LOCAL, AccessScope, Permission, Permissions
@@ -82,13 +85,16 @@ class ClientView:
 
     `model` is its name as it was sent. `summary` tells how reasoning is summed up; it is not shown without. If the
     `client_approves`, each approval ends an answer, and the client gives it in its next request. With `has_extension`
-    the answers have the member `portico`.
+    the answers have the member `portico`. With `has_instructions` its first message has the `instructions`; `format` is
+    what it says beside a required JSON Schema: `name`, `description` and `strict`.
     """
 
     model: str
     summary: str | None = None
     client_approves: bool = False
     has_extension: bool = False
+    has_instructions: bool = False
+    format: Mapping[str, JsonValue] | None = None
 
 
 @value(slots=False)

@@ -88,7 +88,7 @@ def view_of(recorded: RecordedTurns) -> ClientView:
 def shown_of(recorded: RecordedTurns) -> ResponsesShown:
     """Return what the answers repeat of the request."""
     view, header = view_of(recorded), recorded.header
-    fields = shown_fields(header.request, view.model, view.summary)
+    fields = shown_fields(header.request, view)
     return ResponsesShown(view.model, header.mode, has_extension=view.has_extension, fields=fields)
 
 

@@ -115,8 +115,9 @@ class _ResponsesResponder:
         return shown.ends_at_suspension and waits_for_approval(response) if is_suspended else shown.with_reasoning
 
     def _view(self, shown: ResponsesShown) -> ClientView:
-        reasoning = shown.fields["reasoning"]
-        return ClientView(shown.model, reasoning["summary"], shown.ends_at_suspension, shown.has_extension)
+        view = self.decoded.view
+        is_same = view.client_approves == shown.ends_at_suspension
+        return view if is_same else replace(view, client_approves=shown.ends_at_suspension)
 
     def _responder(self) -> ClientResponder[ResponsesShown]:
         """Return the responder of the request as it is for this caller."""

@@ -5,7 +5,7 @@ from typing import Any
 from alembic import op
 from sqlalchemy import BigInteger, Column, Double, Integer, LargeBinary, PrimaryKeyConstraint, Text, text
 
-revision = "1l"
+revision = "1m"
 down_revision = None
 branch_labels = None
 depends_on = None

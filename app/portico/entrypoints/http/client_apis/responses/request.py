@@ -11,6 +11,7 @@ from typing import Any, Final
 from portico.domain.contract.request import ExecutionHints, NamedTool, SystemRequest
 from portico.domain.failures import RequestFailure
 from portico.domain.ids import RequestId
+from portico.domain.journal.header import ClientView
 from portico.domain.tools import reference_of
 from portico.domain.value import value
 from portico.entrypoints.http.client_apis.api import DecodedRequest, JsonObject
@@ -55,6 +56,7 @@ _TEXTS: Final[Mapping[str, str]] = MappingProxyType(
 """Types of parts that are text, with the field that has it."""
 _SUMMARIES: Final = ("auto", "concise", "detailed")
 _NOT_EMBEDDED: Final = "must be a text, an image, a file with its `file_data` or `file_url`, or audio"
+_FORMAT_NAME: Final = "answer"
 _CONFIGURED: Final = "the operator configures servers"
 _HINTS: Final = (
     ("hints.max_tokens", "max_output_tokens"),
@@ -85,9 +87,13 @@ class ApprovalAnswers:
 
 @value
 class DecodedResponsesRequest(DecodedRequest[ResponsesShown]):
-    """A request, with the `references` of its input to items of answers before the previous one, and their paths."""
+    """A request, with the `references` of its input to items of answers before the previous one, and their paths.
+
+    `view` is what its answers repeat of it, also later.
+    """
 
     references: Sequence[tuple[RequestId, WirePath]] = ()
+    view: ClientView = ClientView("")
 
 
 def decode(body: JsonObject, names: ModelNames) -> DecodedResponsesRequest:
@@ -99,7 +105,7 @@ def decode(body: JsonObject, names: ModelNames) -> DecodedResponsesRequest:
     tools.put()
     _put_choice(fields, tools)
     summary = _put_sampling(fields)
-    _put_format(fields)
+    form = _put_format(fields)
     for name in ("store", "background"):
         fields.put_parameter(name, name)
     fields.put_metadata()
@@ -108,15 +114,23 @@ def decode(body: JsonObject, names: ModelNames) -> DecodedResponsesRequest:
     for each in as_list(fields.take("include") or [], ("include",)):
         fields.ignore(f"include.{as_text(each, ('include',))}")
     request = fields.finish()
+    view = ClientView(
+        fields.model,
+        summary,
+        tools.asks_approval,
+        fields.has_extension,
+        has_instructions=body.get("instructions") is not None,
+        format=form,
+    )
     shown = ResponsesShown(
         fields.model,
         is_stream=is_stream,
-        fields=shown_fields(request, fields.model, summary),
+        fields=shown_fields(request, view),
         with_reasoning=summary is not None,
         ends_at_suspension=tools.asks_approval,
     )
     return DecodedResponsesRequest(
-        request, fields.ignored, fields.shown(shown, request), fields.path_of, references=references
+        request, fields.ignored, fields.shown(shown, request), fields.path_of, references=references, view=view
     )
 
 
@@ -144,20 +158,20 @@ def approval_answers(body: JsonObject) -> ApprovalAnswers | None:
     return ApprovalAnswers(named.request_id, tuple([answer for _, answer in given]), is_stream)
 
 
-def shown_fields(request: SystemRequest, model: str, summary: str | None) -> Mapping[str, Any]:
+def shown_fields(request: SystemRequest, view: ClientView) -> Mapping[str, Any]:
     """Return the fields of the Response object that repeat the request."""
     hints, metadata = request.hints, request.metadata
     options = hints.options
     return {
-        "model": model,
+        "model": view.model,
         "previous_response_id": None if request.after is None else response_id(request.after),
-        "instructions": None,
+        "instructions": request.messages[0].text if view.has_instructions and request.messages else None,
         "conversation": None if request.session_id is None else {"id": request.session_id},
         "tools": list(_shown_tools(request)),
         "tool_choice": _shown_choice(request),
         "parallel_tool_calls": request.limits.calls_per_reply != 1,
         "max_tool_calls": None,
-        "text": {"format": _shown_format(request.output.schema_)},
+        "text": {"format": _shown_format(request.output.schema_, view.format)},
         "truncation": "disabled",
         "temperature": 1.0 if hints.temperature is None else hints.temperature,
         "top_p": 1.0 if hints.top_p is None else hints.top_p,
@@ -165,7 +179,7 @@ def shown_fields(request: SystemRequest, model: str, summary: str | None) -> Map
         "frequency_penalty": options.get("frequency_penalty", 0.0),
         "top_logprobs": 0,
         "max_output_tokens": hints.max_tokens,
-        "reasoning": {"effort": _shown_effort(hints), "summary": summary},
+        "reasoning": {"effort": _shown_effort(hints), "summary": view.summary},
         "store": request.store,
         "background": request.background,
         "service_tier": "default",
@@ -196,12 +210,13 @@ def _shown_choice(request: SystemRequest) -> str | Mapping[str, str]:
     return {"type": "function", "name": choice.name} if isinstance(choice, NamedTool) else choice or "auto"
 
 
-def _shown_format(schema: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def _shown_format(schema: Mapping[str, Any] | None, form: Mapping[str, Any] | None) -> Mapping[str, Any]:
     if schema is None:
         return {"type": "text"}
-    if schema == ANY_OBJECT:
+    if form is None and schema == ANY_OBJECT:
         return {"type": "json_object"}
-    return {"type": "json_schema", "name": "answer", "description": None, "schema": None, "strict": True}
+    named = {"name": _FORMAT_NAME, "description": None, "strict": True} if form is None else form
+    return {"type": "json_schema", **named, "schema": None}
 
 
 def _put_previous(fields: RequestFields) -> RequestId | None:
@@ -471,7 +486,8 @@ def _put_sampling(fields: RequestFields) -> str | None:
     return None if summary is None else as_choice(summary, ("reasoning", "summary"), _SUMMARIES)
 
 
-def _put_format(fields: RequestFields) -> None:
+def _put_format(fields: RequestFields) -> Mapping[str, Any] | None:
+    """Set the required format; return what a JSON Schema is sent with, None for other formats."""
     text = as_object(fields.take("text") or {}, ("text",))
     path: WirePath = ("text", "format")
     form = as_object(text.get("format") or {"type": "text"}, path)
@@ -479,3 +495,9 @@ def _put_format(fields: RequestFields) -> None:
     if kind != "text":
         schema = form.get("schema") if kind == "json_schema" else None
         fields.put("output.schema", dict(ANY_OBJECT) if schema is None else schema, (*path, "schema"))
+    if kind != "json_schema":
+        return None
+    texts = {name: form.get(name) for name in ("name", "description")}
+    named = {name: None if text is None else as_text(text, (*path, name)) for name, text in texts.items()}
+    is_strict = form.get("strict") is None or as_flag(form["strict"], (*path, "strict"))
+    return {**named, "name": named["name"] or _FORMAT_NAME, "strict": is_strict}
