@@ -289,3 +289,97 @@ async def test_only_the_owner_changes_the_arguments_of_a_call_with_its_own_crede
             assert (await resumed(by_name["boss"], {"decision": "approve"})).status == 204
             await wait_for_idle(service)
             assert "those of ada" in await content(by_name["ada"])
+
+
+MODULE = """
+from portico import SideEffects, ToolContext, ToolError, tool
+
+
+@tool(side_effects=SideEffects.READ, idempotent=True, credentials=("tracker",))
+async def leak(context: ToolContext, how: str = "") -> dict[str, str]:
+    \"\"\"Repeat the credential.\"\"\"
+    token = await context.credential("tracker")
+    context.progress(0.5, f"with {token}")
+    if how == "error":
+        raise ToolError(f"bad {token}")
+    if how == "exception":
+        raise ValueError(f"bad {token}")
+    if how == "question":
+        raise ToolError.suspend({"question": f"Is {token} right?"})
+    return {"token": token}
+
+
+@tool(side_effects=SideEffects.READ, idempotent=True)
+async def undeclared(context: ToolContext) -> str:
+    \"\"\"Use a credential without its declaration.\"\"\"
+    return await context.credential("tracker")
+"""
+
+
+def stored_bytes(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.glob("portico.db*"))
+
+
+async def test_no_value_is_in_the_database_the_log_the_events_or_a_view(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tmp_path.joinpath("leaking_tools.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    shell = {"description": "Print it.", "command": ["sh", "-c", "echo $TOKEN; echo $TOKEN | base64"]}
+    shell |= {"side_effects": "read", "idempotent": True, "credentials": {"TOKEN": "tracker"}}
+    tools = {"modules": ["leaking_tools"], "cli": {"shell": shell}, "show_exceptions": True}
+    tables = {"tools": tools, "credentials": {"tracker": SECRET}}
+    shown: list[str] = []
+    async with callers(tmp_path, GRANTS, **tables) as (by_name, _):
+        ada = by_name["ada"]
+        await put(ada, ADAS)
+        calls = [("leak", {"how": how}) for how in ("", "error", "exception", "question")] + [("shell", {})]
+        for number, (tool, arguments) in enumerate(calls):
+            step = {"name": "look", "type": "tool", "input": {"name": tool, "arguments": arguments}}
+            body = chat("go", mode="plan", plan={"steps": [step]}, request_id=f"r{number}")
+            answer = await ada.execute(body, Accept="text/event-stream")
+            assert "[credential tracker]" in answer.body.decode(), tool
+            shown.append(answer.body.decode())
+            views = (
+                "",
+                "/steps",
+                "/transcript",
+                "/trace",
+                *(() if arguments.get("how") == "question" else ("/events",)),
+            )
+            shown += [(await ada.get(f"/v1/executions/r{number}{view}")).body.decode() for view in views]
+        undeclared = (await ada.execute(ask("u", "undeclared"))).body.decode()
+        assert "does not declare the credential" in undeclared
+        shown.append((await ada.get("/v1/credentials")).body.decode())
+        shown.append((await ada.get("/v1/suspensions")).body.decode())
+    captured = capfd.readouterr()
+    data = stored_bytes(tmp_path)
+    whole = "\n".join([*shown, captured.out, captured.err]) + data.decode("latin-1")
+    for form in (
+        ADAS,
+        "YWRhcy1vd24tdG9rZW",
+        "FkYXMtb3duLXRva2Vu",
+        "hZGFzLW93bi10b2tlb",
+        "%61das",
+        "adas%2Down%2Dtoken",
+    ):
+        assert form not in whole
+
+
+async def test_changes_of_credentials_are_audited_without_values(tmp_path: Path) -> None:
+    log = tmp_path / "audit.jsonl"
+    async with tracked(tmp_path, audit={"file": str(log)}) as (by_name, _, _):
+        await put(by_name["ada"], ADAS)
+        await put(by_name["admin"], OURS, "tenant")
+        await by_name["ada"].send("DELETE", "/v1/credentials/tracker")
+        await put(by_name["ada"], "short")
+    lines = [orjson.loads(line) for line in log.read_bytes().splitlines()]
+    made = [(each["action"], each["detail"], each["outcome"]) for each in lines if "credential" in each["action"]]
+    assert made == [
+        ("credential.put", "user", "ok"),
+        ("credential.put", "tenant", "ok"),
+        ("credential.delete", "user", "ok"),
+        ("credential.put", "user", "ok"),
+        ("credential.put", "user", "failed"),
+    ]
+    assert ADAS.encode() not in log.read_bytes()

@@ -137,7 +137,7 @@ _FORGET_ENDED = Statement(
         credentials.c.set_at < bindparam("before"),
         ~exists().where(
             executions.c.execution_id == credentials.c.execution_id,
-            executions.c.state.not_in(sorted(TERMINAL)),
+            *(executions.c.state != each for each in sorted(TERMINAL)),
         ),
     )
 )
