@@ -86,6 +86,7 @@ def test_the_settings_have_the_defaults_of_the_contract() -> None:
             "edit_on_approve": True,
         },
         "channels": {},
+        "credentials": {},
         "secrets": {"key_file": None},
         "webhooks": {
             "retry_seconds": [5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400],
