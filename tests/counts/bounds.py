@@ -22,7 +22,7 @@ BOUNDS: Final[Mapping[str, int]] = MappingProxyType(
         "served chat": 480,
         "one more served tool round": 336,
         "one more served chunk": 21,
-        "served chat on 16 deployments, more": 27,
+        "served chat on 16 deployments, more": 23,
     }
 )
 CHAT_BOUNDS: Final[Mapping[str, int]] = MappingProxyType(

@@ -47,6 +47,8 @@ FRAMEWORK: Final = "FastAPI and Starlette"
 WARM_UP: Final = 3
 CHUNKS: Final = 10
 DEPLOYMENTS: Final = 16
+CHATS_BEFORE: Final = 200
+"""Chats after which each deployment has answered one, so that none is counted as new."""
 CONTEXT_WINDOW: Final = 1_000_000
 TEXT: Final = {"text": "The answer is forty-two."}
 CALL: Final = {"tool_calls": [{"name": FEW_TOOLS[0], "arguments": {"number": 1}}]}
@@ -164,6 +166,8 @@ async def _served_ways() -> dict[str, Way]:
         upstream.chunks = 2 * CHUNKS
         longer_stream = await _counted(partial(_send, client, STREAM_REQUEST))
     async with open_upstream() as upstream, _served(upstream.port, DEPLOYMENTS) as client:
+        for _ in range(CHATS_BEFORE):
+            await _send(client, CHAT_REQUEST)
         deployed = await _counted(partial(_send, client, CHAT_REQUEST))
     return {
         "served chat": _way(chat),
