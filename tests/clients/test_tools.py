@@ -1,4 +1,4 @@
-"""Tools of a program: what a model is told of a function, what the function gets, and what goes back."""
+"""Tools of a program: the definition of a function, its arguments, and the results that go back."""
 
 import asyncio
 import threading
@@ -99,7 +99,7 @@ def test_a_function_gets_values_of_its_types_and_its_result_is_json() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "result"),
     [
         ({"place": {"city": "Rome"}, "days": 0}, "AssertionError: days must be above 0"),
         ({"place": {"city": "Rome"}, "days": True}, "TypeError: expected int, got true"),
@@ -110,10 +110,10 @@ def test_a_function_gets_values_of_its_types_and_its_result_is_json() -> None:
         ({}, "TypeError: "),
     ],
 )
-def test_what_fails_is_told_to_the_model(arguments: dict[str, Any], told: str) -> None:
+def test_the_model_reads_what_fails(arguments: dict[str, Any], result: str) -> None:
     payload = result_of(forecast, arguments)
     assert payload["is_error"]
-    assert payload["result"].startswith(told)
+    assert payload["result"].startswith(result)
 
 
 @pytest.mark.parametrize("result", [float("nan"), object(), {1, 2}])
@@ -171,12 +171,12 @@ async def test_the_blocking_client_runs_tools_of_the_service_and_its_own_and_ask
         response = await asyncio.to_thread(play)
     assert response["content"] == "Done."
     assert len(threads) == 1
-    told = results(scripted)
-    assert "LookupError: no a" in told[0]
-    assert "yes to question" in told[1]
+    texts = results(scripted)
+    assert "LookupError: no a" in texts[0]
+    assert "yes to question" in texts[1]
 
 
-async def test_a_call_that_nobody_answers_leaves_the_execution_suspended() -> None:
+async def test_a_call_without_an_answer_leaves_the_execution_suspended() -> None:
     def other() -> None: ...
 
     scripts = (answered("", ("c1", "ask_person", {"question": "May I?"})),)

@@ -1,6 +1,6 @@
 """Clients that repeat on their own send once what must not be repeated.
 
-That is a failure behind a tool that must not run twice, and an approval that nobody gives.
+That is a failure behind a tool that must not run twice, and an approval that no person gives.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Tools that the caller's own program runs: what a model is told of them, and the results of their calls."""
+"""Tools that the caller's own program runs: their definitions for a model, and the results of their calls."""
 
 import dataclasses
 import inspect
@@ -74,7 +74,7 @@ def run_in_turn(tools: Mapping[str, Tool], suspensions: Sequence[Suspension]) ->
     for call in _own_calls(tools, suspensions):
         try:
             answers.append(_answer(call, tools[call["tool_id"]].run(_arguments(call))))
-        except Exception as error:  # noqa: BLE001 - whatever a tool raises is told to the model
+        except Exception as error:  # noqa: BLE001 - the model reads every exception of a tool
             answers.append(_failed(call, error))
     return answers
 
@@ -87,7 +87,7 @@ async def run_side_by_side(tools: Mapping[str, Tool], suspensions: Sequence[Susp
         try:
             begun = partial(tools[call["tool_id"]].run, _arguments(call))
             answers.append(_answer(call, await settled(await anyio.to_thread.run_sync(begun))))
-        except Exception as error:  # noqa: BLE001 - whatever a tool raises is told to the model
+        except Exception as error:  # noqa: BLE001 - the model reads every exception of a tool
             answers.append(_failed(call, error))
 
     async with anyio.create_task_group() as group:

@@ -4,13 +4,14 @@ import json
 from functools import partial
 from pathlib import Path
 
-from anyio import sleep, to_thread
+from anyio import to_thread
 from typer.testing import CliRunner, Result
 
 from portico.domain.failures import Category
 from portico.entrypoints.cli.command_line import command_line
 from portico.entrypoints.cli.exit_codes import EXIT_CODES
 from tests.support.portico import chat, portico
+from tests.support.replica_processes import wait_until
 from tests.support.webhook_receiver import webhook_receiver
 
 
@@ -40,9 +41,13 @@ async def test_an_endpoint_is_made_tested_rotated_and_deleted(tmp_path: Path) ->
         await receiver.wait_for(1)
         await served.post(chat("Hello", request_id="q"))
         await receiver.wait_for(2)
-        await sleep(1)
-        found = [json.loads(line) for line in (await here("deliveries", "--json")).stdout.splitlines()]
-        assert {each["state"] for each in found} == {"delivered"}
+        found: list[dict[str, str]] = []
+
+        async def are_delivered() -> bool:
+            found[:] = [json.loads(line) for line in (await here("deliveries", "--json")).stdout.splitlines()]
+            return [each["state"] for each in found] == ["delivered"] * 2
+
+        await wait_until(are_delivered)
         assert tested.stdout.strip() in {each["delivery_id"] for each in found}
         again = await here("retry", found[0]["delivery_id"])
         assert again.stdout == found[0]["delivery_id"] + "\n"
