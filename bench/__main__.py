@@ -21,6 +21,7 @@ from bench.hostile import HOSTILE_SCENARIOS
 from bench.live_list import LIVE_LIST_SCENARIOS
 from bench.local_storage import LOCAL_STORAGE_SCENARIOS
 from bench.memory import memory
+from bench.operation import OPERATION_SCENARIOS
 from bench.orchestration import orchestration
 from bench.processes import Cores
 from bench.prompts import prompts
@@ -58,6 +59,7 @@ def main(
             tools,
             code,
             *ACCESS_SCENARIOS,
+            *OPERATION_SCENARIOS,
             *TRACE_SCENARIOS,
             *LIVE_LIST_SCENARIOS,
             *CLIENT_SCENARIOS,

@@ -23,6 +23,8 @@ BOUNDS = (
     Bound("limited_more_ms", "Plain chat with a key and four limits: CPU beyond the same chat without", "ms", 0.08),
     Bound("traces_some_more_ms", "Plain chat with traces at 1 %: CPU beyond the same chat without", "ms", 0.03),
     Bound("traces_all_more_ms", "Plain chat with all traces: CPU beyond the same chat without", "ms", 0.35),
+    Bound("audit_ratio", "Plain chat with an audit log: CPU relative to the same chat without", "×", 1.02),
+    Bound("backup_p99_ratio", "Journaled chat beside a backup of 1 GB: latency, p99, relative to without", "×", 2),
     Bound("live_list_percent", "Plain chat while ten read the live list: CPU beyond the same chat without", "%", 5),
     Bound("clients_chat_more_ms", "Chat completions: CPU per request beyond the native API", "ms", 0.05),
     Bound("clients_responses_more_ms", "Responses: CPU per request beyond the native API", "ms", 0.05),

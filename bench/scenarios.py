@@ -100,7 +100,7 @@ async def chat(bench: BenchEnvironment) -> Numbers:
         "proxy_cpu_ms": statistics.median(proxy_costs) * 1000,
         "chat_ratio": _median_ratio(portico_costs, proxy_costs),
         "chat_latency_p50_ms": statistics.median(latencies) * 1000,
-        "chat_latency_p99_ms": _quantile(latencies, 0.99) * 1000,
+        "chat_latency_p99_ms": quantile(latencies, 0.99) * 1000,
         "chat_alone_p50_ms": statistics.median(alone_latencies) * 1000,
     }
 
@@ -184,8 +184,8 @@ async def streams(bench: BenchEnvironment) -> Numbers:
         "stream_ratio": _median_ratio([wave.cpu_seconds for wave in waves], [wave.cpu_seconds for wave in proxy_waves]),
         "stream_memory_kb": max(wave.grown_bytes for wave in waves) / STREAMS / 1000,
         "stream_first_ms": statistics.median(firsts) * 1000,
-        "stream_first_p99_ms": _quantile(firsts, 0.99) * 1000,
-        "stream_chunk_p99_ms": _quantile([delay for wave in waves for delay in wave.delays], 0.99) * 1000,
+        "stream_first_p99_ms": quantile(firsts, 0.99) * 1000,
+        "stream_chunk_p99_ms": quantile([delay for wave in waves for delay in wave.delays], 0.99) * 1000,
     }
 
 
@@ -201,7 +201,7 @@ async def client_close(bench: BenchEnvironment) -> Numbers:
                 reader.abort()
                 seconds.append(await bench.upstream.closed.get() - closed_at)
             reader.done.exception() if reader.done.done() else reader.done.cancel()
-    return {"close_p50_ms": statistics.median(seconds) * 1000, "close_p99_ms": _quantile(seconds, 0.99) * 1000}
+    return {"close_p50_ms": statistics.median(seconds) * 1000, "close_p99_ms": quantile(seconds, 0.99) * 1000}
 
 
 async def answers(_bench: BenchEnvironment) -> Numbers:
@@ -258,7 +258,7 @@ def _median_ratio(numerators: list[float], denominators: list[float]) -> float:
     return statistics.median(above / below for above, below in zip(numerators, denominators, strict=True))
 
 
-def _quantile(values: list[float], share: float) -> float:
+def quantile(values: list[float], share: float) -> float:
     """Return the smallest value that is not exceeded by this share of all values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]

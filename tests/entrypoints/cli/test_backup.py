@@ -67,8 +67,8 @@ def keyed(portico: Process, name: str, text: str = "Please calculate 17*3") -> t
 
 
 @contextmanager
-def load(portico: Process) -> Iterator[None]:
-    """Send keyed requests from four clients for as long as the context is open, or the server answers."""
+def load(portico: Process, clients: int = 4) -> Iterator[None]:
+    """Send keyed requests from so many clients for as long as the context is open, or the server answers."""
     stop = threading.Event()
 
     def send(client: int) -> None:
@@ -80,15 +80,15 @@ def load(portico: Process) -> Iterator[None]:
                 return
             count += 1
 
-    clients = [threading.Thread(target=partial(send, client)) for client in range(4)]
-    for client in clients:
-        client.start()
+    threads = [threading.Thread(target=partial(send, client)) for client in range(clients)]
+    for thread in threads:
+        thread.start()
     try:
         yield
     finally:
         stop.set()
-        for client in clients:
-            client.join()
+        for thread in threads:
+            thread.join()
 
 
 def test_of_a_lost_server_what_was_answered_before_the_backup_is_back(start: Callable[..., Process]) -> None:
@@ -123,6 +123,21 @@ def test_of_a_lost_server_what_was_answered_before_the_backup_is_back(start: Cal
         assert portico.ended()[0] == 0
     replay = start("replay", "--last", "20", "--fail-on-difference")
     assert replay.ended()[0] == 0
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(600)
+def test_each_of_twenty_backups_while_fifty_clients_write_is_whole_and_replays(start: Callable[..., Process]) -> None:
+    with serving(start) as portico, load(portico, clients=50):
+        for number in range(20):
+            code, _ = start("backup", f"copy-{number}.db", "--verify", "20").ended()
+            assert code == 0
+        portico.signal(signal.SIGTERM)
+        portico.ended()
+    for number in range(20):
+        with closing(sqlite3.connect(f"copy-{number}.db")) as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    assert len(names(Path("copy-19.db"))) > len(names(Path("copy-0.db")))
 
 
 def test_a_backup_is_one_private_file_with_what_was_committed() -> None:
