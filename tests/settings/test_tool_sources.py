@@ -49,6 +49,7 @@ def test_without_further_words_a_program_is_taken_for_one_that_acts_on_the_world
         "timeout": 30,
         "working_dir": None,
         "pass_caller": False,
+        "credentials": {},
         "isolation": None,
         "network": "none",
         "read_paths": [],
@@ -82,6 +83,7 @@ def test_an_http_api_has_defaults_too(tmp_path: Path) -> None:
         "headers": {},
         "headers_file": None,
         "select": None,
+        "credential": None,
         "max_bytes": 1_048_576,
         "allow_private": False,
     }
