@@ -47,6 +47,7 @@ const fails = { name: "fails", run: () => { throw new RangeError("none"); } };
 const response = await new Portico().run("Look", { tools: [lookup, fails] });
 console.log(response.content, seen.sort().join(" "));
 """
+needs_ai_sdk = pytest.mark.skipif(not AI_SDK.exists(), reason="no AI SDK: make clients installs it")
 needs_typescript = pytest.mark.skipif(
     not MODULES.exists() or shutil.which("npm") is None,
     reason="no Node or no TypeScript: make clients installs it",
@@ -178,7 +179,7 @@ async def test_the_model_calls_functions_of_the_application(project: Path) -> No
 
 
 @needs_typescript
-@pytest.mark.skipif(not AI_SDK.exists(), reason="no AI SDK: make clients installs it")
+@needs_ai_sdk
 @pytest.mark.timeout(60)
 async def test_every_chunk_for_the_ai_sdk_is_one_of_its_schema(project: Path) -> None:
     shutil.copy(Path(__file__).with_name("ai_sdk_journey.mjs"), project / "ai_sdk.mjs")

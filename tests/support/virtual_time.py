@@ -17,6 +17,7 @@ Theory of operation
 import asyncio
 import os
 import selectors
+import socket
 import threading
 import time
 from asyncio import Future
@@ -42,6 +43,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._time = START
         self._jobs = 0
         self._selector = _JumpingSelector(self)
+        self.addresses: dict[str, list[str]] = {}
+        """Addresses that a look-up of a name finds, one after the other; other names are looked up as always."""
         super().__init__(self._selector)
 
     def time(self) -> float:
@@ -50,6 +53,12 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def advance(self, seconds: float) -> None:
         """Move time forward; timers that become due run next."""
         self._time += seconds
+
+    async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> Any:
+        name = host.decode() if isinstance(host, bytes) else host
+        if name not in self.addresses:
+            return await super().getaddrinfo(host, port, **options)
+        return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (self.addresses[name].pop(0), port))]
 
     def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> Future[Any]:
         job = super().run_in_executor(executor, func, *args)

@@ -1,7 +1,6 @@
 """The fetcher of media against servers that answer badly, and URLs that lead where nothing may be asked."""
 
-import socket
-from collections.abc import Sequence
+import asyncio
 from typing import Any
 
 import anyio
@@ -12,6 +11,7 @@ from portico.adapters.http.hosts import MediaHosts
 from portico.adapters.http.media_fetcher import AT_ONCE, HttpMediaFetcher
 from portico.ports.media import MediaError, MediaLimits
 from tests.support.upstream import ScriptedUpstream, UpstreamAction, closed_port, event_stream, reply
+from tests.support.virtual_time import VirtualTimeLoop
 
 LOOPBACK = MediaHosts(["*"], ["127.0.0.1"])
 KIB = 1024
@@ -87,21 +87,15 @@ async def test_metadata_services_are_not_reached_even_where_private_hosts_are() 
     assert found == "the host has an address that tools must not reach"
 
 
-async def test_a_name_is_resolved_once_and_the_connection_goes_to_the_checked_address(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    answers, asked = ["127.0.0.1", "203.0.113.9"], list[Any]()
-
-    def resolve(host: Any, port: Any, *_args: Any, **_options: Any) -> Sequence[Any]:
-        asked.append(host)
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (answers.pop(0), port))]
-
+async def test_a_name_is_resolved_once_and_the_connection_goes_to_the_checked_address() -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
     async with ScriptedUpstream(reply(PDF)) as upstream:
-        monkeypatch.setattr(socket, "getaddrinfo", resolve)
+        loop.addresses["rebinding.example"] = ["127.0.0.1", "203.0.113.9"]
         url = upstream.url.replace("127.0.0.1", "rebinding.example")
         assert (await fetched(url, MediaHosts(["*"], ["rebinding.example"])))[0] == PDF
         assert upstream.requests[0].headers["host"].startswith("rebinding.example:")
-        assert len(asked) == 1
+        assert loop.addresses["rebinding.example"] == ["203.0.113.9"]
 
 
 async def test_a_redirect_is_followed_at_most_three_times() -> None:
