@@ -142,6 +142,38 @@ def test_the_result_of_a_client_tool_is_given_on_the_questions_page(browser: Bro
     assert [(each["result"], each["is_error"]) for each in made] == [("no such file", True)]
 
 
+CREDENTIAL = """
+[credentials.tracker]
+type = "secret"
+description = "Your token of the tracker."
+
+[tools.http.issues]
+description = "List the issues."
+url = "http://127.0.0.1:9/issues"
+side_effects = "read"
+idempotent = true
+allow_private = true
+credential = "tracker"
+"""
+
+
+def test_a_call_without_its_credential_is_denied_on_the_questions_page(browser: Browser, tmp_path: Path) -> None:
+    with running_shop(tmp_path, CREDENTIAL) as shop, console_page(browser, shop.url) as console:
+        shop.chat("Please use issues", request_id="mine", tools=["issues"])
+        page = console.page
+        console.open("questions")
+        call = page.locator("[data-request-id=mine]")
+        expect(call.get_by_role("heading")).to_have_text("Credential · issues")
+        expect(call).to_contain_text("portico credentials set tracker")
+        expect(call).to_contain_text("Your token of the tracker.")
+        call.get_by_placeholder("Reason, for the model").fill("not today")
+        call.get_by_role("button", name="Deny").click()
+        expect(call).to_contain_text("Denied.")
+        console.open("executions/mine")
+        expect(page.locator(".pill")).to_have_text("COMPLETE")
+        assert console.faults == []
+
+
 def test_a_timeline_goes_on_without_a_gap_after_the_service_was_killed(browser: Browser, own_shop: Shop) -> None:
     body = {"request_id": "slow", "messages": [{"role": "user", "content": SLOW}], "background": True}
     own_shop.execute(**body)

@@ -147,9 +147,11 @@ function second(row) {
           waits for${" "}
           ${open.kind === "approval"
             ? "approval"
-            : open.kind === "unknown_outcome"
-              ? "a decision"
-              : "an answer"}${" "}
+            : open.kind === "authorization"
+              ? "a credential"
+              : open.kind === "unknown_outcome"
+                ? "a decision"
+                : "an answer"}${" "}
           · ${visible(cut(asked(open), 90))}
         </span>
     `;

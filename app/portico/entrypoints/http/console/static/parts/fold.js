@@ -315,6 +315,7 @@ export const SUSPENSIONS = {
   question: "Question",
   flow: "Question",
   approval: "Approval",
+  authorization: "Credential",
   unknown_outcome: "Unknown outcome",
   client_tool: "Client tool",
 };

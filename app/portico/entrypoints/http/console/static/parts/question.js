@@ -100,7 +100,6 @@ export function Question({ suspension, open, now, inside = false, row = null }) 
 function Approval({ suspension, send, off, needs, wide }) {
   const { arguments: given = {}, tool } = suspension.value ?? {};
   const [seen, setSeen] = useState(/** @type {Set<string>} */ (new Set()));
-  const [reason, setReason] = useState("");
   const [safety, setSafety] = useState(/** @type {any} */ (null));
   const previous = usePrevious(suspension, wide);
   useEffect(
@@ -183,31 +182,54 @@ function Approval({ suspension, send, off, needs, wide }) {
           onClick=${() => send({ decision: "approve" }, "Approved.")}>
           Approve
         <//>
-        <${Button}
-          icon="close"
-          data-hotkey="d"
-          hotkey="D"
-          needs=${needs}
-          off=${off}
-          reason="It is settled"
-          onClick=${() =>
-            send(
-              { decision: "deny", ...(reason.trim() ? { reason: reason.trim() } : {}) },
-              "Denied.",
-            )
-          }>
-          Deny
-        <//>
-        <label class="reason">
-          <span class="hidden">Reason</span>
-          <input
-            value=${reason}
-            disabled=${off || Boolean(needs)}
-            maxlength="2000"
-            placeholder="Reason, for the model"
-            onInput=${(/** @type {any} */ event) => setReason(event.target.value)}
-          />
-        </label>
+        <${Deny} send=${send} off=${off} needs=${needs} />
+      </div>
+  `;
+}
+
+/** @param {any} props */
+function Deny({ send, off, needs, reason: because = "It is settled" }) {
+  const [reason, setReason] = useState("");
+  return html`
+      <${Button}
+        icon="close"
+        data-hotkey="d"
+        hotkey="D"
+        needs=${needs}
+        off=${off}
+        reason=${because}
+        onClick=${() =>
+          send(
+            { decision: "deny", ...(reason.trim() ? { reason: reason.trim() } : {}) },
+            "Denied.",
+          )
+        }>
+        Deny
+      <//>
+      <label class="reason">
+        <span class="hidden">Reason</span>
+        <input
+          value=${reason}
+          disabled=${off || Boolean(needs)}
+          maxlength="2000"
+          placeholder="Reason, for the model"
+          onInput=${(/** @type {any} */ event) => setReason(event.target.value)}
+        />
+      </label>
+  `;
+}
+
+/** A person denies here; the value itself is set as a credential, and the call goes on by itself. @param {any} props */
+function Authorization({ suspension, send, off, needs, other }) {
+  const { credential, description } = suspension.value ?? {};
+  return html`
+      <p>
+        The call needs the credential <code>${visible(credential)}</code>. It goes on as soon as its
+        owner has set it: <code>portico credentials set ${visible(credential)}</code>
+      </p>
+      ${description && html`<${Text} class="muted" text=${description} />`}
+      <div class="actions">
+        <${Deny} send=${send} off=${off || Boolean(other)} needs=${needs} reason=${other || undefined} />
       </div>
   `;
 }
@@ -349,4 +371,4 @@ function Outcome({ suspension, send, off, needs }) {
 }
 
 /** @type {Record<string, any>} */
-const KINDS = { approval: Approval, unknown_outcome: Outcome };
+const KINDS = { approval: Approval, authorization: Authorization, unknown_outcome: Outcome };
