@@ -147,11 +147,9 @@ function second(row) {
           waits for${" "}
           ${open.kind === "approval"
             ? "approval"
-            : open.kind === "authorization"
-              ? "a credential"
-              : open.kind === "unknown_outcome"
-                ? "a decision"
-                : "an answer"}${" "}
+            : open.kind === "unknown_outcome"
+              ? "a decision"
+              : "an answer"}${" "}
           · ${visible(cut(asked(open), 90))}
         </span>
     `;

@@ -219,7 +219,10 @@ function Deny({ send, off, needs, reason: because = "It is settled" }) {
   `;
 }
 
-/** A person denies here; the value itself is set as a credential, and the call goes on by itself. @param {any} props */
+/**
+ * A person denies here. Once the credential is set, the call goes on by itself.
+ * @param {any} props
+ */
 function Authorization({ suspension, send, off, needs, other }) {
   const { credential, description } = suspension.value ?? {};
   return html`
