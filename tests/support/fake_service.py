@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -137,6 +138,7 @@ class FakeService:
     """A service over a fake facade."""
 
     channels = NO_CHANNELS
+    credentials = SimpleNamespace(request_headers={})
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
 UNPACKED = Path(sys.prefix) / ".prometheus"
 DOWNLOAD_SECONDS = 90.0
 NO_PROMETHEUS = "Debian's package prometheus can neither be found nor fetched"

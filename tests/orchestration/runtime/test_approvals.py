@@ -182,8 +182,10 @@ class InterruptedStore(DatabaseExecutionStore):
 
     meanwhile: Callable[[], Awaitable[object]] | None = None
 
-    async def find(self, scope: AccessScope, request_id: RequestId) -> StoredExecution | None:
-        found = await super().find(scope, request_id)
+    async def find(
+        self, scope: AccessScope, request_id: RequestId, *, with_header: bool = False
+    ) -> StoredExecution | None:
+        found = await super().find(scope, request_id, with_header=with_header)
         if self.meanwhile is not None:
             meanwhile, self.meanwhile = self.meanwhile, None
             await meanwhile()
