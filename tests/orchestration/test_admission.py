@@ -203,7 +203,7 @@ def test_a_plain_request_is_answered_by_its_few_checks_as_by_all_of_them(
     assert is_plain(request)
     assert [check.name for group in PLAIN_CHECKS for check in group] == [
         "messages above a cap",
-        "no messages",
+        "no messages, or URLs that are not fetched",
         "unknown model",
     ]
     for checks in (CHECKS, PLAIN_CHECKS):
