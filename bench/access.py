@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.load import authorized, open_connections
 from bench.processes import open_portico
-from bench.scenarios import CHAT_REQUEST, CONNECTIONS, WARM_UP, BenchEnvironment, Numbers, Scenario, cpu_per_request
+from bench.scenarios import CHAT_REQUEST, CONNECTIONS, WARM_UP, BenchEnvironment, Numbers, Scenario, costs_in_turn
 from bench.upstream import TEXT
 from portico.adapters.access.api_keys import ApiKeys
 from portico.adapters.access.authenticators import BearerAuthenticator
@@ -54,11 +54,8 @@ async def limits(bench: BenchEnvironment) -> Numbers:
             differences = []
             for pair in range(PAIRS):
                 runs = [(free, to_free, CHAT_REQUEST), (limited, to_limited, request)]
-                costs = {
-                    measured.pid: await cpu_per_request(measured, connections, body, REQUESTS_PER_PAIR)
-                    for measured, connections, body in (runs if pair % 2 else reversed(runs))
-                }
-                differences.append(costs[limited.pid] - costs[free.pid])
+                without, with_limits = await costs_in_turn(runs, REQUESTS_PER_PAIR, reverse=pair % 2 == 0)
+                differences.append(with_limits - without)
     return {"limited_more_ms": statistics.median(differences) * 1000}
 
 

@@ -18,7 +18,7 @@ from bench.scenarios import (
     Numbers,
     Scenario,
     chat_request,
-    cpu_per_request,
+    costs_in_turn,
     quantile,
 )
 from bench.upstream import TEXT
@@ -46,12 +46,9 @@ async def audit(bench: BenchEnvironment) -> Numbers:
                 await connections.run(CHAT_REQUEST, WARM_UP, expected=TEXT.encode())
             ratios = []
             for pair in range(PAIRS):
-                runs = [(plain, to_plain), (audited, to_audited)]
-                costs = {
-                    measured.pid: await cpu_per_request(measured, connections, CHAT_REQUEST, REQUESTS_PER_PAIR)
-                    for measured, connections in (runs if pair % 2 else reversed(runs))
-                }
-                ratios.append(costs[audited.pid] / costs[plain.pid])
+                runs = [(plain, to_plain, CHAT_REQUEST), (audited, to_audited, CHAT_REQUEST)]
+                without, with_audit = await costs_in_turn(runs, REQUESTS_PER_PAIR, reverse=pair % 2 == 0)
+                ratios.append(with_audit / without)
     return {"audit_ratio": statistics.median(ratios)}
 
 

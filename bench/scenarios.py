@@ -222,6 +222,17 @@ async def cpu_per_request(
     return (measured.cpu_seconds() - before) / requests
 
 
+async def costs_in_turn(
+    runs: Sequence[tuple[MeasuredProcess, Connections, bytes]], requests: int, *, reverse: bool
+) -> list[float]:
+    """Return the CPU seconds of a request of each run, in their order; `reverse` measures the last one first."""
+    costs = [
+        await cpu_per_request(measured, connections, body, requests)
+        for measured, connections, body in (reversed(runs) if reverse else runs)
+    ]
+    return costs[::-1] if reverse else costs
+
+
 @dataclass(frozen=True, slots=True)
 class StreamWave:
     """100 concurrent streams. `grown_bytes` is the resident memory that they took while all of them were open."""

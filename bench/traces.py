@@ -8,7 +8,7 @@ from threading import Thread
 
 from bench.load import open_connections
 from bench.processes import open_portico
-from bench.scenarios import CHAT_REQUEST, CONNECTIONS, WARM_UP, BenchEnvironment, Numbers, Scenario, cpu_per_request
+from bench.scenarios import CHAT_REQUEST, CONNECTIONS, WARM_UP, BenchEnvironment, Numbers, Scenario, costs_in_turn
 from bench.upstream import TEXT
 
 ROUNDS, REQUESTS_PER_ROUND = 16, 300
@@ -55,17 +55,15 @@ async def traces(bench: BenchEnvironment) -> Numbers:
         open_connections(some.port, CONNECTIONS) as to_some,
         open_connections(every.port, CONNECTIONS) as to_every,
     ):
-        measured = [(silent, to_silent), (some, to_some), (every, to_every)]
-        for _, connections in measured:
+        opened = [(silent, to_silent), (some, to_some), (every, to_every)]
+        measured = [(process, connections, CHAT_REQUEST) for process, connections in opened]
+        for _, connections in opened:
             await connections.run(CHAT_REQUEST, WARM_UP, expected=TEXT.encode())
         some_more, every_more = [], []
         for number in range(ROUNDS):
-            costs = {
-                process.pid: await cpu_per_request(process, connections, CHAT_REQUEST, REQUESTS_PER_ROUND)
-                for process, connections in (measured if number % 2 else reversed(measured))
-            }
-            some_more.append(costs[some.pid] - costs[silent.pid])
-            every_more.append(costs[every.pid] - costs[silent.pid])
+            none, a_few, all_of_them = await costs_in_turn(measured, REQUESTS_PER_ROUND, reverse=number % 2 == 0)
+            some_more.append(a_few - none)
+            every_more.append(all_of_them - none)
     return {
         "traces_some_more_ms": statistics.median(some_more) * 1000,
         "traces_all_more_ms": statistics.median(every_more) * 1000,

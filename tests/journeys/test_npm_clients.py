@@ -40,7 +40,7 @@ async def run_script(script: str, folder: Path) -> subprocess.CompletedProcess[b
 
 
 @needs_sdks
-@pytest.mark.parametrize("snippet", SNIPPETS)
+@pytest.mark.parametrize("snippet", SNIPPETS, ids=["openai", "ai"])
 async def test_a_snippet_of_the_page_prints_the_answer(snippet: str, tmp_path: Path) -> None:
     async with scripted_service(answered("Hi from here.")) as scripted:
         ran = await run_script(snippet.replace(SERVER, scripted.served.url), tmp_path)

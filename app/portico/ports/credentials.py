@@ -1,6 +1,6 @@
 """Credentials port: the stored values, and the issuers of tokens."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import field
 from typing import Final, Protocol
 
@@ -79,6 +79,3 @@ class TokenIssuer(Protocol):
     async def fetch(self) -> IssuedToken:
         """Return a new token. Raises: IssuerError."""
         ...
-
-
-TokenIssuers = Mapping[str, TokenIssuer]

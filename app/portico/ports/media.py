@@ -1,8 +1,11 @@
 """Port of the media behind URLs: images, documents and audio that messages name and the service fetches."""
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from portico.domain.value import value
+
+NOTHING_FETCHED: Final = "must be absent: this service fetches nothing; send the bytes as data"
+"""What the URL of a part must be where nothing is fetched."""
 
 
 class MediaError(Exception):

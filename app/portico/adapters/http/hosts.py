@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from urllib.parse import SplitResult, urlsplit
 
 from portico.domain.value import value
+from portico.ports.media import NOTHING_FETCHED
 
 
 def url_parts(url: str) -> SplitResult | str:
@@ -40,7 +41,7 @@ class MediaHosts:
     def refusal(self, url: str) -> str | None:
         """Return what the URL must be instead to be asked; None if it may be."""
         if not self.public:
-            return "must be absent: this service fetches nothing; send the bytes as data"
+            return NOTHING_FETCHED
         parts = url_parts(url)
         return parts if isinstance(parts, str) else self.refusal_of(parts)
 

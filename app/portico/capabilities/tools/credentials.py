@@ -154,7 +154,10 @@ class CredentialSource:
         of_request = found.found_at == "request"
         if of_request and found.sealed is None:
             held = self.in_memory.get(holder.execution_id or ExecutionId(""), {})
-            return held.get(credential.name) == found.value and held.pop(credential.name) == found.value
+            if held.get(credential.name) != found.value:
+                return False
+            del held[credential.name]
+            return True
         execution_id = holder.execution_id if of_request else None
         sealed = found.sealed or b""
         stored = StoredValue(holder.tenant, holder.user, credential.name, sealed, 0.0, execution_id=execution_id)

@@ -43,6 +43,16 @@ MediaUrl = Annotated[
 ]
 
 
+def _require_one(text: str, info: ValidationInfo, beside_url: str) -> None:
+    """Raise for a field that is there beside a `url`, or missing without one; a wrong `url` has an error of its own."""
+    if "url" not in info.data:
+        return
+    if info.data["url"] is None and not text:
+        raise PydanticKnownError("missing")
+    if info.data["url"] is not None and text:
+        raise ValueError(beside_url)
+
+
 class _MediaPart(_Value):
     """Part whose bytes are its `data`, or are fetched from its `url` before a model reads them."""
 
@@ -54,13 +64,9 @@ class _MediaPart(_Value):
     @field_validator("data")
     @classmethod
     def _is_of_type(cls, data: str, info: ValidationInfo) -> str:
-        """Check the bytes, of which there are none with a `url`. A field before it may have an error of its own."""
-        found = info.data
-        if found.get("url") is not None and data:
-            raise ValueError("must be absent beside a url")
-        if not data and "url" in found and found["url"] is None:
-            raise PydanticKnownError("missing")
-        return checked_data(data, found["media_type"]) if data and "media_type" in found else data
+        """Check the bytes, whose type may have an error of its own."""
+        _require_one(data, info, "must be absent beside a url")
+        return checked_data(data, info.data["media_type"]) if data and "media_type" in info.data else data
 
 
 class ImagePart(_MediaPart):
@@ -79,11 +85,7 @@ class ImagePart(_MediaPart):
     @field_validator("media_type")
     @classmethod
     def _is_said_once(cls, media_type: str, info: ValidationInfo) -> str:
-        found = info.data
-        if found.get("url") is not None and media_type:
-            raise ValueError("must be absent beside a url, whose bytes have one")
-        if not media_type and "url" in found and found["url"] is None:
-            raise PydanticKnownError("missing")
+        _require_one(media_type, info, "must be absent beside a url, whose bytes have one")
         return media_type
 
 

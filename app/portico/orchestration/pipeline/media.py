@@ -8,7 +8,7 @@ from base64 import b64encode
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from pydantic import JsonValue
 
@@ -24,11 +24,10 @@ from portico.orchestration.execution.effect import RecordedValue
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.execution import Execution
 from portico.orchestration.execution.pattern import FieldError
-from portico.ports.media import MediaError, MediaFetcher
+from portico.ports.media import NOTHING_FETCHED, MediaError, MediaFetcher
 
 TextCheck: TypeAlias = Callable[[Environment, str], Awaitable[tuple[GuardVerdict, ...]]]
 """Returns what guards found in a text. Raises: ValidationFailure (VALIDATION_INPUT_REFUSED)."""
-_NO_FETCHER: Final = "must be absent: this service fetches nothing; send the bytes as data"
 
 
 def media_errors(messages: Sequence[Message], fetcher: MediaFetcher | None) -> list[FieldError]:
@@ -38,7 +37,7 @@ def media_errors(messages: Sequence[Message], fetcher: MediaFetcher | None) -> l
     """
     named = parts_by_url(messages)
     if fetcher is None:
-        return [FieldError(field, _NO_FETCHER) for field, _ in named]
+        return [FieldError(field, NOTHING_FETCHED) for field, _ in named]
     refusals = [(field, fetcher.refusal(part.url or "")) for field, part in named]
     errors = [FieldError(field, refusal) for field, refusal in refusals if refusal is not None]
     most = fetcher.limits.max_parts
@@ -53,8 +52,9 @@ async def fetch_media(execution: Execution, check: TextCheck) -> None:
     (VALIDATION_INPUT_REFUSED).
     """
     header, steps = execution.header, dict[StepKey, RecordedStep]()
+    keys = _keys(header.request.messages)
     for field, part in parts_by_url(header.request.messages):
-        key = _keys(header.request.messages)[_identity(part)]
+        key = keys[_identity(part)]
         if key in steps:
             continue
         earlier = [step.outcome for step in steps.values() if isinstance(step.outcome, MediaFetched)]
@@ -118,7 +118,7 @@ async def _fetched(
     """Return what is behind the URL within what the `earlier` ones left of the limits, or the refusal of the part."""
     fetcher, clock = environment.media, environment.clock
     if fetcher is None:
-        return Refused.by(invalid_request((field, _NO_FETCHER)))
+        return Refused.by(invalid_request((field, NOTHING_FETCHED)))
     started_at, limits = clock.monotonic(), fetcher.limits
     used = sum(each.size for each in earlier)
     seconds = limits.timeout - sum(each.duration_ms for each in earlier) / 1000

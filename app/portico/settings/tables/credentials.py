@@ -155,13 +155,6 @@ class CredentialSettings(Table):
         secret = self.secret
         return None if secret is None else lambda: _usable(secret.read())
 
-    @property
-    def is_sealed(self) -> bool:
-        """Return True if values of it may be stored."""
-        return self.type is CredentialType.REQUEST or (
-            self.type is CredentialType.SECRET and self.owners != ("service",)
-        )
-
     def credential(self, name: str) -> Credential:
         """Return the credential of that name."""
         return Credential(
@@ -193,7 +186,7 @@ def credential_errors(
 ) -> Iterator[tuple[str, str]]:
     """Yield the errors of credentials and of the tools that name them; without `seals` nothing can be stored."""
     for name, table in credentials.items():
-        if table.is_sealed and not seals:
+        if not seals and table.credential(name).is_askable:
             hint = ' or owners must be ["service"]' if table.type is CredentialType.SECRET else ""
             yield (
                 "secrets.key_file",
@@ -242,10 +235,7 @@ def _mcp_errors(
     parts = urlsplit(table.url)
     if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
         yield f"{key}.url", "must be https, or http on loopback, since a credential is sent there"
-    is_of_service = credential.type is CredentialType.CLIENT_CREDENTIALS or (
-        credential.type is CredentialType.SECRET and credential.owners == ("service",)
-    )
-    if not is_of_service:
+    if credential.credential(table.credential or "").is_askable:
         yield (
             f"{key}.credential",
             'must be of type client_credentials, or a secret with owners = ["service"]: a server has one connection',
