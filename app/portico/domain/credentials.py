@@ -43,6 +43,10 @@ class Credential:
     owners: tuple[Owner, ...] = ()
     request_header: str | None = None
 
+    def header_with(self, text: str) -> tuple[str, str]:
+        """Return the name and the text of the header that presents this value."""
+        return self.header, self.format.replace(VALUE_PLACE, text)
+
     @property
     def is_askable(self) -> bool:
         """True if a person can give a value, so that a call may wait for one."""

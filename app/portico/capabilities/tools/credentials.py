@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from portico.capabilities.tools.mask import mask, mask_json
 from portico.domain.access.principal import LOCAL
-from portico.domain.credentials import VALUE_PLACE, Credential, CredentialType, FoundValue, fault_of
+from portico.domain.credentials import Credential, CredentialType, FoundValue, fault_of
 from portico.domain.failures import StorageFailure
 from portico.domain.ids import ExecutionId, TenantId, UserId
 from portico.domain.value import value
@@ -239,8 +239,7 @@ class CallCredentials:
         text = await self.value(name)
         if not (text.isascii() and text.isprintable()):
             raise ToolError(f"the credential {name} cannot be sent in a header: it has other than visible characters")
-        credential = self._credential(name)
-        return credential.header, credential.format.replace(VALUE_PLACE, text)
+        return self._credential(name).header_with(text)
 
     async def renew(self, name: str) -> tuple[str, str]:
         credential = self._credential(name)

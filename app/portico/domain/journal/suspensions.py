@@ -91,6 +91,8 @@ MAX_CLIENT_RESULT_BYTES: Final = 256 * 1024
 """Bytes of the text of a client's result."""
 ABOUT_CALLS: Final = frozenset({SuspensionKind.APPROVAL, SuspensionKind.UNKNOWN_OUTCOME})
 """Kinds that ask about a call: whether it may run, or what has become of it."""
+DECISION_KINDS: Final = ABOUT_CALLS | {SuspensionKind.AUTHORIZATION}
+"""Kinds that a decision about a call answers."""
 UNKNOWN_OUTCOME_TEXT = "it is not known whether this call has happened"
 """The result of a call whose outcome stays unknown."""
 AUTHORIZED: Final[Mapping[str, JsonValue]] = MappingProxyType({"decision": "authorized"})

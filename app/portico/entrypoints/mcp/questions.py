@@ -12,14 +12,13 @@ from pydantic import JsonValue
 
 from portico.domain.contract.response import Suspension, SuspensionKind
 from portico.domain.failures import invalid_request
-from portico.domain.journal.suspensions import ABOUT_CALLS
+from portico.domain.journal.suspensions import DECISION_KINDS
 from portico.domain.strict_json import StrictJsonError, loads
 from portico.domain.value import value
 
 MAX_SHOWN: Final = 2_000
 """Characters of a question that a form may have."""
 Action = Literal["accept", "decline", "cancel"]
-_DECISIONS: Final = ABOUT_CALLS | {SuspensionKind.AUTHORIZATION}
 """Kinds that are answered by a decision."""
 _TEXT: Final[Mapping[str, Any]] = {"type": "string"}
 
@@ -72,7 +71,7 @@ def answer_of(suspension: Suspension, action: Action, content: Mapping[str, Any]
     if action == "decline":
         return _declined(suspension)
     filled = {name: each for name, each in (content or {}).items() if each is not None}
-    if suspension.kind in _DECISIONS:
+    if suspension.kind in DECISION_KINDS:
         changed = _changed_arguments(suspension)
         return (
             {**filled, "arguments": changed} if changed is not None and filled.get("decision") == "approve" else filled

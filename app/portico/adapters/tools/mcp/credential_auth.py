@@ -6,7 +6,6 @@ from typing import Final
 import httpx2
 
 from portico.adapters.tools.mcp.server_config import McpCredential
-from portico.domain.credentials import VALUE_PLACE
 
 _UNAUTHORIZED: Final = 401
 
@@ -30,7 +29,7 @@ class CredentialAuth(httpx2.Auth):
         self.is_refused = response.status_code == _UNAUTHORIZED
 
     def _with(self, request: httpx2.Request, value: str | None) -> httpx2.Request:
-        credential = self._credential.credential
         if value is not None:
-            request.headers[credential.header] = credential.format.replace(VALUE_PLACE, value)
+            name, text = self._credential.credential.header_with(value)
+            request.headers[name] = text
         return request

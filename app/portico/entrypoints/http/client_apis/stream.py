@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from portico.domain.contract.response import SuspensionKind, SystemError, SystemResponse
+from portico.domain.contract.response import SystemError, SystemResponse
 from portico.domain.failures import AccessFailure, Code, RequestFailure
 from portico.domain.ids import RequestId, SuspensionId
 from portico.domain.journal.events import (
@@ -17,6 +17,7 @@ from portico.domain.journal.events import (
     LiveEvent,
     StoredEvent,
 )
+from portico.domain.journal.suspensions import DECISION_KINDS
 from portico.entrypoints.http.client_apis.api import Frames
 from portico.entrypoints.http.client_apis.errors import client_error
 from portico.entrypoints.http.client_apis.turn import TurnBroken, TurnChange, TurnEnded, TurnReader
@@ -26,7 +27,6 @@ STOPPING: Final = RequestFailure(
     Code.REQUEST_IN_PROGRESS, "this replica is stopping, and another one continues the execution; read its answer there"
 )
 DROPPED: Final = RequestFailure(Code.REQUEST_OVERLOADED, "the stream was read too slowly, and was given up")
-ABOUT_CALLS: Final = frozenset({SuspensionKind.APPROVAL, SuspensionKind.UNKNOWN_OUTCOME, SuspensionKind.AUTHORIZATION})
 
 
 def resume_required(response: SystemResponse) -> RequestFailure:
@@ -41,7 +41,7 @@ def resume_required(response: SystemResponse) -> RequestFailure:
 
 def waits_for_approval(response: SystemResponse) -> bool:
     """Return True if each open suspension is about a call: it is answered elsewhere, or by a credential's arrival."""
-    return bool(response.suspensions) and all(each.kind in ABOUT_CALLS for each in response.suspensions)
+    return bool(response.suspensions) and all(each.kind in DECISION_KINDS for each in response.suspensions)
 
 
 class PersonWait:

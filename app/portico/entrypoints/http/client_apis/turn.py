@@ -49,6 +49,7 @@ from portico.domain.journal.events import (
     ToolContent,
     ToolStart,
 )
+from portico.domain.journal.suspensions import DECISION_KINDS
 from portico.domain.lifecycle import Mode
 from portico.domain.value import value
 from portico.entrypoints.http.client_apis.ids import client_call_id
@@ -66,7 +67,6 @@ _FINISH_REASONS: Final[Mapping[str, FinishReason]] = MappingProxyType(
     }
 )
 _BEGUN: Final = frozenset({ToolCallStatus.DONE, ToolCallStatus.FAILED})
-_ABOUT_CALLS: Final = frozenset({SuspensionKind.APPROVAL, SuspensionKind.UNKNOWN_OUTCOME, SuspensionKind.AUTHORIZATION})
 
 
 class DisplayTime(Enum):
@@ -243,7 +243,7 @@ def _items(response: SystemResponse) -> Iterator[Item]:
         yield TextItem(response.content)
     for number, call in enumerate(response.client_calls):
         yield ClientCallItem(client_call_id(response.request_id, number), call.name, call.arguments)
-    yield from (_approval(each) for each in response.suspensions if each.kind in _ABOUT_CALLS)
+    yield from (_approval(each) for each in response.suspensions if each.kind in DECISION_KINDS)
 
 
 def _chat_items(response: SystemResponse) -> Iterator[Item]:

@@ -11,6 +11,7 @@ from portico.domain.contract.response import Suspension, SystemResponse
 from portico.domain.failures import Code
 from portico.domain.ids import RequestId
 from portico.domain.journal.header import ClientView
+from portico.domain.journal.suspensions import DECISION_KINDS
 from portico.domain.lifecycle import Mode, State
 from portico.domain.value import value
 from portico.entrypoints.http.client_apis.errors import client_code
@@ -24,7 +25,6 @@ from portico.entrypoints.http.client_apis.responses.answer import (
     outcome_of,
     output_of,
 )
-from portico.entrypoints.http.client_apis.stream import ABOUT_CALLS
 from portico.entrypoints.http.client_apis.turn import (
     ApprovalItem,
     ClientCallItem,
@@ -164,7 +164,7 @@ class RecordedAnswers:
 
 def _approvals(suspensions: Iterable[Suspension]) -> list[ApprovalItem]:
     """Return the calls among the suspensions that a person decides about."""
-    return [_approval(each) for each in suspensions if each.kind in ABOUT_CALLS]
+    return [_approval(each) for each in suspensions if each.kind in DECISION_KINDS]
 
 
 def _approval(suspension: Suspension) -> ApprovalItem:
