@@ -16,7 +16,7 @@ _EXECUTIONS = re.compile(r"^portico_executions_total\{(?:.*,)?state=\"(\w+)\".*\
 async def assert_replays_are_identical(served: RunningServer, service: Service, *, turns: int) -> None:
     """Assert that so many executions were run, and that the replay of each is identical."""
     with anyio.fail_after(WRITTEN_SECONDS):
-        while len(ran := (await served.get("/v1/executions")).json["data"]) < turns:
+        while len(ran := (await served.get("/v1/executions")).json["data"]) < turns:  # noqa: ASYNC110 - no event
             await anyio.sleep(POLL_SECONDS)  # while time stands still nothing more is written
     assert len(ran) == turns
     for each in ran:
