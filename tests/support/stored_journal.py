@@ -55,7 +55,8 @@ class InMemoryDatabase:
     def run(self, work: Callable[[], Transaction[T]]) -> T:
         """Run the transaction at once."""
         if self._connection is None:
-            self._connection = sqlite3.connect(":memory:", isolation_level=None)
+            # Whichever thread collects the database closes the connection; no other one uses it then.
+            self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
             weakref.finalize(self, self._connection.close)
             self._connection.deserialize(_empty_database())
         return run_transaction(self._connection, work(), "BEGIN")
