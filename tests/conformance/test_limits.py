@@ -7,6 +7,7 @@ import pytest
 
 from portico.adapters.stores.access.limits import SLOT_TTL_S, MemoryLimitStore, SharedLimitStore
 from portico.adapters.stores.access.usage import DatabaseUsage
+from portico.capabilities.limits.caps import CallSize, CapReservation, Caps
 from portico.capabilities.limits.quotas import Quota, Quotas, Reservation
 from portico.domain.access.limits import AccessLimits, Rate
 from portico.domain.failures import RequestFailure
@@ -103,6 +104,26 @@ async def test_a_limit_of_few_is_exact_on_two_replicas(here: StoreReplica, clock
     limits = AccessLimits(requests=Rate(7, 366 * 86_400))
     quotas = [quota_on(shared(here, clock, name), clock, limits)[1] for name in ("one", "other")]
     assert await together(quotas, 20) == 7
+
+
+@pytest.mark.parametrize("quota", [7, 100])
+async def test_caps_of_a_deployment_on_two_replicas_pass_no_more_than_a_twentieth_beyond_them(
+    here: StoreReplica, clock: Clock, quota: int
+) -> None:
+    """Ask 100 attempts of each replica at the same time; what is sent is never given back."""
+    limits = {"main/a": {"main/a": AccessLimits(requests=Rate(quota, 86_400))}}
+    replicas = [Quotas(shared(here, clock, name), clock, engines=limits).caps["main/a"] for name in ("one", "other")]
+    sent: list[CapReservation] = []
+
+    async def attempt(caps: Caps) -> None:
+        taken = await caps.take(CallSize(1, 0.0), lambda: None)
+        if isinstance(taken, CapReservation):
+            sent.append(taken)
+
+    async with anyio.create_task_group() as group:
+        for caps in replicas * 100:
+            group.start_soon(attempt, caps)
+    assert quota * 0.9 <= len(sent) <= quota + max(1, quota // 20)
 
 
 async def test_slots_are_shared_and_those_of_a_dead_replica_are_free_after_a_while(

@@ -70,7 +70,8 @@ def deployed(*members: Behind, balance: Any = "priority", most: int = 3) -> Depl
 
 def here(clock: VirtualClock, *members: Behind, **rest: Any) -> Harness:
     engines = rest.pop("engines", ())
-    return make_harness(clock, deployed(*members, most=rest.pop("most", 3)), *engines, **rest)
+    engine = deployed(*members, balance=rest.pop("balance", "priority"), most=rest.pop("most", 3))
+    return make_harness(clock, engine, *engines, **rest)
 
 
 def three(clock: VirtualClock, fault: EngineError | None = None) -> tuple[Behind, Behind, Behind]:
@@ -156,6 +157,69 @@ async def test_in_a_brown_out_the_retry_budget_of_the_engine_bounds_what_provide
             group.start_soon(run_later, number / 30)
     asked = sum(each.asked for each in members)
     assert 300 < asked <= 375 + POLICY.retry_floor
+
+
+async def run_at_once(world: Harness, count: int, at_once: int) -> list[SystemResponse]:
+    """Return the responses of so many executions, so many of them at the same time."""
+    responses: list[SystemResponse] = []
+
+    async def work() -> None:
+        for _ in range(count // at_once):
+            responses.append((await world.run(chat_request()))[0])
+
+    async with anyio.create_task_group() as group:
+        for _ in range(at_once):
+            group.start_soon(work)
+    return responses
+
+
+async def test_500_executions_25_at_once_lose_a_key_a_rate_and_a_region_without_an_error(clock: VirtualClock) -> None:
+    revoked, limited, third, azure, bedrock = members = [
+        Behind(clock, name) for name in ("one", "two", "three", "azure", "bedrock")
+    ]
+    for each in members:
+        each.seconds = 0.2
+    revoked.fault = EngineError(AttemptFailureReason.CREDENTIALS, "401", status=401)
+    limited.fault = EngineError(RATE, "429", 30.0, 429)
+    world = here(clock, *members, balance="least_busy")
+    responses = await run_at_once(world, 100, 25)
+    bedrock.fault = SERVER_ERROR
+    responses += await run_at_once(world, 400, 25)
+    assert [each.error for each in responses] == [None] * 500
+    assert {each.metadata.deployment for each in responses} == {"three", "azure", "bedrock"}
+    states = {each.deployment.name: each.status().state for each in world.environment.health.deployments["main"]}
+    assert states == {
+        "one": "refused",
+        "two": "resting",
+        "three": "available",
+        "azure": "available",
+        "bedrock": "ejected",
+    }
+    assert revoked.asked + limited.asked < 25
+    assert bedrock.asked < 75
+
+
+@pytest.mark.parametrize("at_once", [25, 100])
+async def test_a_region_that_fails_from_the_start_reaches_no_user_however_many_ask_at_once(
+    clock: VirtualClock, at_once: int
+) -> None:
+    members = three(clock)
+    for each in members:
+        each.seconds = 0.2
+    members[0].fault = SERVER_ERROR
+    members[1].fault = EngineError(AttemptFailureReason.TIMED_OUT, "no answer")
+    responses = await run_at_once(here(clock, *members, balance="least_busy"), 2 * at_once, at_once)
+    assert [each.error for each in responses] == [None] * 2 * at_once
+    assert members[2].asked == 2 * at_once
+
+
+async def test_all_at_once_a_brown_out_is_still_bounded_by_the_retry_budget(clock: VirtualClock) -> None:
+    members = three(clock, SERVER_ERROR)
+    for each in members:
+        each.seconds = 0.2
+    world = here(clock, *members, balance="least_busy", policy=replace(POLICY, breaker_failures=0))
+    await run_at_once(world, 300, 300)
+    assert 300 < sum(each.asked for each in members) <= 375 + POLICY.retry_floor
 
 
 async def test_a_denied_attempt_leaves_the_engine_for_the_next_of_the_route(clock: VirtualClock) -> None:

@@ -15,6 +15,7 @@ Theory of operation
 """
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 from portico.domain.failures import Code, Failure, InferenceFailure, failure
 from portico.domain.fallback import Event, FallbackFsm, State
@@ -73,10 +74,10 @@ class FailoverWalk:
         return self._fsm.candidates_left > 0
 
     @property
-    def has_other_deployments(self) -> bool:
-        """True if another deployment of the current engine follows."""
-        following = self._remaining[0] if self._remaining else None
-        return following is not None and self.candidate is not None and following.provider == self.candidate.provider
+    def other_deployments(self) -> list[str]:
+        """The addresses of the other deployments of the current engine that follow, in order."""
+        current = None if self.candidate is None else self.candidate.provider
+        return [each.address for each in takewhile(lambda each: each.provider == current, self._remaining)]
 
     def select(self) -> list[FallbackTransition]:
         """Move to the next candidate, if there is one."""

@@ -96,6 +96,11 @@ class CircuitBreaker:
         """Return True if an attempt may begin."""
         return self._opened_at is None or (self.state is BreakerState.HALF_OPEN and not self._probing)
 
+    def has_failed_within(self, seconds: float) -> bool:
+        """Return True if an attempt of the current period failed in the last seconds, at most the window."""
+        since = self._clock.monotonic() - seconds
+        return self._failed > 0 and any(failed and at > since for at, failed in self._attempts)
+
     def try_begin(self) -> BreakerPeriod | None:
         """Begin an attempt, the one probe if half open, and return its period; None if none may begin."""
         if self._opened_at is not None and not self.allows_attempt:
@@ -447,9 +452,19 @@ class ProviderHealth:
         else:
             breaker.end_without_result(begun)
 
-    def may_follow(self, address: str) -> bool:
-        """Take another attempt at the engine from its retry budget, if that allows one."""
-        return self._budgets[address].try_take()
+    def may_follow(self, address: str, following: Sequence[str]) -> bool:
+        """Take another attempt, at the deployments that are following, from the retry budget, if that allows one.
+
+        While one of these is available and has not failed lately, nothing is taken: it gets one attempt of each
+        inference as it would anyway. So those that meet a bad deployment at the same time, before it is known as bad,
+        do not use the budget up. With a `retry_budget` of 0 the floor alone counts.
+        """
+        is_free = self.policy.retry_budget > 0 and any(map(self._is_proper, following))
+        return is_free or self._budgets[address].try_take()
+
+    def _is_proper(self, address: str) -> bool:
+        deployment = self._deployed[address]
+        return deployment.status() is AVAILABLE and not deployment.breaker.has_failed_within(_BUDGET_WINDOW_S)
 
     def retry_delay(
         self, address: str, fault: EngineError, *, spent: int, seconds_left: float, jitter: float

@@ -54,9 +54,9 @@ def next_attempt(error: EngineError, execution: Execution, walk: FailoverWalk) -
     health, reason = execution.environment.health, error.reason
     assert walk.candidate is not None  # noqa: S101 - it has failed
     address = walk.candidate.address
-    if reason is not AttemptFailureReason.KEPT_REFUSED and walk.has_other_deployments:
+    if reason is not AttemptFailureReason.KEPT_REFUSED and (following := walk.other_deployments):
         is_asked_again = reason not in UNSENT and RULES[reason].action is not FailureAction.FATAL
-        return None, is_asked_again and not health.may_follow(address)
+        return None, is_asked_again and not health.may_follow(address, following)
     delay = health.retry_delay(
         address,
         error,

@@ -433,7 +433,7 @@ class Attempt(Effect):
             await reserve()
             if isinstance(self._grant, AttemptFailed):
                 return self._grant
-        taken = await take_room(room, lane, self._execution, self._size(), follows=self._walk.has_other_deployments)
+        taken = await take_room(room, lane, self._execution, self._size(), follows=bool(self._walk.other_deployments))
         self._caps = None if isinstance(taken, AttemptFailed) else taken
         return taken if isinstance(taken, AttemptFailed) else None
 
