@@ -164,8 +164,7 @@ async def run_at_once(world: Harness, count: int, at_once: int) -> list[SystemRe
     responses: list[SystemResponse] = []
 
     async def work() -> None:
-        for _ in range(count // at_once):
-            responses.append((await world.run(chat_request()))[0])
+        responses.extend([(await world.run(chat_request()))[0] for _ in range(count // at_once)])
 
     async with anyio.create_task_group() as group:
         for _ in range(at_once):
@@ -174,9 +173,8 @@ async def run_at_once(world: Harness, count: int, at_once: int) -> list[SystemRe
 
 
 async def test_500_executions_25_at_once_lose_a_key_a_rate_and_a_region_without_an_error(clock: VirtualClock) -> None:
-    revoked, limited, third, azure, bedrock = members = [
-        Behind(clock, name) for name in ("one", "two", "three", "azure", "bedrock")
-    ]
+    members = [Behind(clock, name) for name in ("one", "two", "three", "azure", "bedrock")]
+    revoked, limited, *_, bedrock = members
     for each in members:
         each.seconds = 0.2
     revoked.fault = EngineError(AttemptFailureReason.CREDENTIALS, "401", status=401)
@@ -396,6 +394,21 @@ async def test_kept_blocks_that_a_provider_cannot_read_are_dropped_and_the_reque
     assert [sum(hasattr(each, "kept") for each in call.messages) for call in only.calls] == [0, 1, 0]
     assert response.metadata.left_out == ["messages.kept.main"]
     assert replay_offline(record) == len(record.steps)
+
+
+async def test_a_crash_between_the_attempts_on_two_deployments_goes_on_with_the_second(clock: VirtualClock) -> None:
+    first, second = Behind(clock, "a"), Behind(clock, "b")
+    first.fault, second.seconds = SERVER_ERROR, 10.0
+    before = here(clock, first, second)
+    execution = before.execution(chat_request())
+    with anyio.move_on_after(5):
+        await before.drive(execution)
+    assert (first.asked, second.asked) == (1, 1)
+    response, ended = await here(clock, first, second).recover(before.record(execution))
+    assert (response.content, response.metadata.deployment) == ("hi", "b")
+    assert (first.asked, second.asked) == (1, 2)
+    assert starts(ended) == ["a", "b", "b"]
+    assert replay_offline(ended) == len(ended.steps)
 
 
 async def test_a_recorded_deployment_that_is_configured_no_longer_fails_as_model_missing(clock: VirtualClock) -> None:
