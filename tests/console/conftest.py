@@ -1,12 +1,11 @@
 """One browser, and one service with executions in all five modes, for the tests of the console."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.support.browser import Shop, running_browser, running_shop
+from tests.support.browser import LOCKED, Shop, running_browser, running_shop
 
 expect.set_options(timeout=20_000)
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -34,10 +33,10 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         yield served
 
 
-@pytest.fixture
-def own_shop(tmp_path: Path) -> Iterator[Shop]:
-    """Run a service that the test may kill."""
-    with running_shop(tmp_path) as served:
+@pytest.fixture(scope="session")
+def locked_shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    """Run a service whose routes need a key."""
+    with running_shop(tmp_path_factory.mktemp("locked"), LOCKED) as served:
         yield served
 
 

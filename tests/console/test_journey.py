@@ -1,18 +1,13 @@
 """A person's ways through the console: watch, approve, replay, try, sign in and out, by mouse and by keyboard."""
 
 import re
-import subprocess
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.support.browser import ROOT, Shop, console_page, running_shop
+from tests.support.browser import RIGHTS, Shop, console_page
 
 PHONE = {"width": 320, "height": 700}
-KEYS = '\n[auth]\nmode = "keys"\n'
 SLOW = "Draft an answer [[slow:4]]"
 
 
@@ -142,24 +137,9 @@ def test_the_result_of_a_client_tool_is_given_on_the_questions_page(browser: Bro
     assert [(each["result"], each["is_error"]) for each in made] == [("no such file", True)]
 
 
-CREDENTIAL = """
-[credentials.tracker]
-type = "secret"
-description = "Your token of the tracker."
-
-[tools.http.issues]
-description = "List the issues."
-url = "http://127.0.0.1:9/issues"
-side_effects = "read"
-idempotent = true
-allow_private = true
-credential = "tracker"
-"""
-
-
-def test_a_call_without_its_credential_is_denied_on_the_questions_page(browser: Browser, tmp_path: Path) -> None:
-    with running_shop(tmp_path, CREDENTIAL) as shop, console_page(browser, shop.url) as console:
-        shop.chat("Please use issues", request_id="mine", tools=["issues"])
+def test_a_call_without_its_credential_is_denied_on_the_questions_page(browser: Browser, shop: Shop) -> None:
+    shop.chat("Please use issues", request_id="mine", tools=["issues"])
+    with console_page(browser, shop.url) as console:
         page = console.page
         console.open("questions")
         call = page.locator("[data-request-id=mine]")
@@ -174,22 +154,22 @@ def test_a_call_without_its_credential_is_denied_on_the_questions_page(browser: 
         assert console.faults == []
 
 
-def test_a_timeline_goes_on_without_a_gap_after_the_service_was_killed(browser: Browser, own_shop: Shop) -> None:
+def test_a_timeline_goes_on_without_a_gap_after_the_service_was_killed(browser: Browser, shop: Shop) -> None:
     body = {"request_id": "slow", "messages": [{"role": "user", "content": SLOW}], "background": True}
-    own_shop.execute(**body)
-    with console_page(browser, own_shop.url) as console:
+    shop.execute(**body)
+    with console_page(browser, shop.url) as console:
         page = console.page
         console.open("executions/slow/events")
         expect(page.locator("[data-live]")).to_have_attribute("data-live", "live")
         expect(page.locator("[data-seq]").first).to_be_visible()
-        own_shop.stop()
+        shop.stop()
         expect(page.locator("[data-live]")).to_have_attribute("data-live", "offline")
         expect(page.get_by_text("The connection is cut.")).to_be_visible()
-        own_shop.start()
+        shop.start()
         expect(page.locator(".pill")).to_have_text("COMPLETE", timeout=30_000)
         found = numbers(page)
         assert found == list(range(1, len(found) + 1))
-        assert len(found) == own_shop.ask("GET", "/v1/executions/slow")["events"]
+        assert len(found) == shop.ask("GET", "/v1/executions/slow")["events"]
 
 
 def test_the_way_to_an_approval_by_keyboard_on_a_phone_in_the_dark(browser: Browser, shop: Shop) -> None:
@@ -230,36 +210,20 @@ def test_a_request_is_tried_after_its_quote(browser: Browser, shop: Shop) -> Non
         assert console.faults == []
 
 
-def key(folder: Path, *options: str) -> str:
-    """Create a key of the tenant acme and return it."""
-    command = [sys.executable, "-m", "portico", "keys", "create", "--tenant", "acme", *options]
-    made = subprocess.run(
-        command,
-        cwd=folder,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    found = re.search(r"ptk_[A-Za-z0-9]{8}_[A-Za-z0-9_-]{43}", made.stdout)
-    assert found is not None
-    return found[0]
+SENDS = ("can_send_messages", "model:*", "agent:*", "tool:*")
 
 
-@pytest.fixture
-def locked_shop(tmp_path: Path) -> object:
-    with running_shop(tmp_path, KEYS) as served:
-        yield served
+def signed_in(page: Page, url: str, key: str, place: str) -> None:
+    """Open a place and give the key that it asks for."""
+    page.goto(f"{url}/console/#/{place}")
+    page.get_by_label("API key").fill(key)
+    page.get_by_role("button", name="Sign in").click()
+    page.locator("main h1").first.wait_for()
 
 
 def test_the_key_is_asked_for_and_forgotten_and_a_missing_right_is_named(browser: Browser, locked_shop: Shop) -> None:
-    folder = locked_shop.folder
-    rights = [f"--permission={name}" for name in ("can_send_messages", "model:*", "agent:*", "tool:*")]
-    ann, ben = key(folder, "--user", "ann", *rights), key(folder, "--user", "ben")
-    body = {"request_id": "secret-1", "agent": "refunds", "messages": [{"role": "user", "content": "refund order 5"}]}
-    assert locked_shop.process is not None
-    status, _ = locked_shop.process.ask("POST", "/v1/execute", body, Authorization=f"Bearer {ann}")
-    assert status == 202
+    ann, ben = locked_shop.key_of("ann", *SENDS), locked_shop.key_of("ben")
+    locked_shop.chat("refund order 5", key=ann, request_id="secret-1", agent="refunds")
     with console_page(browser, locked_shop.url) as console:
         page = console.page
         page.goto(f"{locked_shop.url}/console/#/executions")
@@ -280,3 +244,65 @@ def test_the_key_is_asked_for_and_forgotten_and_a_missing_right_is_named(browser
         page.get_by_role("button", name="Sign in").click()
         expect(page.get_by_text("Deleted, or never yours")).to_be_visible()
         assert console.faults == []
+
+
+def test_two_users_approve_other_arguments_and_none_alone(browser: Browser, locked_shop: Shop) -> None:
+    ann, eve = locked_shop.key_of("ann", *RIGHTS), locked_shop.key_of("eve", *RIGHTS)
+    locked_shop.chat("refund order 5000", key=ann, request_id="large", agent="refunds")
+    with console_page(browser, locked_shop.url) as first, console_page(browser, locked_shop.url) as second:
+        signed_in(first.page, locked_shop.url, ann, "questions")
+        question = first.page.locator("[data-request-id=large]")
+        expect(question).to_contain_text("5000")
+        question.get_by_text("Change arguments").click()
+        question.get_by_label("Arguments", exact=True).fill("[1]")
+        expect(question.get_by_role("button", name="Approve")).to_be_disabled()
+        question.get_by_label("Arguments", exact=True).fill('{"order": "many"}')
+        question.get_by_role("button", name="Approve").click()
+        expect(question.get_by_role("alert")).to_contain_text("payload.arguments")
+        question.get_by_label("Arguments", exact=True).fill('{"order": 4000}')
+        question.get_by_label("Reason").fill("4000 it is")
+        question.get_by_role("button", name="Approve").click()
+        expect(question).to_contain_text("1 of 2 approvals, with changed arguments")
+        expect(question.get_by_role("button", name="Approve")).to_be_disabled()
+        signed_in(second.page, locked_shop.url, eve, "executions/large")
+        details = second.page.locator("aside")
+        expect(details).to_contain_text("ann")
+        expect(details).to_contain_text("4000 it is")
+        expect(details.locator("tr.changed")).to_contain_text("4000")
+        details.get_by_role("button", name="Approve").click()
+        expect(second.page.locator(".pill")).to_have_text("COMPLETE")
+        second.page.locator(".line.call").click()
+        expect(details).to_contain_text("approved by ann (4000 it is), eve, with changed arguments")
+        expect(details).to_contain_text("refunded order 4000")
+        expect(question).to_contain_text("It was settled.")
+        assert refunds(locked_shop) == ["4000"]
+        assert first.faults == second.faults == []
+
+
+def test_a_grant_lets_later_calls_run_until_it_is_revoked(browser: Browser, shop: Shop) -> None:
+    def ask(name: str) -> str:
+        answer = shop.chat("refund order 21", request_id=name, agent="refunds", session_id="granted")
+        return str(answer["state"])
+
+    assert ask("first") == "SUSPENDED"
+    with console_page(browser, shop.url) as console:
+        page = console.page
+        console.open("questions")
+        question = page.locator("[data-request-id=first]")
+        question.get_by_text("Change arguments").click()
+        question.get_by_label("Later calls").select_option("in this session")
+        question.get_by_role("combobox", name="For", exact=True).select_option("10 minutes")
+        question.get_by_role("button", name="Approve").click()
+        grant = page.locator("[data-grant-id]")
+        expect(grant).to_contain_text("session granted")
+        expect(grant).to_contain_text("0 of 20")
+        assert ask("second") == "COMPLETE"
+        console.open("executions/second")
+        page.locator(".line.call").click()
+        expect(page.locator("aside")).to_contain_text("granted by")
+        console.open("questions")
+        expect(grant).to_contain_text("1 of 20")
+        grant.get_by_role("button", name="Revoke").click()
+        expect(grant).to_have_count(0)
+        assert console.faults == []
+    assert ask("third") == "SUSPENDED"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -87,7 +88,29 @@ tools = ["read_order", "refund"]
 
 [[policy.approve]]
 tool = "refund"
+arguments = { properties = { order = { minimum = 1000 } } }
+approvers = 2
+
+[[policy.approve]]
+tool = "refund"
+
+[credentials.tracker]
+type = "secret"
+description = "Your token of the tracker."
+
+[tools.http.issues]
+description = "List the issues."
+url = "http://127.0.0.1:9/issues"
+side_effects = "read"
+idempotent = true
+allow_private = true
+credential = "tracker"
 """
+LOCKED = """
+[auth]
+mode = "keys"
+"""
+RIGHTS = ("can_send_messages", "can_view_full_history", "can_view_tenant", "can_approve", "model:*", "agent:*", "tool:*")
 
 
 def chromium() -> str:
@@ -118,18 +141,20 @@ class Shop:
     """A service that refunds orders, with its files in a folder, at a port that stays the same."""
 
     folder: Path
+    extra: str = ""
     port: int = 0
     process: Process | None = None
+    _manager: str = ""
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def start(self, extra: str = "") -> None:
+    def start(self) -> None:
         """Start the service, and return once it accepts connections."""
         self.folder.joinpath("shop.py").write_text(TOOLS)
         self.folder.joinpath("bills.py").write_text(FLOWS)
-        self.folder.joinpath("portico.toml").write_text(CONFIGURATION + extra)
+        self.folder.joinpath("portico.toml").write_text(CONFIGURATION + self.extra)
         names = (name for name in os.environ if not name.startswith("PORTICO") and name != "OPENAI_API_KEY")
         environ = {name: os.environ[name] for name in names} | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
         command = [sys.executable, "-m", "portico", "serve", "--port", str(self.port)]
@@ -148,24 +173,41 @@ class Shop:
         assert self.process is not None
         self.process.close()
 
-    def ask(self, method: str, path: str, body: object = None, **headers: str) -> Any:
+    def ask(self, method: str, path: str, body: object = None, *, key: str = "") -> Any:
         """Return the JSON of a request."""
         assert self.process is not None
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
         status, answer = self.process.ask(method, path, body, **headers)
         assert status < 300, answer
         return json.loads(answer) if answer else None
 
-    def execute(self, **request: Any) -> Any:
-        return self.ask("POST", "/v1/execute", request)
+    def execute(self, *, key: str = "", **request: Any) -> Any:
+        return self.ask("POST", "/v1/execute", request, key=key)
 
-    def chat(self, text: str, **request: Any) -> Any:
-        return self.execute(messages=[{"role": "user", "content": text}], **request)
+    def chat(self, text: str, *, key: str = "", **request: Any) -> Any:
+        return self.execute(key=key, messages=[{"role": "user", "content": text}], **request)
+
+    def key_of(self, user: str, *permissions: str) -> str:
+        """Make a key, of a shop whose routes need one, and return it."""
+        self._manager = self._manager or self.first_key("acme")
+        given = {"permissions": permissions} if permissions else {}
+        return str(self.ask("POST", "/v1/keys", {"user": user, **given}, key=self._manager)["secret"])
+
+    def first_key(self, tenant: str) -> str:
+        """Make a key that makes others, and return it."""
+        rights = [f"--permission={name}" for name in (*RIGHTS, "can_manage_keys")]
+        command = [sys.executable, "-m", "portico", "keys", "create", "--tenant", tenant, "--user", "root", *rights]
+        environ = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
+        made = subprocess.run(command, cwd=self.folder, env=environ, capture_output=True, text=True, check=True)
+        found = re.search(r"ptk_[A-Za-z0-9]{8}_[A-Za-z0-9_-]{43}", made.stdout)
+        assert found is not None, made.stdout
+        return found[0]
 
 
 @contextmanager
 def running_shop(folder: Path, extra: str = "") -> Iterator[Shop]:
-    shop = Shop(folder)
-    shop.start(extra)
+    shop = Shop(folder, extra)
+    shop.start()
     try:
         yield shop
     finally:

@@ -23,7 +23,7 @@ REFUSED = re.compile(
 )
 GZIP = {"Accept-Encoding": "gzip, deflate"}
 MOST_LINES_OF_A_FILE, MOST_CHARACTERS_OF_A_LINE = 400, 110
-MOST_BYTES, MOST_BYTES_OF_THE_FIRST_PAGE = 95_000, 30 * 1024
+MOST_BYTES, MOST_BYTES_OF_THE_FIRST_PAGE = 97_500, 30 * 1024
 
 
 async def get(served: RunningServer, path: str, **headers: str) -> HttpAnswer:

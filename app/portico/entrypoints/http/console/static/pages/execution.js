@@ -112,6 +112,9 @@ export default function Execution({ place }) {
     }
     was.current = state;
   }, [state]);
+  useEffect(() => {
+    if (fold?.approvals) view.again();
+  }, [fold?.approvals]);
   return html`
     <${Loaded} alone of=${{ ...view, error: view.value ? null : view.error }}>
       ${(/** @type {any} */ value) =>

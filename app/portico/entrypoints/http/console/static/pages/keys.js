@@ -2,29 +2,20 @@
 /** API keys of the tenant: list, create, revoke. */
 import { html, useState } from "../vendor/preact.js";
 import { json, post } from "../parts/api.js";
+import { Alert, Line } from "../parts/fields.js";
+import { Confirm, Frame, List } from "../parts/frame.js";
 import { useMe } from "../parts/person.js";
 import { number, visible } from "../parts/text.js";
-import {
-  Age,
-  Button,
-  Code,
-  Dialog,
-  Empty,
-  Heading,
-  Loaded,
-  useLoaded,
-  useNow,
-} from "../parts/ui.js";
+import { Age, Button, Code, Dialog, Empty, Loaded, useLoaded, useNow } from "../parts/ui.js";
 
-const FORM = {
-  user: "",
-  permissions: "",
-  requests: "",
-  tokens: "",
-  cost: "",
-  concurrency: "",
-  expires_days: "90",
-};
+/** @type {[string, string][]} */
+const FIGURES = [
+  ["requests", "Requests a minute"],
+  ["tokens", "Tokens a minute"],
+  ["cost", "Cost a day"],
+  ["concurrency", "At the same time"],
+  ["expires_days", "Expires in days"],
+];
 
 export default function Keys() {
   const person = useMe();
@@ -33,39 +24,25 @@ export default function Keys() {
   const [creates, setCreates] = useState(false);
   const [revokes, setRevokes] = useState("");
   const [made, setMade] = useState(/** @type {any} */ (null));
-  const [error, setError] = useState("");
-  const revoke = () =>
-    json(`keys/${encodeURIComponent(revokes)}`, { method: "DELETE" }).then(
-      () => {
-        setRevokes("");
-        found.again();
-      },
-      (failure) => setError(failure.message),
-    );
-  const needs = person && !person.can?.manage_keys ? "can_manage_keys" : undefined;
-  if (needs || found.error?.status === 403) {
+  if ((person && !person.can?.manage_keys) || found.error?.status === 403)
     return html`
-      <div class="page">
-        <header class="top">
-          <${Heading}>Keys<//>
-        </header>
+      <${Frame} title="Keys">
         <${Empty} title="Keys are not yours to manage">
           ${person?.auth === "none"
             ? "The service runs without authentication, so there are no keys."
             : "It needs can_manage_keys."}
         <//>
-      </div>
+      <//>
     `;
-  }
+  const age = (/** @type {any} */ time) =>
+    time ? html`<${Age} time=${time} now=${now} />` : "never";
+  const create = html`
+    <${Button} kind="primary" icon="keys" onClick=${() => setCreates(true)}>
+      New key
+    <//>
+  `;
   return html`
-    <div class="page">
-      <header class="top">
-        <${Heading}>Keys<//>
-        <span class="grow"></span>
-        <${Button} kind="primary" icon="keys" onClick=${() => setCreates(true)}>
-          New key
-        <//>
-      </header>
+    <${Frame} title="Keys" actions=${create}>
       ${made && html`
         <section class="card" role="status">
           <h2>
@@ -80,78 +57,48 @@ export default function Keys() {
           all.data.length === 0 ? html`
             <${Empty} title="There are no keys" />
           ` : html`
-            <table class="list">
-              <thead>
-                <tr>
-                  <th>Key</th>
-                  <th>User</th>
-                  <th>Permissions</th>
-                  <th>Limits</th>
-                  <th>Made</th>
-                  <th>Used</th>
-                  <th>Expires</th>
-                  <th></th>
-                </tr>
-              </thead>
-              <tbody>
-                ${all.data.map((/** @type {any} */ key) => html`
-                  <tr key=${key.public_id}>
-                    <td>
-                      <code>${key.public_id}</code>
-                    </td>
-                    <td data-name="User">${visible(key.user)}</td>
-                    <td data-name="Permissions">${visible(key.permissions.join(", "))}</td>
-                    <td data-name="Limits">
-                      ${Object.entries(key.limits ?? {})
-                        .filter(([, value]) => value !== null)
-                        .map(([name, value]) => `${name} ${number(Number(value))}`)
-                        .join(", ") || "none"}
-                    </td>
-                    <td data-name="Made">
-                      <${Age} time=${key.created_at} now=${now} />
-                    </td>
-                    <td data-name="Used">
-                      ${key.last_used_at ? html`<${Age} time=${key.last_used_at} now=${now} />` : "never"}
-                    </td>
-                    <td data-name="Expires">
-                      ${key.expires_at ? html`<${Age} time=${key.expires_at} now=${now} />` : "never"}
-                    </td>
-                    <td>
-                      ${key.revoked_at ? html`
-                        <span class="muted">revoked</span>
-                      ` : html`
-                        <${Button}
-                          kind="quiet danger"
-                          aria-label=${`Revoke ${key.public_id}`}
-                          onClick=${() => setRevokes(key.public_id)}>
-                          Revoke
-                        <//>
-                      `}
-                    </td>
-                  </tr>
-                `)}
-              </tbody>
-            </table>
+            <${List}
+              rows=${all.data}
+              id=${(/** @type {any} */ key) => key.public_id}
+              columns=${[
+                ["Key", (/** @type {any} */ key) => html`<code>${key.public_id}</code>`],
+                ["User", (/** @type {any} */ key) => visible(key.user)],
+                ["Permissions", (/** @type {any} */ key) => visible(key.permissions.join(", "))],
+                ["Limits", limits],
+                ["Made", (/** @type {any} */ key) => age(key.created_at)],
+                ["Used", (/** @type {any} */ key) => age(key.last_used_at)],
+                ["Expires", (/** @type {any} */ key) => age(key.expires_at)],
+                [
+                  html`<span class="hidden">Revoke</span>`,
+                  (/** @type {any} */ key) =>
+                    key.revoked_at ? html`
+                      <span class="muted">revoked</span>
+                    ` : html`
+                      <${Button}
+                        kind="quiet danger"
+                        aria-label=${`Revoke ${key.public_id}`}
+                        onClick=${() => setRevokes(key.public_id)}>
+                        Revoke
+                      <//>
+                    `,
+                ],
+              ]}
+            />
           `
         }
       <//>
       ${revokes && html`
-        <${Dialog} title=${`Revoke ${revokes}?`} close=${() => setRevokes("")}>
-          <p>Requests with it are refused from then on.</p>
-          ${error && html`
-            <p class="bad" role="alert">
-              ${visible(error)}
-            </p>
-          `}
-          <div class="actions">
-            <${Button} kind="danger" onClick=${revoke}>
-              Revoke
-            <//>
-            <${Button} kind="quiet" onClick=${() => setRevokes("")}>
-              Keep it
-            <//>
-          </div>
-        <//>
+        <${Confirm}
+          title=${`Revoke ${revokes}?`}
+          text="Requests with it are refused from then on."
+          act="Revoke"
+          run=${async () => {
+            await json(`keys/${encodeURIComponent(revokes)}`, { method: "DELETE" });
+            setRevokes("");
+            found.again();
+          }}
+          close=${() => setRevokes("")}
+        />
       `}
       ${creates && html`
         <${Create}
@@ -164,63 +111,51 @@ export default function Keys() {
           user=${person?.user ?? ""}
         />
       `}
-    </div>
+    <//>
   `;
 }
 
+/** @param {any} key */
+const limits = (key) =>
+  Object.entries(key.limits ?? {})
+    .filter(([, value]) => value !== null)
+    .map(([name, value]) => `${name} ${number(Number(value))}`)
+    .join(", ") || "none";
+
 /** @param {any} props */
 function Create({ close, done, user }) {
-  const [form, setForm] = useState({ ...FORM, user });
+  const [form, setForm] = useState(
+    /** @type {Record<string, string>} */ ({ user, permissions: "", expires_days: "90" }),
+  );
   const [error, setError] = useState("");
-  const set = (/** @type {string} */ name) => (/** @type {any} */ event) =>
-    setForm({ ...form, [name]: event.target.value });
+  const field = (/** @type {[string, string]} */ [name, label], rest = {}) => html`
+    <${Line}
+      key=${name}
+      label=${label}
+      value=${form[name] ?? ""}
+      set=${(/** @type {string} */ value) => setForm({ ...form, [name]: value })}
+      ...${rest}
+    />
+  `;
   const submit = (/** @type {Event} */ event) => {
     event.preventDefault();
-    const numbers = Object.fromEntries(
-      ["requests", "tokens", "cost", "concurrency", "expires_days"]
-        .filter((name) => /** @type {any} */ (form)[name].trim())
-        .map((name) => [name, Number(/** @type {any} */ (form)[name])]),
-    );
+    const given = FIGURES.filter(([name]) => form[name]?.trim());
     const permissions = form.permissions.split(/[\s,]+/).filter(Boolean);
     post("keys", {
       user: form.user.trim(),
       ...(permissions.length ? { permissions } : {}),
-      ...numbers,
+      ...Object.fromEntries(given.map(([name]) => [name, Number(form[name])])),
     }).then(done, (failure) => setError(failure.message));
   };
-  const field = (/** @type {string} */ name, /** @type {string} */ title) => html`
-    <label>
-      ${title}
-      <input value=${/** @type {any} */ (form)[name]} onInput=${set(name)} inputmode="decimal" />
-    </label>
-  `;
   return html`
     <${Dialog} title="New key" close=${close}>
       <form class="form" onSubmit=${submit}>
-        <label>
-          User
-          <input value=${form.user} onInput=${set("user")} required maxlength="256" />
-        </label>
-        <label>
-          Permissions
-          <input
-            value=${form.permissions}
-            onInput=${set("permissions")}
-            placeholder="the default, as far as you have them"
-          />
-        </label>
+        ${field(["user", "User"], { required: true, maxlength: 256 })}
+        ${field(["permissions", "Permissions"], { placeholder: "the default, as far as you have them" })}
         <div class="pairs">
-          ${field("requests", "Requests a minute")}
-          ${field("tokens", "Tokens a minute")}
-          ${field("cost", "Cost a day")}
-          ${field("concurrency", "At the same time")}
-          ${field("expires_days", "Expires in days")}
+          ${FIGURES.map((each) => field(each, { inputmode: "decimal" }))}
         </div>
-        ${error && html`
-          <p class="bad" role="alert">
-            ${visible(error)}
-          </p>
-        `}
+        <${Alert} text=${error} />
         <button class="button primary" type="submit">
           Make the key
         </button>

@@ -2,31 +2,19 @@
 /** Documents of the memory, with its search. */
 import { html, useState } from "../vendor/preact.js";
 import { json, post } from "../parts/api.js";
+import { Confirm, Frame, List, Name } from "../parts/frame.js";
 import { usePages } from "../parts/pages.js";
 import { go, link } from "../parts/route.js";
 import { asText, bytes, number, visible } from "../parts/text.js";
-import {
-  Age,
-  Button,
-  Dialog,
-  Empty,
-  Facts,
-  Failure,
-  Heading,
-  Loaded,
-  More,
-  Text,
-  useLoaded,
-  useNow,
-  example,
-} from "../parts/ui.js";
+import { Age, Button, Empty, Facts, Failure, Loaded, More, Text } from "../parts/ui.js";
+import { example, useLoaded, useNow } from "../parts/ui.js";
 
 /** @param {{place: import("../parts/route.js").Place}} props */
 export default function Memory({ place }) {
-  return place.args[0] ? html`<${Document} id=${place.args[0]} />` : html`<${List} />`;
+  return place.args[0] ? html`<${Document} id=${place.args[0]} />` : html`<${Documents} />`;
 }
 
-function List() {
+function Documents() {
   const found = usePages("memory", { limit: 100 });
   const now = useNow(30000);
   const [text, setText] = useState("");
@@ -40,10 +28,7 @@ function List() {
       );
   };
   return html`
-    <div class="page">
-      <header class="top">
-        <${Heading}>Memory<//>
-      </header>
+    <${Frame} title="Memory">
       <form class="filters" role="search" onSubmit=${search}>
         <label class="search">
           <span class="hidden">Search</span>
@@ -89,45 +74,31 @@ function List() {
               Store one:
             <//>
           ` : html`
-              <table class="list">
-                <thead>
-                  <tr>
-                    <th>Document</th>
-                    <th>User</th>
-                    <th class="n">Size</th>
-                    <th class="n">Parts</th>
-                    <th>Shared</th>
-                    <th>Changed</th>
-                  </tr>
-                </thead>
-                <tbody>
-                  ${found.rows.map((row) => html`
-                    <tr key=${`${row.user} ${row.document_id}`}>
-                      <td class="request">
-                        <a data-row href=${link(["memory", row.document_id])}>
-                          ${visible(row.document_id)}
-                        </a>
-                      </td>
-                      <td data-name="User">${visible(row.user)}</td>
-                      <td class="n" data-name="Size">
-                        ${bytes(row.bytes)}
-                      </td>
-                      <td class="n" data-name="Parts">
-                        ${number(row.chunks)}
-                      </td>
-                      <td data-name="Shared">${row.shared ? "with the tenant" : "no"}</td>
-                      <td>
-                        <${Age} time=${row.updated_at} now=${now} />
-                      </td>
-                    </tr>
-                  `)}
-                </tbody>
-              </table>
+              <${List}
+                rows=${found.rows}
+                id=${(/** @type {any} */ row) => `${row.user} ${row.document_id}`}
+                columns=${[
+                  [
+                    "Document",
+                    (/** @type {any} */ row) =>
+                      html`<${Name} place=${["memory", row.document_id]} text=${row.document_id} />`,
+                    "request",
+                  ],
+                  ["User", (/** @type {any} */ row) => visible(row.user)],
+                  ["Size", (/** @type {any} */ row) => bytes(row.bytes), "n"],
+                  ["Parts", (/** @type {any} */ row) => number(row.chunks), "n"],
+                  ["Shared", (/** @type {any} */ row) => (row.shared ? "with the tenant" : "no")],
+                  [
+                    "Changed",
+                    (/** @type {any} */ row) => html`<${Age} time=${row.updated_at} now=${now} />`,
+                  ],
+                ]}
+              />
               <${More} more=${found.more} />
           `
         }
       <//>
-    </div>
+    <//>
   `;
 }
 
@@ -136,26 +107,15 @@ function Document({ id }) {
   const path = `memory/${encodeURIComponent(id)}`;
   const found = useLoaded((signal) => json(path, { signal }), [id]);
   const [asks, setAsks] = useState(false);
-  const [error, setError] = useState("");
-  const erase = () =>
-    json(path, { method: "DELETE" }).then(
-      () => go("#/memory"),
-      (failure) => setError(failure.message),
-    );
+  const erase = found.value && html`
+    <${Button} kind="quiet danger" icon="trash" onClick=${() => setAsks(true)}>
+      Delete
+    <//>
+  `;
   return html`
-    <div class="page">
-      <p class="crumbs">
-        <a href="#/memory">Memory</a>
-      </p>
-      <${Loaded} alone of=${found}>
+    <${Frame} title=${id} up=${["memory", "Memory"]} actions=${erase}>
+      <${Loaded} of=${found}>
         ${(/** @type {any} */ value) => html`
-            <header class="top">
-              <${Heading}>${visible(id)}<//>
-              <span class="grow"></span>
-              <${Button} kind="quiet danger" icon="trash" onClick=${() => setAsks(true)}>
-                Delete
-              <//>
-            </header>
             <${Facts}
               pairs=${[
                 ["User", visible(value.user)],
@@ -172,26 +132,20 @@ function Document({ id }) {
             <section class="card spaced">
               <${Text} text=${value.text} />
             </section>
-            ${asks && html`
-              <${Dialog} title="Delete this document?" close=${() => setAsks(false)}>
-                <p>It is gone for good.</p>
-                ${error && html`
-                  <p class="bad" role="alert">
-                    ${visible(error)}
-                  </p>
-                `}
-                <div class="actions">
-                  <${Button} kind="danger" onClick=${erase}>
-                    Delete
-                  <//>
-                  <${Button} kind="quiet" onClick=${() => setAsks(false)}>
-                    Keep it
-                  <//>
-                </div>
-              <//>
-            `}
         `}
       <//>
-    </div>
+      ${asks && html`
+        <${Confirm}
+          title="Delete this document?"
+          text="It is gone for good."
+          act="Delete"
+          run=${async () => {
+            await json(path, { method: "DELETE" });
+            go("#/memory");
+          }}
+          close=${() => setAsks(false)}
+        />
+      `}
+    <//>
   `;
 }

@@ -4,6 +4,7 @@
  */
 import { html, useEffect, useMemo, useState } from "../vendor/preact.js";
 import { json } from "../parts/api.js";
+import { Grants } from "../parts/grants.js";
 import { executions, status, suspensionId, suspensions } from "../parts/live.js";
 import { Question } from "../parts/question.js";
 import { Empty, Heading, Loaded, useLoaded, useNow, useObserved } from "../parts/ui.js";
@@ -35,7 +36,7 @@ export default function Questions() {
     [live, first.value, connection],
   );
   useEffect(() => setPlaces((old) => settled(old, open)), [open]);
-  const ids = new Set(open.map(suspensionId));
+  const latest = new Map(open.map((/** @type {any} */ each) => [suspensionId(each), each]));
   return html`
     <div class="page">
       <header class="top">
@@ -54,9 +55,9 @@ export default function Questions() {
               ${places.map((each) => html`
                 <${Question}
                   key=${suspensionId(each)}
-                  suspension=${each}
+                  suspension=${latest.get(suspensionId(each)) ?? each}
                   row=${rows.get(each.request_id)}
-                  open=${ids.has(suspensionId(each))}
+                  open=${latest.has(suspensionId(each))}
                   now=${now}
                 />
               `)}
@@ -64,6 +65,7 @@ export default function Questions() {
           `
         }
       <//>
+      <${Grants} open=${open.length} now=${now} />
     </div>
   `;
 }

@@ -1,15 +1,17 @@
 // @ts-check
 /** Try: a request as a form and as JSON, its quote, its run, and the same as curl, Python and TypeScript. */
 import { html, useEffect, useMemo, useRef, useState } from "../vendor/preact.js";
-import { frames, once, post, send } from "../parts/api.js";
+import { frames, post, send } from "../parts/api.js";
+import { Area, Check, parsed } from "../parts/fields.js";
 import { newFold, push } from "../parts/fold.js";
+import { Frame } from "../parts/frame.js";
 import { missing, useMe } from "../parts/person.js";
 import { link } from "../parts/route.js";
-import { Form, parsed, requestOf, START } from "../parts/request_form.js";
+import { Form, requestOf, START } from "../parts/request_form.js";
 import { curlSnippet, pythonSnippet, typescriptSnippet } from "../parts/snippets.js";
 import { quoteText, remember } from "../parts/started.js";
 import { asText, money, number, span, visible } from "../parts/text.js";
-import { Button, Code, ErrorCode, Figure, Heading, State, Text } from "../parts/ui.js";
+import { Button, Code, ErrorCode, Figure, State, Text } from "../parts/ui.js";
 
 const PAUSE = 500;
 
@@ -21,20 +23,12 @@ export default function Try() {
   const [form, setForm] = useState(kept.form);
   const [text, setText] = useState(kept.json);
   const [own, setOwn] = useState(kept.own);
-  const [lists, setLists] = useState(/** @type {Record<string, any[]>} */ ({}));
   const [quote, setQuote] = useState(/** @type {any} */ (null));
   const [refusal, setRefusal] = useState(/** @type {any} */ (null));
   const [run, setRun] = useState(/** @type {any} */ (null));
   const controller = useRef(/** @type {AbortController | null} */ (null));
   kept = { form, json: text, own };
-  useEffect(() => {
-    for (const name of ["agents", "engines", "tools", "flows"])
-      once(name).then(
-        (all) => setLists((old) => ({ ...old, [name]: all.data })),
-        () => {},
-      );
-    return () => controller.current?.abort();
-  }, []);
+  useEffect(() => () => controller.current?.abort(), []);
   const body = useMemo(() => (own ? parsed(text, null) : requestOf(form)), [form, text, own]);
   const key = JSON.stringify(body);
   useEffect(() => {
@@ -81,24 +75,22 @@ export default function Try() {
     }
   };
   const needs = missing(person, "send_messages");
+  const actions = html`
+      <span class="muted small" role="status">
+        ${quote ? quoteText(quote, money) : ""}
+      </span>
+      <${Button}
+        kind="primary"
+        icon="try"
+        needs=${needs}
+        off=${!body || run?.busy}
+        reason=${body ? "It runs" : "This is no JSON"}
+        onClick=${start}>
+        Run
+      <//>
+  `;
   return html`
-    <div class="page">
-      <header class="top">
-        <${Heading}>Try<//>
-        <span class="grow"></span>
-        <span class="muted small" role="status">
-          ${quote ? quoteText(quote, money) : ""}
-        </span>
-        <${Button}
-          kind="primary"
-          icon="try"
-          needs=${needs}
-          off=${!body || run?.busy}
-          reason=${body ? "It runs" : "This is no JSON"}
-          onClick=${start}>
-          Run
-        <//>
-      </header>
+    <${Frame} title="Try" actions=${actions}>
       <div class="try">
         <section class="card">
           <div class="tabs" role="group" aria-label="Write the request as">
@@ -117,17 +109,16 @@ export default function Try() {
             </span>
           </div>
           ${own ? html`
-              <label>
-                Request as JSON
-                <textarea
-                  class="tall"
-                  spellcheck=${false}
-                  value=${text}
-                  onInput=${(/** @type {any} */ event) => setText(event.target.value)}></textarea>
-              </label>
+              <${Area}
+                label="Request as JSON"
+                class="tall"
+                spellcheck=${false}
+                value=${text}
+                set=${setText}
+              />
               ${!body && html`<p class="bad">This is no JSON.</p>`}
           ` : html`
-            <${Form} form=${form} set=${setForm} lists=${lists} />
+            <${Form} form=${form} set=${setForm} />
           `}
           ${refusal && html`
             <div class="bad" role="status">
@@ -165,7 +156,7 @@ export default function Try() {
           />
         </div>
       </div>
-    </div>
+    <//>
   `;
 }
 
@@ -244,14 +235,7 @@ function Snippets({ body, auth, stream, setStream }) {
         </span>
       </div>
       <${Code} label=${`The request in ${language}`} text=${write({ base, body, auth, stream })} />
-      <label class="check">
-        <input
-          type="checkbox"
-          checked=${stream}
-          onChange=${(/** @type {any} */ event) => setStream(event.target.checked)}
-        />
-        as a stream of events
-      </label>
+      <${Check} label="as a stream of events" checked=${stream} set=${setStream} />
     </section>
   `;
 }

@@ -2,9 +2,10 @@
 /** What can be done with an execution: cancel, replay, compare, delete. */
 import { html, useState } from "../vendor/preact.js";
 import { json, post } from "./api.js";
+import { Alert, Line, failureText } from "./fields.js";
+import { Confirm } from "./frame.js";
 import { foreign, useMe } from "./person.js";
 import { go, link, STATES_ENDED } from "./route.js";
-import { visible } from "./text.js";
 import { Button, Dialog } from "./ui.js";
 
 /** @param {{view: any, state: string, place: any, mark: (step: string) => void, reload: () => void}} props */
@@ -16,30 +17,15 @@ export function Actions({ view, state, mark, reload }) {
   const ended = STATES_ENDED.has(state);
   const other = foreign(person, view);
   const path = `executions/${encodeURIComponent(view.request_id)}`;
-  const run = async (/** @type {() => Promise<any>} */ act) => {
+  const replay = async () => {
     setBusy(true);
     setError("");
-    await act().catch((failure) =>
-      setError(failure.code ? `${failure.code}: ${failure.message}` : failure.message),
+    await post(`${path}/replay`).then(
+      (found) => mark(found.identical ? "identical" : (found.step ?? "its end")),
+      (failure) => setError(failureText(failure)),
     );
     setBusy(false);
   };
-  const replay = () =>
-    run(async () => {
-      const found = await post(`${path}/replay`);
-      mark(found.identical ? "identical" : (found.step ?? "its end"));
-    });
-  const cancel = () =>
-    run(async () => {
-      await post(`${path}/cancel`);
-      setDialog("");
-      reload();
-    });
-  const erase = () =>
-    run(async () => {
-      await json(path, { method: "DELETE" });
-      go("#/executions");
-    });
   const stored = view.response?.metadata?.durability !== undefined || !ended;
   return html`
       <${Button}
@@ -80,56 +66,35 @@ export function Actions({ view, state, mark, reload }) {
           Cancel
         <//>
       `}
-      ${error && !dialog && html`
-        <p class="bad" role="alert">
-          ${visible(error)}
-        </p>
-      `}
+      <${Alert} text=${error} />
       ${dialog === "cancel" && html`
-        <${Ask}
+        <${Confirm}
           title="Cancel this execution?"
           text="What has run stays recorded. Nothing runs after that."
           act="Cancel execution"
-          busy=${busy}
-          error=${error}
-          yes=${cancel}
-          no=${() => setDialog("")}
+          run=${async () => {
+            await post(`${path}/cancel`);
+            setDialog("");
+            reload();
+          }}
+          close=${() => setDialog("")}
         />
       `}
       ${dialog === "delete" && html`
-        <${Ask}
+        <${Confirm}
           title="Delete this execution?"
           text="Its record, its events and its answer are gone for good."
           act="Delete"
-          busy=${busy}
-          error=${error}
-          yes=${erase}
-          no=${() => setDialog("")}
+          run=${async () => {
+            await json(path, { method: "DELETE" });
+            go("#/executions");
+          }}
+          close=${() => setDialog("")}
         />
       `}
       ${dialog === "compare" && html`<${Other} id=${view.request_id} close=${() => setDialog("")} />`}
   `;
 }
-
-/** @param {any} props */
-const Ask = ({ title, text, act, busy, error, yes, no }) => html`
-  <${Dialog} title=${title} close=${no}>
-    <p>${text}</p>
-    ${error && html`
-      <p class="bad" role="alert">
-        ${visible(error)}
-      </p>
-    `}
-    <div class="actions">
-      <${Button} kind="danger" off=${busy} onClick=${yes}>
-        ${act}
-      <//>
-      <${Button} kind="quiet" onClick=${no}>
-        Keep it
-      <//>
-    </div>
-  <//>
-`;
 
 /** Ask for the execution to compare with. @param {{id: string, close: () => void}} props */
 function Other({ id, close }) {
@@ -141,16 +106,14 @@ function Other({ id, close }) {
   return html`
     <${Dialog} title="Compare with" close=${close}>
       <form class="form" onSubmit=${submit}>
-        <label>
-          Id of the other execution
-          <input
-            value=${other}
-            onInput=${(/** @type {any} */ event) => setOther(event.target.value)}
-            required
-            maxlength="128"
-            autofocus
-          />
-        </label>
+        <${Line}
+          label="Id of the other execution"
+          value=${other}
+          set=${setOther}
+          required
+          maxlength="128"
+          autofocus
+        />
         <button class="button primary" type="submit">
           Compare
         </button>

@@ -2,7 +2,8 @@
 /** Details of the chosen step, and the answer of the execution where none is chosen. */
 import { STATES_ENDED } from "./route.js";
 import { html, useEffect, useState } from "../vendor/preact.js";
-import { json, once } from "./api.js";
+import { json } from "./api.js";
+import { useTool } from "./approval.js";
 import { Budget } from "./context.js";
 import { Fork } from "./fork.js";
 import { Icon } from "./icons.js";
@@ -212,15 +213,7 @@ function Attempt({ row, view, fold, stepKey, now }) {
 /** @param {any} props */
 function Call({ row, view, fold, stepKey, now }) {
   const step = useStep(view.request_id, stepKey, row.end !== null);
-  const [tool, setTool] = useState(/** @type {any} */ (null));
-  useEffect(
-    () =>
-      void once("tools").then(
-        (all) => setTool(all.data.find((/** @type {any} */ each) => each.name === row.name)),
-        () => {},
-      ),
-    [row.name],
-  );
+  const tool = useTool(row.name);
   const live = fold.contents.get(row.started.tool_call_id);
   const made = (fold.response ?? view.response)?.tool_calls_made?.find(
     (/** @type {any} */ each) => each.id === row.started.tool_call_id,
@@ -239,6 +232,7 @@ function Call({ row, view, fold, stepKey, now }) {
             ["Attempts", made?.attempts],
             ["Effects", tool?.side_effects],
             ["", tool?.at_most_once ? "at most once" : null],
+            ["Decided", made?.decision && decided(made.decision)],
           ]}
         />
         ${row.failure && html`<p class="bad">${visible(words(row.failure))}</p>`}
@@ -247,6 +241,12 @@ function Call({ row, view, fold, stepKey, now }) {
         <section>
           <h2 class="sub">Arguments</h2>
           <${Text} class="mono" text=${asText(given)} />
+        </section>
+      `}
+      ${made?.asked_arguments && html`
+        <section>
+          <h2 class="sub">Arguments of the model, which a person changed</h2>
+          <${Text} class="mono" text=${asText(made.asked_arguments)} />
         </section>
       `}
       ${result !== undefined && result !== null && html`
@@ -258,11 +258,26 @@ function Call({ row, view, fold, stepKey, now }) {
   `;
 }
 
+/** Say who decided about a call. @param {any} decision */
+function decided({ verdict, edited, by, grant_id }) {
+  const users = (by ?? []).map(
+    (/** @type {any} */ each) => visible(each.user) + (each.reason ? ` (${visible(each.reason)})` : ""),
+  );
+  return [
+    users.length ? `${verdict} by ${users.join(", ")}` : verdict,
+    ...(edited ? ["with changed arguments"] : []),
+    ...(grant_id ? [`grant ${grant_id}`] : []),
+  ].join(", ");
+}
+
 /** @param {any} props */
 function Waited({ row, view, fold, now }) {
   const open = row.end === null && !fold.ended;
   const suspension = {
     ...row.started,
+    ...view.suspensions.find(
+      (/** @type {any} */ each) => each.suspension_id === row.started.suspension_id,
+    ),
     request_id: view.request_id,
     session_id: view.session_id,
     user: view.user,

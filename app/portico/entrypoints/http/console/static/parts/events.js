@@ -35,6 +35,8 @@ export function said(event) {
       return (event.suspensions ?? [])
         .map((/** @type {any} */ each) => `${words(each.kind)} ${each.tool_id}`)
         .join(", ");
+    case "approval.given":
+      return `${event.given} of ${event.needed} by ${event.user}`;
     case "execution.resumed":
       return `${words(event.kind)} by ${event.resumed_by}`;
     case "execution.failed":

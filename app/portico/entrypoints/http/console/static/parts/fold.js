@@ -63,6 +63,7 @@ export function newFold(mode) {
     /** @type {any} */ response: null,
     ended: false,
     refines: false,
+    approvals: 0,
   };
 }
 
@@ -207,6 +208,11 @@ const FOLDS = {
       }),
     );
   },
+  "tool.progress": (fold, event) => {
+    const row = fold.open.get(`call ${event.tool_call_id}`);
+    if (row?.end === null)
+      row.note = [`${Math.round(event.progress * 100)} %`, event.message].filter(Boolean).join(", ");
+  },
   "tool.content": (fold, event) =>
     void fold.contents.set(event.tool_call_id, {
       ...fold.contents.get(event.tool_call_id),
@@ -217,6 +223,7 @@ const FOLDS = {
     const row = fold.open.get(`call ${event.tool_call_id}`);
     if (!row) return;
     row.ended = event;
+    row.note = undefined;
     finish(fold, row, at, event.duration_ms);
     if (!event.success) row.failure = event.error_code ?? "failed";
   },
@@ -299,6 +306,11 @@ const FOLDS = {
         }),
       );
     }
+  },
+  "approval.given": (fold, event) => {
+    fold.approvals += 1;
+    const row = fold.open.get(`suspension ${event.suspension_id}`);
+    if (row) row.note = `${event.given} of ${event.needed} approved`;
   },
   "execution.resumed": (fold, event, at) => {
     const row = fold.open.get(`suspension ${event.suspension_id}`);

@@ -1,7 +1,9 @@
 // @ts-check
 /** Fork: run on from a step with changes, after a quote, and compare with the original. */
 import { html, useEffect, useState } from "../vendor/preact.js";
-import { json, once, post } from "./api.js";
+import { json, post } from "./api.js";
+import { Alert, Area, Check, Choice, Line, Names } from "./fields.js";
+import { useModels, useRows } from "./frame.js";
 import { foreign, useMe } from "./person.js";
 import { go, link } from "./route.js";
 import { quoteText, remember } from "./started.js";
@@ -14,8 +16,8 @@ const MOST_EDITS = 16;
 /** @param {{view: any, from: number | "end", steps: any[], ended: boolean, state: string}} props */
 export function Fork({ view, from, steps, ended, state }) {
   const person = useMe();
-  const [engines, setEngines] = useState(/** @type {string[]} */ ([]));
-  const [tools, setTools] = useState(/** @type {string[]} */ ([]));
+  const models = useModels();
+  const tools = useRows("tools").map((each) => each.name);
   const [results, setResults] = useState(/** @type {any[]} */ ([]));
   const [given, setGiven] = useState(
     /** @type {any} */ ({ model: "", message: "", tools: null, temperature: "", edits: {} }),
@@ -31,20 +33,6 @@ export function Fork({ view, from, steps, ended, state }) {
       ? ended && !flow
       : (ended || state === "SUSPENDED") && from <= view.fork_points;
 
-  useEffect(() => {
-    if (!possible) return;
-    once("engines").then(
-      (all) =>
-        setEngines([
-          ...new Set(all.data.flatMap((/** @type {any} */ each) => [...each.routes, each.name])),
-        ]),
-      () => {},
-    );
-    once("tools").then(
-      (all) => setTools(all.data.map((/** @type {any} */ each) => each.name)),
-      () => {},
-    );
-  }, [possible]);
   const wanted = typeof from === "number" && !flow ? lastAttempts(steps, from - 1).join() : "";
   useEffect(() => {
     setResults([]);
@@ -84,8 +72,8 @@ export function Fork({ view, from, steps, ended, state }) {
       setBusy(false);
     }
   };
-  const set = (/** @type {string} */ name) => (/** @type {any} */ event) =>
-    setGiven({ ...given, [name]: event.target.value });
+  const set = (/** @type {string} */ name) => (/** @type {any} */ value) =>
+    setGiven({ ...given, [name]: value });
   const edit = (/** @type {string} */ key, /** @type {any} */ change) =>
     setGiven({ ...given, edits: { ...given.edits, [key]: { ...given.edits[key], ...change } } });
   return html`
@@ -99,96 +87,56 @@ export function Fork({ view, from, steps, ended, state }) {
         </span>
       </h2>
       <div class="form">
-        <label>
-          Model
-          <select value=${given.model} onChange=${set("model")}>
-            <option value="">as it was</option>
-            ${engines.map((each) => html`
-              <option key=${each} value=${each}>
-                ${visible(each)}
-              </option>
-            `)}
-          </select>
-        </label>
+        <${Choice}
+          label="Model"
+          value=${given.model}
+          none="as it was"
+          options=${models}
+          set=${set("model")}
+        />
         ${results.map((step) => html`
           <div key=${step.key}>
-            <label>
-              Result of ${visible(step.request?.name ?? step.key)}
-              <textarea
-                value=${given.edits[step.key]?.content ?? resultOf(step)?.content}
-                onInput=${(/** @type {any} */ event) =>
-                  edit(step.key, { content: event.target.value })
-                }></textarea>
-            </label>
-            <label class="check">
-              <input
-                type="checkbox"
-                checked=${given.edits[step.key]?.is_error ?? resultOf(step)?.is_error}
-                onChange=${(/** @type {any} */ event) =>
-                  edit(step.key, { is_error: event.target.checked })
-                }
-              />
-              as an error
-            </label>
+            <${Area}
+              label=${`Result of ${visible(step.request?.name ?? step.key)}`}
+              value=${given.edits[step.key]?.content ?? resultOf(step)?.content}
+              set=${(/** @type {string} */ content) => edit(step.key, { content })}
+            />
+            <${Check}
+              label="as an error"
+              checked=${given.edits[step.key]?.is_error ?? resultOf(step)?.is_error}
+              set=${(/** @type {boolean} */ is_error) => edit(step.key, { is_error })}
+            />
           </div>
         `)}
         ${!flow && html`
-          <label>
-            Message
-            <textarea
-              value=${given.message}
-              onInput=${set("message")}
-              placeholder=${from === "end" ? "What to ask next" : "A user message to add, if any"}></textarea>
-          </label>
+          <${Area}
+            label="Message"
+            value=${given.message}
+            set=${set("message")}
+            placeholder=${from === "end" ? "What to ask next" : "A user message to add, if any"}
+          />
         `}
         <details>
           <summary>More</summary>
           <div class="form">
-            <label>
-              Temperature
-              <input
-                inputmode="decimal"
-                value=${given.temperature}
-                onInput=${set("temperature")}
-                placeholder="as it was"
-              />
-            </label>
-            <label class="check">
-              <input
-                type="checkbox"
-                checked=${given.tools !== null}
-                onChange=${(/** @type {any} */ event) =>
-                  setGiven({ ...given, tools: event.target.checked ? tools : null })
-                }
-              />
-              Choose the tools
-            </label>
-            ${given.tools !== null &&
-              tools.map((name) => html`
-                <label key=${name} class="check">
-                  <input
-                    type="checkbox"
-                    checked=${given.tools.includes(name)}
-                    onChange=${(/** @type {any} */ event) =>
-                      setGiven({
-                        ...given,
-                        tools: event.target.checked
-                          ? [...given.tools, name]
-                          : given.tools.filter((/** @type {string} */ each) => each !== name),
-                      })
-                    }
-                  />
-                  ${visible(name)}
-                </label>
-              `)}
+            <${Line}
+              label="Temperature"
+              inputmode="decimal"
+              value=${given.temperature}
+              set=${set("temperature")}
+              placeholder="as it was"
+            />
+            <${Names}
+              label="Choose the tools"
+              names=${tools}
+              chosen=${given.tools}
+              start=${tools}
+              set=${set("tools")}
+            />
           </div>
         </details>
       </div>
-      ${error && html`
-        <p class="bad" role="alert">
-          ${visible(error)}
-        </p>
-      `}
+      <${Alert} text=${error} />
       <div class="actions">
         <${Button}
           kind="primary"

@@ -1,11 +1,13 @@
 // @ts-check
 /** The form for a request, and the request that it says. */
 import { html } from "../vendor/preact.js";
-import { visible } from "./text.js";
+import { Area, Choice, Line, Names, parsed } from "./fields.js";
+import { useModels, useRows } from "./frame.js";
 
 const MODES = ["chat", "structured", "plan", "redundant", "flow"];
 const SCHEMA =
   '{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}';
+const NUMERIC = { inputmode: "numeric" };
 export const START = {
   mode: "chat",
   agent: "",
@@ -23,15 +25,6 @@ export const START = {
   cost: "",
   stream: true,
 };
-
-/** @param {string} text @param {unknown} otherwise */
-export function parsed(text, otherwise) {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return otherwise;
-  }
-}
 
 /** Return the request that the form says. @param {any} form @returns {Record<string, any>} */
 export function requestOf(form) {
@@ -67,138 +60,63 @@ export function requestOf(form) {
 }
 
 /** @param {any} props */
-export function Form({ form, set, lists }) {
-  const change = (/** @type {string} */ name) => (/** @type {any} */ event) =>
-    set({ ...form, [name]: event.target.value });
-  const choose = (
-    /** @type {string} */ name,
-    /** @type {string} */ title,
-    /** @type {string[]} */ options,
-    none = "",
-  ) => html`
-    <label>
-      ${title}
-      <select value=${form[name]} onChange=${change(name)}>
-        ${none && html`<option value="">${none}</option>`}
-        ${options.map((each) => html`
-          <option key=${each} value=${each}>
-            ${visible(each)}
-          </option>
-        `)}
-      </select>
-    </label>
-  `;
-  const names = (/** @type {string} */ name) =>
-    (lists[name] ?? []).map((/** @type {any} */ each) => each.name);
-  const models = [
-    ...new Set(
-      (lists.engines ?? []).flatMap((/** @type {any} */ each) => [...each.routes, each.name]),
-    ),
-  ];
+export function Form({ form, set }) {
+  const agents = namesOf(useRows("agents"));
+  const [flows, tools] = [namesOf(useRows("flows")), namesOf(useRows("tools"))];
+  const models = useModels();
+  const of = (/** @type {string} */ name, /** @type {string} */ label, rest = {}) => ({
+    label,
+    value: form[name],
+    set: (/** @type {any} */ value) => set({ ...form, [name]: value }),
+    ...rest,
+  });
   const mode = form.agent ? "" : form.mode;
   return html`
     <div class="form">
       <div class="pairs">
-        ${choose("mode", "Mode", MODES)}
-        ${choose("agent", "Agent", names("agents"), "none")}
+        <${Choice} ...${of("mode", "Mode", { options: MODES })} />
+        <${Choice} ...${of("agent", "Agent", { options: agents, none: "none" })} />
       </div>
       ${mode === "flow" ? html`
-          ${choose("flow", "Flow", names("flows"), "choose")}
-          <label>
-            Input as JSON<textarea value=${form.input} onInput=${change("input")}></textarea>
-          </label>
+          <${Choice} ...${of("flow", "Flow", { options: flows, none: "choose" })} />
+          <${Area} ...${of("input", "Input as JSON")} />
       ` : html`
-        <label>
-          Message<textarea value=${form.message} onInput=${change("message")}></textarea>
-        </label>
+        <${Area} ...${of("message", "Message")} />
       `}
       <div class="pairs">
-        ${choose("model", "Model", models, "the default")}
-        <label>
-          Session
-          <input
-            value=${form.session}
-            maxlength="128"
-            onInput=${change("session")}
-            placeholder="none"
-          />
-        </label>
+        <${Choice} ...${of("model", "Model", { options: models, none: "the default" })} />
+        <${Line} ...${of("session", "Session", { maxlength: 128, placeholder: "none" })} />
       </div>
       ${mode === "structured" && html`
-        <label>
-          Output schema
-          <textarea value=${form.schema} placeholder=${SCHEMA} onInput=${change("schema")}></textarea>
-        </label>
+        <${Area} ...${of("schema", "Output schema", { placeholder: SCHEMA })} />
       `}
-      ${mode === "redundant" && html`
-        <label>
-          Replicas
-          <input inputmode="numeric" value=${form.n} onInput=${change("n")} />
-        </label>
-      `}
+      ${mode === "redundant" && html`<${Line} ...${of("n", "Replicas", NUMERIC)} />`}
       ${mode === "plan" && html`
-        <label>
-          Passes
-          <input
-            inputmode="numeric"
-            value=${form.passes}
-            placeholder="1"
-            onInput=${change("passes")}
-          />
-        </label>
+        <${Line} ...${of("passes", "Passes", { ...NUMERIC, placeholder: "1" })} />
       `}
       <details>
         <summary>System message, tools, limits</summary>
         <div class="form">
-          <label>
-            System message<textarea value=${form.system} onInput=${change("system")}></textarea>
-          </label>
+          <${Area} ...${of("system", "System message")} />
           <fieldset>
             <legend>Tools</legend>
-            <label class="check">
-              <input
-                type="checkbox"
-                checked=${form.tools !== null}
-                onChange=${(/** @type {any} */ event) =>
-                  set({ ...form, tools: event.target.checked ? [] : null })
-                }
-              />
-              Choose them
-            </label>
-            ${form.tools !== null && html`
-              <div class="options">
-                ${names("tools").map((/** @type {string} */ name) => html`
-                  <label key=${name} class="check">
-                    <input
-                      type="checkbox"
-                      checked=${form.tools.includes(name)}
-                      onChange=${(/** @type {any} */ event) =>
-                        set({
-                          ...form,
-                          tools: event.target.checked
-                            ? [...form.tools, name]
-                            : form.tools.filter((/** @type {string} */ each) => each !== name),
-                        })
-                      }
-                    />
-                    ${visible(name)}
-                  </label>
-                `)}
-              </div>
-            `}
+            <${Names}
+              label="Choose them"
+              names=${tools}
+              chosen=${form.tools}
+              start=${[]}
+              set=${of("tools", "").set}
+            />
           </fieldset>
           <div class="pairs">
-            <label>
-              Limit of tokens
-              <input inputmode="numeric" value=${form.tokens} onInput=${change("tokens")} />
-            </label>
-            <label>
-              Limit of cost
-              <input inputmode="decimal" value=${form.cost} onInput=${change("cost")} />
-            </label>
+            <${Line} ...${of("tokens", "Limit of tokens", NUMERIC)} />
+            <${Line} ...${of("cost", "Limit of cost", { inputmode: "decimal" })} />
           </div>
         </div>
       </details>
     </div>
   `;
 }
+
+/** @param {any[]} rows */
+const namesOf = (rows) => rows.map((each) => each.name);

@@ -171,22 +171,15 @@ export function Failure({ error, again, alone = false }) {
   `;
 }
 
-/** The frame of a page that loads, after 150 ms. */
-export function Loading() {
-  const [late, setLate] = useState(false);
-  useEffect(() => {
-    const timer = setTimeout(() => setLate(true), 150);
-    return () => clearTimeout(timer);
-  }, []);
-  return late ? html`
-    <div class="loading" role="status">
-      <span class="hidden">Loading</span>
-      <i></i>
-      <i></i>
-      <i></i>
-    </div>
-  ` : null;
-}
+/** What stands for something that loads; it is seen after 150 ms. */
+export const Loading = () => html`
+  <div class="loading" role="status">
+    <span class="hidden">Loading</span>
+    <i></i>
+    <i></i>
+    <i></i>
+  </div>
+`;
 
 /** @param {{title: string, children?: any, command?: string}} props */
 export const Empty = ({ title, children, command }) => html`
