@@ -74,7 +74,7 @@ def back_up(database: Path, target: Path, *, now: float) -> Backup:
         if path.exists() or path.is_symlink():
             raise StorageFailure(Code.STORAGE_UNAVAILABLE, f"{path} exists; name another file, or remove it")
     with _reading(database) as source, _writing(partial, target) as copy:
-        _copy(source, copy, database)
+        _copy(source, copy, database, partial)
         copy.execute("DROP TABLE IF EXISTS backup")
         copy.execute(_TAKEN_AT, (now,))
         executions: int = copy.execute("SELECT count(*) FROM executions").fetchone()[0]
@@ -109,7 +109,7 @@ def restore(backup: Path, database: Path, *, now: float, replace: bool, resume: 
         with _alone(database, existed=existed):
             partial.unlink(missing_ok=True)
             with _writing(partial, database) as copy:
-                _copy(source, copy, backup)
+                _copy(source, copy, backup, partial)
                 restored = _prepare(copy, now, resume=resume)
             _set_aside(database, replaced, existed=existed)
             _publish(partial, database)
@@ -163,7 +163,8 @@ def _writing(partial: Path, target: Path) -> Iterator[sqlite3.Connection]:
     try:
         connection = sqlite3.connect(partial, isolation_level=None)
         try:
-            connection.execute("PRAGMA synchronous = OFF")  # the whole file is synced at its end
+            connection.execute("PRAGMA synchronous = OFF")  # `_copy` and `_publish` sync
+            connection.execute("PRAGMA journal_mode = OFF")  # a file that is not whole is removed
             yield connection
         finally:
             connection.close()
@@ -171,14 +172,21 @@ def _writing(partial: Path, target: Path) -> Iterator[sqlite3.Connection]:
         _remove(partial)
         failure = storage_failure(error)
         raise StorageFailure(failure.code, f"cannot write {target}: {failure.message}") from error
+    except OSError as error:
+        _remove(partial)
+        raise _not_written(target, error) from error
     except BaseException:
         _remove(partial)
         raise
 
 
-def _copy(source: sqlite3.Connection, copy: sqlite3.Connection, path: Path) -> None:
-    """Copy all pages of the file at that path, and check the copy, which gets no log of its own."""
-    source.backup(copy, pages=_PAGES)
+def _copy(source: sqlite3.Connection, copy: sqlite3.Connection, path: Path, partial: Path) -> None:
+    """Copy all pages of the file at that path, and check the copy, which gets no log of its own.
+
+    Each step is synced: the server's commits would wait for all that was written and is not on the disk yet.
+    """
+    with partial.open("rb") as written:
+        source.backup(copy, pages=_PAGES, progress=lambda *_: os.fdatasync(written.fileno()))
     copy.execute("PRAGMA journal_mode = DELETE")
     try:
         found = copy.execute("PRAGMA integrity_check(1)").fetchone()[0]
