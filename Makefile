@@ -12,6 +12,7 @@ RUNNABLE := .venv/.runnable
 READY := .venv/.ready
 RELEASE := .venv-release
 CODE := app bench release tests
+unexport PYTHONDONTWRITEBYTECODE  # tests start the service hundreds of times, which would compile it each time
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist worksteal
 CHECKS := tests/architecture tests/counts tests/test_documentation.py tests/test_image.py
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
