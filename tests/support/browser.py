@@ -110,7 +110,15 @@ LOCKED = """
 [auth]
 mode = "keys"
 """
-RIGHTS = ("can_send_messages", "can_view_full_history", "can_view_tenant", "can_approve", "model:*", "agent:*", "tool:*")
+RIGHTS = (
+    "can_send_messages",
+    "can_view_full_history",
+    "can_view_tenant",
+    "can_approve",
+    "model:*",
+    "agent:*",
+    "tool:*",
+)
 
 
 def chromium() -> str:
