@@ -30,6 +30,7 @@ from portico.domain.webhooks import WebhookEndpoint
 from portico.orchestration.announcements import Announcements
 from portico.orchestration.call import CallOptions
 from portico.orchestration.channels import NO_CHANNELS, Channels
+from portico.orchestration.later_rights import LaterRights
 from portico.orchestration.schedules import ScheduleParts, ScheduleRequest, Schedules
 from portico.ports.timers import DueTimer, TimerJob, TimerKind
 from tests.support.entropy import SeededEntropy
@@ -108,7 +109,9 @@ class Replica:
             reports=TimerReports(self.errors.append, self.errors.append),
         )
         facade: Any = runs
-        parts: Any = {"executions": runs, "callers": runs, "mode": "keys", "clock": clock, "most": 2_000}
+        callers: Any = runs
+        rights = LaterRights(callers, runs.channels, "keys")
+        parts: Any = {"executions": runs, "rights": rights, "clock": clock, "most": 2_000}
         self.timers.add(
             TimerJob(TimerKind.DELIVERY, DatabaseTimerQueue(here.database, TimerKind.DELIVERY, name), sent, 1)
         )

@@ -20,7 +20,7 @@ from portico.bootstrap.foundation import Foundation
 from portico.bootstrap.interpreter import tuned_interpreter
 from portico.bootstrap.replicas import ClusteredReplica, MaintenanceJobs, SingleReplica
 from portico.bootstrap.retention import purge_job
-from portico.bootstrap.schedules import start_schedules
+from portico.bootstrap.schedules import start_delayed, start_schedules
 from portico.bootstrap.webhooks import WebhookResources
 from portico.domain.value import value
 from portico.orchestration.changes import Changes
@@ -92,6 +92,7 @@ async def open_facade(
     purge = purge_job(database, base.clock, settings.storage, base.files)
     jobs = MaintenanceJobs(recovery, tailer, feed, purge, database.check, measure, base.on_storage_error)
     schedules = start_schedules(facade, stores, base.announcements, replica, database, settings.limits, base.entropy)
+    start_delayed(environment, launcher, stores, config.channels, replica, database)
     headers = request_headers(settings)
     credentials = Credentials(environment.credentials, base.tools, launcher.authorizations, headers)
     async with runner.serving(recovery.run_ticket), replica.maintenance(parts.group, jobs), tuned_interpreter():

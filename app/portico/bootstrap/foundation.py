@@ -279,6 +279,7 @@ class Foundation:
             settings.telemetry.currency,
             ReplicaInfo(replica.owner, version("portico"), settings.auth.mode, replica.count_alive),
             self.metrics.recent_attempts,
+            replica.timers,
             self.grammars,
             flows,
             approvals=ApprovalConfig(settings.policy.self_approval, settings.policy.edit_on_approve),

@@ -1,14 +1,20 @@
-"""Schedules in the composition root: their store, and the job of the timers."""
+"""Schedules and delayed starts in the composition root: their stores, and the jobs of the timers."""
 
 from typing import Final
 
 from portico.adapters.stores.database import Database
+from portico.adapters.stores.delayed_starts import DatabaseDelayedStarts
 from portico.adapters.stores.schedules import DatabaseSchedules
 from portico.adapters.stores.timers import DatabaseTimerQueue
 from portico.bootstrap.replicas import ClusteredReplica, SingleReplica
 from portico.domain.limits import ConfiguredLimits
 from portico.orchestration.announcements import Announcements
+from portico.orchestration.channels import Channels
+from portico.orchestration.delayed_starts import DelayedStartParts, DelayedStarts
+from portico.orchestration.execution.environment import Environment
 from portico.orchestration.facade import Facade, FacadeStores
+from portico.orchestration.later_rights import LaterRights
+from portico.orchestration.runtime.launcher import Launcher
 from portico.orchestration.schedules import ScheduleParts, Schedules
 from portico.ports.runtime import Entropy
 from portico.ports.timers import TimerJob, TimerKind
@@ -34,8 +40,7 @@ def start_schedules(
         queue=queue,
         notices=replica.timers,
         announcements=announcements,
-        callers=stores.keys.callers,
-        mode=stores.keys.mode,
+        rights=LaterRights(stores.keys.callers, facade.channels, stores.keys.mode),
         clock=stores.keys.clock,
         entropy=entropy,
         most=limits.schedules,
@@ -43,3 +48,23 @@ def start_schedules(
     schedules = Schedules(facade, parts)
     replica.timers.add(TimerJob(TimerKind.SCHEDULE, queue, schedules.run_due, AT_ONCE))
     return schedules
+
+
+def start_delayed(
+    environment: Environment,
+    launcher: Launcher,
+    stores: FacadeStores,
+    channels: Channels,
+    replica: SingleReplica | ClusteredReplica,
+    database: Database,
+) -> None:
+    """Start the executions whose time has come, as the timers of the replica find them."""
+    queue = DatabaseTimerQueue(database, TimerKind.START, replica.owner)
+    parts = DelayedStartParts(
+        store=DatabaseDelayedStarts(database, replica.owner),
+        executions=stores.executions,
+        queue=queue,
+        rights=LaterRights(stores.keys.callers, channels, stores.keys.mode),
+    )
+    starts = DelayedStarts(environment, launcher, parts)
+    replica.timers.add(TimerJob(TimerKind.START, queue, starts.run_due, AT_ONCE))

@@ -25,6 +25,7 @@ from portico.domain.journal.header import EffectiveLimits
 from portico.domain.limits import CAPS, Cap, ConfiguredLimits
 from portico.domain.plan.parsed_plan import ParsedStep, parse_plan
 from portico.domain.plan.steps import StepType
+from portico.domain.time_zones import unix_seconds
 from portico.domain.tools import REPLICA_RULE, STEP_PREFIX, reference_of
 from portico.domain.value import value
 from portico.orchestration.execution.environment import Environment
@@ -36,6 +37,8 @@ from portico.ports.model import ConfiguredEngine
 PLAIN: Final = frozenset({"messages", "model", "metadata", "request_id", "session_id", "trace_id"})
 """Fields that a plain request may give: its messages, its model, its metadata and ids."""
 _HINTED_CHARACTERS: Final = 128
+MAX_DELAY_DAYS: Final = 366
+_DAY_S: Final = 86_400.0
 _UNTOUCHED: Final = SystemRequest()
 _BUILT_IN_TYPES: Final = frozenset(StepType)
 _NO_PLAN, _NO_POLICY = PlanOptions(), PlanPolicy()
@@ -202,10 +205,18 @@ def _busy_without_a_session(inputs: CheckInputs) -> Iterator[FieldError]:
 def _refused_store(inputs: CheckInputs) -> Iterator[FieldError]:
     request = inputs.request
     if not request.store:
-        if request.background:
+        if request.run_at is not None:
+            yield FieldError("run_at", "must be absent with store false, since its answer is read later")
+        elif request.background:
             yield FieldError("store", "must be true for a background execution, whose answer is read later")
         if request.session_id is not None:
             yield FieldError("store", "must be true with a session_id, since a session stores its messages")
+
+
+def _too_late_a_start(inputs: CheckInputs) -> Iterator[FieldError]:
+    run_at = inputs.request.run_at
+    if run_at is not None and unix_seconds(run_at) > inputs.environment.clock.now() + MAX_DELAY_DAYS * _DAY_S:
+        yield FieldError("run_at", f"must be at most {MAX_DELAY_DAYS} days ahead")
 
 
 def _messages(inputs: CheckInputs) -> Iterable[FieldError]:
@@ -356,6 +367,7 @@ CHECKS: Final[Sequence[Sequence[Check]]] = (
         _check("after in a session", "after", _after_in_a_session),
         _check("busy without a session", "if_session_busy", _busy_without_a_session),
         _check("refused store", "store", _refused_store),
+        _check("too late a start", "run_at", _too_late_a_start),
         _check("no messages, or URLs that are not fetched", "messages", _messages),
         _check("what only the mode knows", "mode output", _of_the_mode),
         _check("unknown model", "model", _unknown_model),

@@ -13,11 +13,13 @@ from portico.domain.failures import (
     TAXONOMY,
     failure,
 )
-from portico.domain.ids import ChannelName, RequestId, SessionId, UserId
+from portico.domain.ids import ChannelName, RequestId, SessionId, ToolCallId, UserId
+from portico.domain.journal.events import ToolProgress
 from portico.domain.journal.status import ExecutionStatus
 from portico.domain.lifecycle import TERMINAL, Mode, State
 from portico.orchestration.redaction import (
     redacted_error,
+    redacted_progress,
     redacted_response,
     redacted_suspensions,
     sees_all,
@@ -52,6 +54,9 @@ class ExecutionFacts(BaseModel):
     channel: ChannelName = Field(description="The channel by which the request came, such as `api` or `openai`.")
     state: State = Field(description="The state of its lifecycle.")
     created_at: datetime = Field(description="The time at which it was accepted.")
+    run_at: datetime | None = Field(
+        description="The time at which it is to start, as its request says; it is in INIT until then. Null: at once."
+    )
     started_at: datetime | None = Field(description="The time at which it began to run; null before.")
     entered_at: datetime = Field(description="The time at which it entered its state.")
     attempt: int = Field(description="Attempts at a valid answer, the current one included.")
@@ -75,9 +80,23 @@ class ExecutionFacts(BaseModel):
     suspensions: list[Suspension] = Field(description="Open suspensions.")
 
 
+class ProgressView(BaseModel):
+    """How far a call of a tool is, as the tool has said last."""
+
+    tool_name: str = Field(description="Name of the tool.")
+    tool_call_id: ToolCallId = Field(description="Id of the call.")
+    progress: float = Field(description="From 0 to 1.")
+    message: str = Field(description="In words; empty without.")
+
+
 class ExecutionView(ExecutionFacts):
     """An execution and its status."""
 
+    progress: ProgressView | None = Field(
+        None,
+        description="How far a call of a tool is that runs, if the tool says so; null otherwise, and on another "
+        "replica than the one that runs it. It is not stored.",
+    )
     response: SystemResponse | None = Field(description="The response; null until there is one.")
 
 
@@ -89,9 +108,10 @@ class ExecutionSummary(ExecutionFacts):
     duration: float | None = Field(description="Seconds from its start to its end; null until it has ended.")
 
 
-def view_of(execution: StoredExecution) -> ExecutionView:
-    """Return the view of a stored execution, or of one that runs here."""
-    return ExecutionView(**_facts(execution), response=execution.status.response)
+def view_of(execution: StoredExecution, progress: ToolProgress | None = None) -> ExecutionView:
+    """Return the view of a stored execution, or of one that runs here, with its progress."""
+    shown = None if progress is None else ProgressView.model_validate(progress, from_attributes=True)
+    return ExecutionView(**_facts(execution), progress=shown, response=execution.status.response)
 
 
 def _facts(execution: StoredExecution) -> dict[str, Any]:
@@ -110,6 +130,7 @@ def _facts(execution: StoredExecution) -> dict[str, Any]:
         "channel": execution.channel,
         "state": status.state,
         "created_at": datetime.fromtimestamp(execution.created_at, UTC),
+        "run_at": None if execution.run_at is None else datetime.fromtimestamp(execution.run_at, UTC),
         "started_at": None if status.started_at is None else datetime.fromtimestamp(status.started_at, UTC),
         "entered_at": datetime.fromtimestamp(status.entered_at, UTC),
         "attempt": status.attempt,
@@ -134,8 +155,9 @@ def _redacted(view: ExecutionView, *, is_whole: bool) -> ExecutionView:
         return view
     response = None if view.response is None else redacted_response(view.response)
     error = None if view.last_error is None else redacted_error(view.last_error)
-    suspensions = redacted_suspensions(view.suspensions)
-    return view.model_copy(update={"suspensions": suspensions, "response": response, "last_error": error})
+    suspensions, progress = redacted_suspensions(view.suspensions), redacted_progress(view.progress)
+    changes = {"suspensions": suspensions, "progress": progress, "response": response, "last_error": error}
+    return view.model_copy(update=changes)
 
 
 def listed_execution(execution: StoredExecution, *, is_whole: bool) -> bytes:

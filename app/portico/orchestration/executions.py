@@ -139,10 +139,11 @@ class Executions:
 
     async def show(self, principal: Principal, request_id: RequestId) -> ExecutionView:
         """Return the execution with its status."""
-        history = await self._running_history(principal.readable, request_id)
+        local = self._launcher.local.find(principal.readable, request_id)
+        history = None if local is None else await self._environment.journal.load(local.execution_id)
         status = None if history is None else status_of(history)
-        if history is not None and status is not None and status.state is not State.SUSPENDED:
-            return shown_view(view_of(_running_here(history, status)), principal)
+        if local is not None and history is not None and status is not None and status.state is not State.SUSPENDED:
+            return shown_view(view_of(_running_here(history, status), local.execution.branches.progress), principal)
         return shown_view(view_of(await self._stored(principal.readable, request_id)), principal)
 
     async def require(self, scope: AccessScope, request_id: RequestId) -> None:

@@ -21,10 +21,11 @@ from portico.domain.contract.response import Durability
 from portico.domain.failures import Code, RequestFailure, StorageFailure, invalid_request
 from portico.domain.fingerprints import digest, received_digest
 from portico.domain.ids import ExecutionId, RequestId, TraceId
-from portico.domain.journal.header import EffectiveLimits, ExecutionHeader
+from portico.domain.journal.header import Delay, EffectiveLimits, ExecutionHeader
 from portico.domain.journal.outcomes import RecordedStep
 from portico.domain.lifecycle import TERMINAL
 from portico.domain.limits import ConfiguredLimits
+from portico.domain.time_zones import unix_seconds
 from portico.domain.tools import ToolDefinition
 from portico.domain.value import value
 from portico.orchestration.admission import Admission, check_budget
@@ -106,6 +107,7 @@ from portico.ports.grants import GrantStore
 from portico.ports.journal import ExecutionHistory, IdempotencyClaim, IdempotencyHit
 from portico.ports.runtime import QueueTicket
 from portico.ports.storage import ExecutionStore, RecordStore
+from portico.ports.timers import TimerKind, TimerNotices
 
 __all__ = [
     "DEFAULT_OPTIONS",
@@ -178,13 +180,15 @@ __all__ = [
 @value
 class FacadeConfig:
     """Configuration besides engines and tools: caps, the currency of prices, this replica, the attempts of the last
-    hour by engine, grammars and flows by name, the rules of channels, and the engine that embeds, if one does.
+    hour by engine, the notices of timers, grammars and flows by name, the rules of channels, and the engine that
+    embeds, if one does.
     """
 
     limits: ConfiguredLimits
     currency: str
     replica: ReplicaInfo
     recent_attempts: Mapping[str, RecentAttempts]
+    timers: TimerNotices
     grammars: Mapping[str, str] = field(default_factory=dict)
     flows: Mapping[str, ServedFlow] = field(default_factory=dict)
     approvals: ApprovalConfig = USUAL_APPROVALS
@@ -256,13 +260,13 @@ class Facade:
         if request.webhooks:
             await self.webhooks.require_known(request, principal.tenant)
         claim = None if (key := options.idempotency_key) is None else IdempotencyClaim(key, digest(request))
-        if options.background:
+        if options.background or request.run_at is not None:
             request = request.model_copy(update={"background": True})
         admitted = await self._admit(request, principal, options.transcript)
         if claim is not None and not admitted.request.store:
             raise invalid_request(("store", "must be true with an Idempotency-Key, whose answer is given again"))
         header = self._header(admitted, principal, options)
-        if request.background and not options.subscribe:
+        if request.background and (not options.subscribe or request.run_at is not None):
             return await self._queue(header, claim, principal)
         opening = await open_within_limits(self._environment, self._launcher.runner, header, claim)
         if isinstance(opening, IdempotencyHit):
@@ -473,7 +477,10 @@ class Facade:
         hit = await open_within_limits(self._environment, self._launcher.runner, header, claim, queued=True)
         if isinstance(hit, IdempotencyHit):
             return await self._earlier_execution(principal, hit)
-        await self._launcher.queue(QueueTicket(header.tenant, header.execution_id, epoch=1))
+        if header.delay is None:
+            await self._launcher.queue(QueueTicket(header.tenant, header.execution_id, epoch=1))
+        else:
+            self._config.timers.notify(TimerKind.START, header.delay.until)
         view = await self.executions.show(principal, header.request_id)
         return Accepted(view, header.trace_id, header.root_span_id, header.sampled)
 
@@ -547,6 +554,7 @@ class Facade:
             received_digest=_received(request, options) if request.client_tools else None,
             client=options.client,
             channel=principal.channel,
+            delay=None if request.run_at is None else _delay(request.run_at, self._environment.clock.now()),
         )
 
 
@@ -563,6 +571,12 @@ class _Admitted(NamedTuple):
 
 def _received(request: SystemRequest, options: CallOptions) -> str:
     return received_digest(request.messages if options.received is None else options.received)
+
+
+def _delay(run_at: str, now: float) -> Delay | None:
+    """Return the delay of the start; None if its time has come."""
+    until = unix_seconds(run_at)
+    return Delay(until) if until > now else None
 
 
 def _durability(request: SystemRequest, options: CallOptions) -> Durability:

@@ -260,6 +260,11 @@ def _progress(event: ToolProgress) -> ToolProgress:
     return replace(event, message=Redactor().text(event.message))
 
 
+def redacted_progress(progress: M) -> M:
+    """Return the view of a call's progress with its message redacted; None for none."""
+    return _with_redacted(progress, "message")
+
+
 def _validation(event: ValidationEnd) -> ValidationEnd:
     redactor = Redactor()
     errors, warnings = redactor.value(event.errors), redactor.value(event.warnings)

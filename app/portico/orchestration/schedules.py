@@ -13,7 +13,6 @@ Theory of operation
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
@@ -21,34 +20,31 @@ import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from portico.capabilities.schedules.cron import Cron, require_cron
-from portico.domain.access.channels import SCHEDULE, Entrance
+from portico.domain.access.channels import SCHEDULE
 from portico.domain.access.principal import AccessScope, Permission, Principal
 from portico.domain.contract.quote import Quote
 from portico.domain.contract.request import SystemRequest
 from portico.domain.failures import AccessFailure, Code, Failure, RequestFailure, StorageFailure, invalid_request
 from portico.domain.ids import RequestId, UserId
-from portico.domain.schedules import RUN_PREFIX, Overlap, RunOutcome, Schedule, ScheduleOwner, ScheduleRun
+from portico.domain.schedules import RUN_PREFIX, Overlap, RunOutcome, Schedule, ScheduleRun
 from portico.domain.time_zones import require_time_zone
 from portico.domain.value import value
 from portico.orchestration.announcements import Announcements
 from portico.orchestration.call import CallOptions
-from portico.orchestration.caller import AuthMode
 from portico.orchestration.facade import Facade
+from portico.orchestration.later_rights import TOKEN_DAYS, LaterRights
 from portico.orchestration.redaction import redacted_request, sees_all
 from portico.orchestration.rights import require
-from portico.ports.access import Authenticator
 from portico.ports.runtime import Clock, Entropy
 from portico.ports.schedules import ScheduleStore
 from portico.ports.storage import ExecutionStore
 from portico.ports.timers import DueTimer, TimerKind, TimerNotices, TimerQueue
 
-TOKEN_DAYS: Final = 30
 ON_TIME_S: Final = 60.0
 """Seconds after its time in which a run is on time, as after the failure of a replica."""
 MAX_MISSED: Final = 100
 """Missed times that are recorded, the last ones; the service may have been away for years."""
 _RETRY_S: Final = 5.0
-_DAY_S: Final = 86_400.0
 _MAX_CATCH_UP_S: Final = 366 * 86_400
 _LATER: Final = frozenset({Code.REQUEST_OVERLOADED, Code.REQUEST_SHUTTING_DOWN, Code.ACCESS_UNAVAILABLE})
 """Refusals after which a run is tried again."""
@@ -158,8 +154,7 @@ class ScheduleParts:
     queue: TimerQueue
     notices: TimerNotices
     announcements: Announcements
-    callers: Authenticator
-    mode: AuthMode
+    rights: LaterRights
     clock: Clock
     entropy: Entropy
     most: int
@@ -188,7 +183,7 @@ class Schedules:
         schedule = Schedule(
             schedule_id=parts.entropy.uuid7(),
             name=name,
-            owner=_owner(principal, parts.mode, now),
+            owner=parts.rights.owner(principal, now),
             cron=asked.cron,
             timezone=asked.timezone,
             request=orjson.loads(asked.request.model_dump_json(by_alias=True, exclude_unset=True)),
@@ -241,7 +236,7 @@ class Schedules:
         schedule, now = await self._found(principal.own, name), self._parts.clock.now()
         run_id = RequestId(f"{RUN_PREFIX}{name}.manual.{self._parts.entropy.token(8)}")
         try:
-            acting = await self._acting(schedule.owner)
+            acting = await self._parts.rights.principal(schedule.owner, SCHEDULE)
         except AccessFailure as refusal:
             if refusal.code in _LATER:
                 raise
@@ -282,7 +277,7 @@ class Schedules:
         if await self._has_ended(schedule, run_id) is not None:
             return started, None
         try:
-            acting = await self._acting(schedule.owner)
+            acting = await self._parts.rights.principal(schedule.owner, SCHEDULE)
             if await self._is_in_the_way(schedule, acting):
                 return _unstarted(schedule, at, now, RunOutcome.SKIPPED), None
             await self._execute(schedule, run_id, acting)
@@ -320,22 +315,12 @@ class Schedules:
             raise RequestFailure(Code.REQUEST_INVALID, message) from None
         await self._facade.execute(request, acting, CallOptions(background=True, run_id=run_id))
 
-    async def _acting(self, owner: ScheduleOwner) -> Principal:
-        """Return the principal of a run, with the rights that it has now. Raises: AccessFailure; StorageFailure."""
-        if self._parts.mode != "none" and owner.key_id is None and owner.expires_at is None:
-            raise AccessFailure(Code.ACCESS_UNAUTHENTICATED, "it was stored without authentication")
-        principal = Principal(owner.tenant, owner.user, owner.key_id, owner.permissions, owner.expires_at)
-        holder = await self._parts.callers.confirm(principal)
-        if owner.user != holder.user:
-            require(holder.permissions, Permission.ACT_FOR, "act for another user")
-        return self._facade.channels.enter(
-            replace(holder, user=owner.user, has_own_channel=False), Entrance(channel=SCHEDULE)
-        )
-
     async def _quote(self, principal: Principal, request: SystemRequest) -> Quote:
         """Return the quote of one run. Raises: Failure for a request that `execute` would refuse."""
         if request.request_id is not None:
             raise invalid_request(("request.request_id", "must be absent: each run has an id of its own"))
+        if request.run_at is not None:
+            raise invalid_request(("request.run_at", "must be absent: cron says when each run starts"))
         try:
             return await self._facade.quote(request.model_copy(update={"background": True}), principal)
         except RequestFailure as refusal:
@@ -359,11 +344,6 @@ def _within_request(refusal: RequestFailure) -> RequestFailure:
     if not errors:
         return refusal
     return invalid_request(*((f"request.{each['field']}", str(each["message"])) for each in errors))
-
-
-def _owner(principal: Principal, mode: AuthMode, now: float) -> ScheduleOwner:
-    expires_at = now + TOKEN_DAYS * _DAY_S if mode != "none" and principal.key_id is None else None
-    return ScheduleOwner(principal.tenant, principal.user, principal.key_id, principal.permissions, expires_at)
 
 
 def _reason(schedule: Schedule) -> str:

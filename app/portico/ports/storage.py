@@ -49,6 +49,8 @@ class StoredExecution:
     origin: RequestId | None = None
     origin_step: int | None = None
     channel: ChannelName = API
+    run_at: float | None = None
+    """When it is to start, as its request says, in Unix seconds; None: at once."""
     header: ExecutionHeader | None = None
     """Only where it was asked for."""
 
@@ -74,6 +76,7 @@ class StoredExecution:
             origin=header.origin,
             origin_step=None if header.fork is None else header.fork.from_step,
             channel=header.channel,
+            run_at=header.run_at,
         )
 
 

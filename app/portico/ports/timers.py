@@ -16,6 +16,7 @@ from portico.domain.value import value
 class TimerKind(StrEnum):
     """Kinds of rows that become due."""
 
+    START = "start"
     SCHEDULE = "schedule"
     DELIVERY = "delivery"
 

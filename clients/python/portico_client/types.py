@@ -1073,6 +1073,8 @@ class ExecutionSummary(TypedDict):
     """The engine that was asked last; null before the first inference."""
     request_id: str
     """The request's id."""
+    run_at: str | None
+    """The time at which it is to start, as its request says; it is in INIT until then. Null: at once."""
     session_id: str | None
     """The session's id."""
     started_at: str | None
@@ -1136,12 +1138,16 @@ class ExecutionView(TypedDict):
     """The model that was asked last, as it is configured."""
     origin: ForkOrigin | None
     """What it is a fork or a continuation of."""
+    progress: NotRequired[ProgressView | None]
+    """How far a call of a tool is that runs, if the tool says so; null otherwise, and on another replica than the one that runs it. It is not stored."""
     provider: str | None
     """The engine that was asked last; null before the first inference."""
     request_id: str
     """The request's id."""
     response: SystemResponse | None
     """The response; null until there is one."""
+    run_at: str | None
+    """The time at which it is to start, as its request says; it is in INIT until then. Null: at once."""
     session_id: str | None
     """The session's id."""
     started_at: str | None
@@ -2149,6 +2155,19 @@ Problem = TypedDict(
 )
 
 
+class ProgressView(TypedDict):
+    """How far a call of a tool is, as the tool has said last."""
+
+    message: str
+    """In words; empty without."""
+    progress: float
+    """From 0 to 1."""
+    tool_call_id: str
+    """Id of the call."""
+    tool_name: str
+    """Name of the tool."""
+
+
 class PromptList(TypedDict):
     data: list[PromptView]
     """Items."""
@@ -2849,6 +2868,8 @@ class SystemRequest(TypedDict):
     """Options of redundant mode."""
     request_id: NotRequired[str | None]
     """Id of the execution, unique per tenant; generated if absent."""
+    run_at: NotRequired[str | None]
+    """Time of RFC 3339 at which it starts, in the background, at most 366 days ahead; one in the past is now. It runs with the rights that its caller has then."""
     session_id: NotRequired[str | None]
     """Id of a session, which makes the conversation persistent."""
     store: NotRequired[bool]

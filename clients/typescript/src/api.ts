@@ -272,7 +272,8 @@ export interface paths {
         /**
          * Run one request
          * @description Answer with the response; with events as they happen for `Accept: text/event-stream`; or at once for
-         *     `Prefer: respond-async` or `background`. `on_disconnect` defines what happens when the client leaves.
+         *     `Prefer: respond-async`, `background` or `run_at`, the time at which it starts. `on_disconnect` defines what
+         *     happens when the client leaves.
          */
         post: operations["execute"];
         delete?: never;
@@ -2611,6 +2612,8 @@ export interface components {
             provider: string | null;
             /** @description The request's id. */
             request_id: string;
+            /** @description The time at which it is to start, as its request says; it is in INIT until then. Null: at once. */
+            run_at: string | null;
             /** @description The session's id. */
             session_id: string | null;
             /** @description The time at which it began to run; null before. */
@@ -2687,12 +2690,16 @@ export interface components {
             model: string | null;
             /** @description What it is a fork or a continuation of. */
             origin: components["schemas"]["ForkOrigin"] | null;
+            /** @description How far a call of a tool is that runs, if the tool says so; null otherwise, and on another replica than the one that runs it. It is not stored. */
+            progress?: components["schemas"]["ProgressView"] | null;
             /** @description The engine that was asked last; null before the first inference. */
             provider: string | null;
             /** @description The request's id. */
             request_id: string;
             /** @description The response; null until there is one. */
             response: components["schemas"]["SystemResponse"] | null;
+            /** @description The time at which it is to start, as its request says; it is in INIT until then. Null: at once. */
+            run_at: string | null;
             /** @description The session's id. */
             session_id: string | null;
             /** @description The time at which it began to run; null before. */
@@ -3988,6 +3995,20 @@ export interface components {
             "violated-policies"?: string[] | null;
         };
         /**
+         * ProgressView
+         * @description How far a call of a tool is, as the tool has said last.
+         */
+        ProgressView: {
+            /** @description In words; empty without. */
+            message: string;
+            /** @description From 0 to 1. */
+            progress: number;
+            /** @description Id of the call. */
+            tool_call_id: string;
+            /** @description Name of the tool. */
+            tool_name: string;
+        };
+        /**
          * PromptId
          * @description The ids of all prompts.
          * @enum {string}
@@ -4861,6 +4882,8 @@ export interface components {
             redundancy?: components["schemas"]["RedundancyOptions"] | null;
             /** @description Id of the execution, unique per tenant; generated if absent. */
             request_id?: string | null;
+            /** @description Time of RFC 3339 at which it starts, in the background, at most 366 days ahead; one in the past is now. It runs with the rights that its caller has then. */
+            run_at?: string | null;
             /** @description Id of a session, which makes the conversation persistent. */
             session_id?: string | null;
             /** @description False: nothing is stored beyond the end of the execution, which can then not be read again. Default: true. */

@@ -1,6 +1,7 @@
 """`portico schedules` against a running server."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,14 @@ GRANTS = {"ada": ("red", "ada", None), "eve": ("red", "eve", None)}
 
 
 async def run(caller: Caller, *arguments: str, given: str | None = None) -> Result:
+    return await command(caller, "schedules", *arguments, given=given)
+
+
+async def command(caller: Caller, *arguments: str, given: str | None = None) -> Result:
     key = caller.headers["Authorization"].removeprefix("Bearer ")
     url = f"http://{caller.served.host}:{caller.served.port}"
-    command = ["schedules", *arguments, "--url", url]
-    invoke = partial(CliRunner().invoke, command_line(), command, input=given, env={"PORTICO_KEY": key})
+    words = [*arguments, "--url", url]
+    invoke = partial(CliRunner().invoke, command_line(), words, input=given, env={"PORTICO_KEY": key})
     result: Result = await to_thread.run_sync(invoke)
     assert key not in result.output
     assert result.exception is None or isinstance(result.exception, SystemExit)
@@ -65,3 +70,15 @@ async def test_a_refusal_is_shown_and_ends_with_its_code(tmp_path: Path) -> None
         assert (await run(by_name["eve"], "delete", "nightly")).exit_code == EXIT_CODES[Category.REQUEST]
         for half in (("put", "nightly"), ("put", "nightly", "Hi"), ("put", "n", "Hi", "--cron", "x", "--file", "-")):
             assert (await run(by_name["ada"], *half)).exit_code == 2
+
+
+async def test_a_request_is_started_later_by_a_server(tmp_path: Path) -> None:
+    later = ("execute", "--run-at", "2099-01-01T00:00:00Z", "Hello")
+    async with callers(tmp_path, GRANTS) as (by_name, _):
+        refused = await command(by_name["ada"], *later)
+        assert (refused.exit_code, "at most 366 days ahead" in refused.output) == (17, True)
+        run_at = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+        started = await command(by_name["ada"], "execute", "--run-at", run_at, "Hello")
+        assert started.exit_code == 0, started.output
+        view = (await by_name["ada"].get(f"/v1/executions/{started.stdout.strip()}")).json
+        assert (view["state"], view["title"]) == ("INIT", "Hello")

@@ -2,6 +2,7 @@
 
 from math import nan
 
+import anyio
 import pytest
 
 from portico.capabilities.tools.definition import tool
@@ -44,9 +45,22 @@ async def test_readers_see_the_progress_of_a_call_at_most_five_times_a_second_an
     assert not any(isinstance(item.event, ToolProgress) for item in here.record(execution).events)
 
 
-async def test_without_readers_a_report_costs_nothing_and_the_tool_runs(clock: VirtualClock) -> None:
+async def test_without_readers_nothing_is_published_and_the_view_has_the_progress_while_the_call_runs(
+    clock: VirtualClock,
+) -> None:
     here = harness(clock)
     execution = here.execution(chat_request())
-    await here.drive(execution)
+    seen: list[tuple[str, float] | None] = []
+
+    async def watch() -> None:
+        for _ in range(3):
+            await clock.sleep(0.3)
+            progress = execution.branches.progress
+            seen.append(None if progress is None else (progress.tool_name, progress.progress))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(watch)
+        await here.drive(execution)
+    assert seen == [("read", 0.5), ("read", 0.9), None]
     assert response_of(execution).content == "Done."
     assert not any(isinstance(item.event, ToolProgress) for item in here.log.items)

@@ -27,6 +27,7 @@ from portico.adapters.stores.schema import (
     cancels,
     commits,
     credentials,
+    delayed_starts,
     executions,
     grants,
     idempotency_keys,
@@ -350,6 +351,7 @@ _ERASE = (
     Statement(lambda _: delete(grants).where(grants.c.execution_id == bindparam("the_execution_id"))),
     Statement(lambda _: delete(credentials).where(credentials.c.execution_id == bindparam("the_execution_id"))),
     DELETE_CANCELS,
+    Statement(lambda _: delete(delayed_starts).where(delayed_starts.c.timer_id == bindparam("the_execution_id"))),
     Statement(
         lambda _: delete(metadata_entries).where(metadata_entries.c.execution_id == bindparam("the_execution_id"))
     ),

@@ -15,7 +15,8 @@ replica. `usage` has the counts of one source each, an execution or a process, b
 
 A table of timers begins with the columns of `timer_columns`: a row is due at `due_at`, and belongs to the replica that
 it is `claimed_by`. `schedules` is one: a schedule is due at its next time, which is `planned_at`, or later if a run is
-tried again. `schedule_runs` has what became of each of its times, under the request id of the run.
+tried again. `delayed_starts` is another: a row is there until its execution, whose id it has, starts or ends.
+`schedule_runs` has what became of each of its times, under the request id of the run.
 
 A document of the memory is in the scope of its user, or if it is shared in that of its tenant. `memory_scopes` has what
 BM25 needs to know of each, and a version that changes with it; `memory_tenants` has what counts towards a limit.
@@ -46,6 +47,8 @@ from sqlalchemy import (
 IS_LIVE: Final = "state NOT IN ('COMPLETE', 'ERROR', 'CANCELLED')"
 TEXT: Final = Text().with_variant(Text(collation="C"), "postgresql")
 IS_ENDED: Final = "state IN ('COMPLETE', 'ERROR', 'CANCELLED')"
+NOT_DELAYED: Final = "NOT EXISTS (SELECT 1 FROM delayed_starts WHERE delayed_starts.timer_id = executions.execution_id)"
+"""The execution does not wait for the time at which it is to start."""
 HAS_HISTORY: Final = f"header IS NULL AND {IS_ENDED}"
 HAS_NO_HISTORY: Final = "header IS NOT NULL"
 CONDITION: Final = "condition"
@@ -108,6 +111,7 @@ executions: Final = Table(
     Column("origin", TEXT),
     Column("origin_step", BigInteger),
     Column("channel", TEXT, nullable=False),
+    Column("run_at", Double),
     Index("executions_request", "tenant", "request_id", unique=True),
     Index("executions_newest", "tenant", "execution_id"),
     Index("executions_of_user", "tenant", "user_id", "execution_id"),
@@ -266,6 +270,14 @@ idempotency_keys: Final = Table(
     PrimaryKeyConstraint("tenant", "key"),
     Index("idempotency_keys_age", "created_at"),
     Index("idempotency_keys_execution", "execution_id"),
+)
+
+delayed_starts: Final = Table(
+    "delayed_starts",
+    metadata,
+    *timer_columns(),
+    Index("delayed_starts_tenant", "tenant"),
+    *timer_indexes("delayed_starts"),
 )
 
 schedules: Final = Table(

@@ -20,12 +20,12 @@ from sqlalchemy import (
 )
 
 from portico.adapters.stores.database import Database, ResultRows, Statement, Transaction, execute, execute_each
-from portico.adapters.stores.schema import schedules, webhook_deliveries
+from portico.adapters.stores.schema import delayed_starts, schedules, webhook_deliveries
 from portico.domain.ids import ReplicaId, TenantId
 from portico.ports.timers import DueTimer, TimerKind, TimerState
 
 TIMER_TABLES: Final[Mapping[TimerKind, Table]] = MappingProxyType(
-    {TimerKind.SCHEDULE: schedules, TimerKind.DELIVERY: webhook_deliveries}
+    {TimerKind.START: delayed_starts, TimerKind.SCHEDULE: schedules, TimerKind.DELIVERY: webhook_deliveries}
 )
 """The table of each kind."""
 _LIMIT: BindParameter[int] = bindparam("at_most", type_=BigInteger)

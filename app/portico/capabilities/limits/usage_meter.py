@@ -40,7 +40,8 @@ class ExecutionUsage:
         self.committed: Mapping[UsageKey, UsageCounts] = {}
         """Its own totals as a commit of the execution stores them."""
         self._header = header
-        self._counts: dict[tuple[int, str], UsageCounts] = {(_hour(header.created_at), ""): UsageCounts(executions=1)}
+        begins_at = header.created_at if header.delay is None else header.begins_at
+        self._counts: dict[tuple[int, str], UsageCounts] = {(_hour(begins_at), ""): UsageCounts(executions=1)}
         self._models: set[str] = set()
 
     def add(self, model: str, at: float, *, input_tokens: int, output_tokens: int, cost: float) -> None:

@@ -5,6 +5,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import anyio
@@ -145,7 +146,9 @@ class ToolExecutor:
                 self._registry.threads,
                 continuation,
                 caller,
-                None if on_progress is None else _on_loop(on_progress),
+                None
+                if on_progress is None
+                else partial(_on_loop, asyncio.get_running_loop(), threading.get_ident(), on_progress),
                 flow,
                 credentials,
             )
@@ -203,17 +206,14 @@ def _masked_progress(report: OnProgress, credentials: CallCredentials) -> OnProg
     return on_progress
 
 
-def _on_loop(report: OnProgress) -> OnProgress:
-    """Return a function for any thread that lets the event loop report."""
-    loop, own_thread = asyncio.get_running_loop(), threading.get_ident()
-
-    def on_progress(progress: float, message: str) -> None:
-        if threading.get_ident() == own_thread:
-            report(progress, message)
-        elif not loop.is_closed():
-            loop.call_soon_threadsafe(report, progress, message)
-
-    return on_progress
+def _on_loop(
+    loop: asyncio.AbstractEventLoop, own_thread: int, report: OnProgress, progress: float, message: str
+) -> None:
+    """Report on the event loop, whose thread has the id, from any thread."""
+    if threading.get_ident() == own_thread:
+        report(progress, message)
+    elif not loop.is_closed():
+        loop.call_soon_threadsafe(report, progress, message)
 
 
 def refused_call(call: ToolCall, violations: tuple[ArgumentViolation, ...] = ()) -> ToolEnded | None:

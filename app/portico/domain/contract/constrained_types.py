@@ -7,11 +7,12 @@ from enum import StrEnum
 from functools import partial
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, StringConstraints
+from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, StringConstraints, WithJsonSchema
 
 from portico.domain.access.limits import MILLIONTHS, Rate, format_rate, parse_rate
 from portico.domain.contract.messages import TOOL_NAME_PATTERN
 from portico.domain.ids import CHANNEL_PATTERN, ChannelName, DocumentId, GrantId, KeyId, RequestId, SessionId, TraceId
+from portico.domain.time_zones import require_time
 from portico.domain.tools import tool_of
 
 MAX_MESSAGES: Final = 10_000
@@ -43,6 +44,8 @@ WebhookName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")
 """The name of an endpoint of webhooks."""
 CallerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._@|:-]{1,128}$")]
 """The name of a tenant or a user."""
+TimeText = Annotated[str, AfterValidator(require_time), WithJsonSchema({"type": "string", "format": "date-time"})]
+"""A time of RFC 3339 with its offset."""
 StopText = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 MAX_EDITED_BYTES: Final = 1 << 20
 """Bytes of an edited result."""

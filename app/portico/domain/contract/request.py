@@ -20,6 +20,7 @@ from portico.domain.contract.constrained_types import (
     RequestIdText,
     SessionIdText,
     StopText,
+    TimeText,
     ToolName,
     ToolReference,
     TraceIdText,
@@ -271,6 +272,11 @@ class SystemRequest(_Inbound):
         True, description="False: nothing is stored beyond the end of the execution, which can then not be read again."
     )
     background: bool = Field(False, description="True to answer 202 at once and run in the background.")
+    run_at: TimeText | None = Field(
+        None,
+        description="Time of RFC 3339 at which it starts, in the background, at most 366 days ahead; one in the past "
+        "is now. It runs with the rights that its caller has then.",
+    )
     on_disconnect: Literal["cancel", "continue"] | None = Field(
         None, description="Effect of a closed connection; absent: `cancel` for a plain request."
     )

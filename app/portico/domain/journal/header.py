@@ -16,8 +16,10 @@ from portico.domain.contract.response import Durability
 from portico.domain.fingerprints import span_id
 from portico.domain.ids import API, ChannelName, ExecutionId, KeyId, RequestId, SpanId, TenantId, TraceId, UserId
 from portico.domain.journal.fork import Fork
+from portico.domain.journal.outcomes import Refused
 from portico.domain.lifecycle import Mode
 from portico.domain.limits import ConfiguredLimits
+from portico.domain.time_zones import unix_seconds
 from portico.domain.value import value
 
 MAX_RESERVED_SECONDS: Final = 30.0
@@ -98,6 +100,18 @@ class ClientView:
 
 
 @value(slots=False)
+class Delay:
+    """Delayed start of an execution, at times in Unix seconds: when it is to start, and what became of that.
+
+    Until `started_at` it waits. With a `refusal` it ends with that, since it has no rights or no turn any more.
+    """
+
+    until: float
+    started_at: float | None = None
+    refusal: Refused | None = None
+
+
+@value(slots=False)
 class ExecutionHeader:
     """Facts about an execution that are recorded before its first step.
 
@@ -148,8 +162,21 @@ class ExecutionHeader:
     received_digest: str | None = None
     """Digest of the messages that the client has sent; None without client tools."""
     channel: ChannelName = API
+    delay: Delay | None = None
+    """Set if it is to start later than it was accepted."""
     client: ClientView | None = None
     """Set for the request of a client API whose answers can be read later."""
+
+    @property
+    def run_at(self) -> float | None:
+        """When its request says that it is to start, in Unix seconds; None: at once."""
+        return None if self.request.run_at is None else unix_seconds(self.request.run_at)
+
+    @property
+    def begins_at(self) -> float:
+        """When it begins, in Unix seconds: when it was accepted, or when its delayed start was made."""
+        delay = self.delay
+        return self.created_at if delay is None or delay.started_at is None else delay.started_at
 
     @property
     def scope(self) -> AccessScope:

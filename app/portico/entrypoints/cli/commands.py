@@ -121,6 +121,10 @@ def execute(  # noqa: PLR0913 - Typer reads one parameter per option
     passes: Annotated[
         int | None, typer.Option(min=1, help="Most passes over the plan, in mode plan, which is then the default.")
     ] = None,
+    run_at: Annotated[
+        str | None,
+        typer.Option(help="Time of RFC 3339 at which a server starts it; prints its id.", metavar="TIME"),
+    ] = None,
     file: Annotated[
         Path | None, typer.Option(help="File of a whole request as JSON, - for standard input, instead of TEXT.")
     ] = None,
@@ -139,7 +143,7 @@ def execute(  # noqa: PLR0913 - Typer reads one parameter per option
     one the command ends with 3.
     """
     if (text is None) == (file is None) or (
-        file is not None and any((mode, tool, model, agent, system, schema, passes))
+        file is not None and any((mode, tool, model, agent, system, schema, passes, run_at))
     ):
         raise typer.BadParameter("give TEXT with its options, or --file alone", param_hint="TEXT or --file")
     from portico.entrypoints.cli.request import ExecuteOptions, read_request, read_text
@@ -150,7 +154,7 @@ def execute(  # noqa: PLR0913 - Typer reads one parameter per option
             if not text.strip():
                 raise typer.BadParameter("standard input is empty", param_hint="TEXT")
         request = (
-            ExecuteOptions(text or "", system, model, mode, tool, schema, agent, passes).request()
+            ExecuteOptions(text or "", system, model, mode, tool, schema, agent, passes, run_at).request()
             if file is None
             else read_request(file)
         )
@@ -172,6 +176,12 @@ class _Run:
 def _run(context: typer.Context, request: "SystemRequest", run: _Run) -> None:
     from portico.entrypoints.cli.output import OutputOptions, exit_unless_complete
 
+    if request.run_at is not None and run.url is not None:
+        from portico.entrypoints.cli.clients.remote_execution import start_later
+
+        with failures_as_exits():
+            typer.echo(start_later(run.url, run.key_file, request))
+        return
     ask = partial(typer.prompt, err=True) if sys.stdin.isatty() and not run.as_json else None
     output = OutputOptions(stream=run.stream, as_json=run.as_json, quiet=run.quiet, ask=ask)
     with failures_as_exits():

@@ -11,7 +11,7 @@ from portico.domain.access.channels import CLI, Entrance
 from portico.domain.access.principal import LOCAL
 from portico.domain.contract.request import SystemRequest
 from portico.domain.contract.response import Suspension, SystemResponse
-from portico.domain.failures import Code, RequestFailure
+from portico.domain.failures import Code, RequestFailure, invalid_request
 from portico.domain.ids import RequestId, SuspensionId
 from portico.domain.lifecycle import State
 from portico.entrypoints.cli.display.live_view import LiveView
@@ -56,6 +56,8 @@ async def run_once(
 
     Raises: Failure if the request is refused.
     """
+    if request.run_at is not None:
+        raise invalid_request(("run_at", "needs a server that waits until then: give its --url"))
     view = output.view(request)
     async with open_service(settings_of_command(settings)) as service:
         caller = service.channels.enter(LOCAL, Entrance(CLI))

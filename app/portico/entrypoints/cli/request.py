@@ -33,6 +33,7 @@ class ExecuteOptions:
     schema: Path | None
     agent: str | None = None
     passes: int | None = None
+    run_at: str | None = None
 
     def request(self) -> SystemRequest:
         """Return the request. Raises: RequestFailure (REQUEST_INVALID)."""
@@ -43,6 +44,8 @@ class ExecuteOptions:
         mode = self.mode or usual
         if mode is not None:
             fields["mode"] = mode
+        if self.run_at is not None:
+            fields["run_at"] = self.run_at
         if self.agent is not None:
             fields["agent"] = self.agent
         if self.passes is not None:

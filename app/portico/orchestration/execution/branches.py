@@ -17,7 +17,7 @@ import anyio
 
 from portico.domain.failures import Cancellation, Code, Failure, StorageFailure
 from portico.domain.fingerprints import digest
-from portico.domain.journal.events import LiveDelta
+from portico.domain.journal.events import LiveDelta, ToolProgress
 from portico.domain.journal.header import RESERVED_SHARE
 from portico.domain.journal.outcomes import RaceDecided, RecordedStep
 from portico.domain.journal.step_key import ROOT, StepKey
@@ -166,6 +166,8 @@ class Branches:
         self._model_calls = model_calls
         self.model_call_slots: anyio.Semaphore | None = None
         """Slots of the model calls; None until branches run concurrently."""
+        self.progress: ToolProgress | None = None
+        """How far a call is that runs, as its tool has said last."""
         self.input_gate: InputGate | None = None
         """The gate that judges of the input open; None without any that refuses."""
         self.cancellable_depth = 0

@@ -521,13 +521,14 @@ def start_context(
 ) -> RunContext:
     """Return the context of the outermost pattern before its first step; `messages` are those before PREPARE."""
     header, request, agent = execution.header, execution.header.request, execution.header.agent
+    begins_at = header.created_at if header.delay is None else header.begins_at
     settings = BranchSettings(
         output=request.output,
         hints=request.hints,
         correlation=execution.correlation,
         caller=execution.facts.caller,
         messages=messages,
-        started_at=execution.header.created_at,
+        started_at=begins_at,
         allowed_tools=request.tools if agent is None else agent.allowed(request.tools),
         requested_tools=request.tools,
         permissions=header.permissions if header.fork is None else header.fork.origin_permissions,
@@ -537,7 +538,7 @@ def start_context(
         model=request.model,
         client_tools=execution.facts.client_tools,
     )
-    position = Position(execution, progress, branch=ROOT, anchor=INIT_ANCHOR, now=header.created_at)
+    position = Position(execution, progress, branch=ROOT, anchor=INIT_ANCHOR, now=begins_at)
     return RunContext(position, settings)
 
 

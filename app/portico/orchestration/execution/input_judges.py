@@ -57,7 +57,7 @@ async def run_judged(
 
     async def judge(index: int) -> None:
         judge, texts = questions[index]
-        begun_at = execution.header.created_at
+        begun_at = execution.header.begins_at
         aside = Position(execution, progress, branch=GUARD_KEY.child(index), anchor=INIT_ANCHOR, now=begun_at)
         aside.conversation = Conversation()
         try:

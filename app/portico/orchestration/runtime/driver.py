@@ -126,6 +126,9 @@ async def _begin(execution: Execution, pattern: Pattern, preparer: Preparer | No
     found = execution.header.guards
     guards = [GuardEnd(each.guard, each.action, each.tripped) for each in found] if found else ()
     execution.recorder.record(INIT_ANCHOR, execution.correlation, accepted, stage, *guards)
+    delay = execution.header.delay
+    if delay is not None and delay.refusal is not None:
+        raise delay.refusal.failure()
     if execution.facts.has_parts:
         await fetch_media(execution, partial(check_later_text, pattern, execution.header.request))
     if preparer is not None and (preparer.turn is not None or pattern.plan is not None):

@@ -155,7 +155,7 @@ def _validated(merged: SystemRequest) -> SystemRequest:
 
 def strip_identity(request: SystemRequest, session_id: SessionId | None = None) -> SystemRequest:
     """Return the request without the ids and the session of the execution that it was made for."""
-    own = {"request_id": None, "session_id": session_id, "trace_id": None, "if_session_busy": "reject"}
+    own = {"request_id": None, "session_id": session_id, "trace_id": None, "if_session_busy": "reject", "run_at": None}
     return request.model_copy(update=own)
 
 

@@ -101,7 +101,7 @@ def _work_done(execution: Execution, progress: RunProgress) -> PhaseEInput:
     return PhaseEInput(
         request=_request_text(execution, progress),
         correlation_id=header.trace_id,
-        execution_start_timestamp=datetime.fromtimestamp(header.created_at, UTC),
+        execution_start_timestamp=datetime.fromtimestamp(header.begins_at, UTC),
         convergence_status="not_converged",
         total_passes=0,
         total_refinements=0,

@@ -7,12 +7,18 @@ facts of its own row, in the transaction that ends its session's turn.
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from portico.adapters.stores import codec
-from portico.adapters.stores.database import ResultRow, ResultRows, Transaction, execute, execute_each
+from portico.adapters.stores.database import ResultRows, Transaction, execute, execute_each
 from portico.adapters.stores.erasure import erase_rows
-from portico.adapters.stores.executions.queries import CLAIM, END_UNREADABLE, IS_CANCEL_REQUESTED, REQUEST_CANCEL
+from portico.adapters.stores.executions.queries import (
+    CLAIM,
+    END_UNREADABLE,
+    FORGET_START,
+    IS_CANCEL_REQUESTED,
+    REQUEST_CANCEL,
+)
 from portico.adapters.stores.history import COMMITS
 from portico.adapters.stores.journal.group_commit import INSERT_COMMIT, SessionTurnEnd, end_session_turn
 from portico.adapters.stores.journal.rows import empty_commit_row, event_columns, number_events
@@ -61,14 +67,17 @@ def claim_execution(
     found = yield from execute(CLAIM, {"the_execution_id": execution_id, "the_epoch": epoch, "owner": owner})
     if not found:
         return None
+    *columns, run_at = found[0]
+    if run_at is not None:
+        yield from execute(FORGET_START, {"the_execution_id": execution_id})
     rows = yield from execute(COMMITS, {"the_execution_id": execution_id})
     if any(codec.is_newer_format(cell) for row in rows for cell in (row[4], row[5])):
         raise _newer_version()
-    which = {"the_tenant": found[0][0], "the_execution_id": execution_id}
+    which = {"the_tenant": columns[0], "the_execution_id": execution_id}
     if cancelled_at is not None:
         yield from execute(REQUEST_CANCEL, {**which, "asked_at": cancelled_at})
     cancelled = yield from execute(IS_CANCEL_REQUESTED, which)
-    return _claimed(execution_id, found[0], rows, cancel_requested=bool(cancelled))
+    return _claimed(execution_id, columns, rows, cancel_requested=bool(cancelled))
 
 
 def unreadable_events(claimed: ClaimedExecution, failure: StorageFailure, at: float) -> Sequence[StoredEvent]:
@@ -105,7 +114,7 @@ def end_unreadable(claimed: ClaimedExecution, events: Sequence[StoredEvent]) -> 
 
 
 def _claimed(
-    execution_id: ExecutionId, row: ResultRow, rows: ResultRows, *, cancel_requested: bool
+    execution_id: ExecutionId, row: Sequence[Any], rows: ResultRows, *, cancel_requested: bool
 ) -> ClaimedExecution:
     tenant, request_id, session_id, mode, state, attempt, commits, events, epoch = row
     try:

@@ -29,9 +29,11 @@ from portico.adapters.stores.schema import (
     HAS_HISTORY,
     HAS_NO_HISTORY,
     IS_LIVE,
+    NOT_DELAYED,
     TEXT,
     cancels,
     commits,
+    delayed_starts,
     executions,
     idempotency_keys,
     metadata_entries,
@@ -84,6 +86,7 @@ def _execution() -> Select[Any]:
         executions.c.origin_step,
         executions.c.user_id,
         executions.c.channel,
+        executions.c.run_at,
     )
 
 
@@ -231,9 +234,14 @@ CLAIM = Statement(
             executions.c.commits,
             executions.c.events,
             executions.c.epoch,
+            executions.c.run_at,
         )
     )
 )
+FORGET_START = Statement(
+    lambda _: delete(delayed_starts).where(delayed_starts.c.timer_id == bindparam("the_execution_id"))
+)
+"""Delete the time of a delayed start, which has begun or will never."""
 RELEASE = Statement(
     lambda _: (
         update(executions)
@@ -253,7 +261,7 @@ END_UNREADABLE = Statement(
 ORPHANED = Statement(
     lambda _: (
         _recovery_ticket()
-        .where(_IS_LIVE, or_(executions.c.owner.is_not(None), ~exists().where(IS_OPEN_SUSPENSION)))
+        .where(_IS_LIVE, or_(executions.c.owner.is_not(None), ~exists().where(IS_OPEN_SUSPENSION)), text(NOT_DELAYED))
         .order_by(executions.c.execution_id)
     )
 )
@@ -362,7 +370,12 @@ COUNT_WAITING = Statement(
     lambda _: (
         select(func.count())
         .select_from(executions)
-        .where(_IS_LIVE, executions.c.owner.is_(None), executions.c.state != literal_column("'SUSPENDED'"))
+        .where(
+            _IS_LIVE,
+            executions.c.owner.is_(None),
+            executions.c.state != literal_column("'SUSPENDED'"),
+            text(NOT_DELAYED),
+        )
     )
 )
 """Number of queued executions."""
@@ -387,12 +400,22 @@ WITHOUT_HISTORY = Statement(
 IDLE_SESSIONS = Statement(
     lambda _: (
         select(sessions.c.tenant, sessions.c.session_id)
-        .where(sessions.c.updated_at < bindparam("before"), sessions.c.holder.is_(None))
+        .where(
+            sessions.c.updated_at < bindparam("before"),
+            sessions.c.holder.is_(None),
+            ~exists()
+            .where(
+                delayed_starts.c.tenant == sessions.c.tenant,
+                delayed_starts.c.timer_id == executions.c.execution_id,
+                executions.c.session_id == sessions.c.session_id,
+            )
+            .correlate(sessions),
+        )
         .order_by(sessions.c.updated_at)
         .limit(_LIMIT)
     )
 )
-"""Sessions whose last turn ended before a time."""
+"""Sessions whose last turn ended before a time, and that have no turn to come."""
 DELETE_OLD_IDEMPOTENCY_KEYS = Statement(
     lambda _: delete(idempotency_keys).where(idempotency_keys.c.created_at < bindparam("before"))
 )

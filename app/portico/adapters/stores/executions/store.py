@@ -205,7 +205,7 @@ def _execution_with_header(row: ResultRow) -> StoredExecution:
 
 def _execution(row: Iterable[Any]) -> StoredExecution:
     execution_id, tenant, request_id, session_id, mode, created_at, owner, epoch, events, agent, *rest = row
-    *status_cells, title, origin, origin_step, user, channel = rest
+    *status_cells, title, origin, origin_step, user, channel, run_at = rest
     try:
         status, known_mode = _status(status_cells), Mode(mode)
     except ValueError:
@@ -229,6 +229,7 @@ def _execution(row: Iterable[Any]) -> StoredExecution:
         origin=origin,
         origin_step=origin_step,
         channel=channel,
+        run_at=run_at,
     )
 
 
@@ -286,7 +287,7 @@ def _answer(
     open_suspensions = left[0][0]
     if owner is not None and open_suspensions == 0:
         claimed = {"the_execution_id": which["the_execution_id"], "the_epoch": epoch, "owner": owner}
-        epoch = (yield from execute(queries.CLAIM, claimed))[0][-1]
+        epoch = (yield from execute(queries.CLAIM, claimed))[0][-2]
         yield from execute(queries.CONTINUE_ANSWERED, {**which, "now": now})
     return AnswerReceipt(open_suspensions, epoch, last_commit, numbered)
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from sqlalchemy import and_, bindparam, delete, func, or_, select, text, update
 
 from portico.adapters.stores.database import ResultRows, Statement, StatementCall, execute, execute_each
-from portico.adapters.stores.schema import IS_LIVE, executions, idempotency_keys, sessions
+from portico.adapters.stores.schema import IS_LIVE, NOT_DELAYED, delayed_starts, executions, idempotency_keys, sessions
 from portico.capabilities.context.title import title_of
 from portico.domain.failures import Code, Failure, RequestFailure
 from portico.domain.ids import RequestId, TenantId
@@ -26,7 +26,10 @@ InsertRefusal: TypeAlias = Failure | IdempotencyHit
 IDEMPOTENCY_KEY_TTL_S = 24 * 3600.0
 MAX_WAITING_PER_SESSION = 16
 """Number of executions that may wait for their turn in one session, the running one included."""
+MAX_DELAYED_PER_TENANT = 1_000
+"""Number of executions of a tenant that may wait for the time at which they are to start."""
 _RETRY_AFTER = 1.0
+_RETRY_AFTER_STARTS = 60.0
 
 
 @value
@@ -49,6 +52,8 @@ class NewExecution:
     suspensions: Sequence[Values] = ()
     metadata: Sequence[Values] = ()
     ancestors: Sequence[Values] = ()
+    start: Values | None = None
+    """The time at which it is to start, if that is later; its turn is granted then."""
 
     def with_row(self, after: Mapping[str, Any]) -> "NewExecution":
         """Return a copy with the columns that its first commits changed."""
@@ -80,15 +85,24 @@ def insert_executions(
     with_key = [each for each in requested.values() if each.key and each.header.execution_id not in busy]
     if with_key:
         with_used_key = yield from _take_keys(with_key)
-    left_out = {*busy, *with_used_key, *without_origin}
+    crowded: set[str] = set()
+    delayed = [each for each in requested.values() if each.start]
+    if delayed:
+        crowded = yield from _crowded(delayed)
+    left_out = {*busy, *with_used_key, *without_origin, *crowded}
     granted = [each for each in requested.values() if each.header.execution_id not in left_out]
     inserted = yield from execute_each(_INSERT, [each.titled_row for each in granted])
     inserted_ids: dict[str, int] = {row[0]: row[1] for row in inserted}
+    if delayed:
+        stored = [each for each in granted if each.header.execution_id in inserted_ids]
+        yield from execute_each(_ADD_START, [each.start for each in stored if each.start])
     refused: dict[str, InsertRefusal] = {}
     for each in requested.values():
         if each.header.execution_id not in inserted_ids:
             refusal: InsertRefusal | None = origin_refusal()
-            if each.header.execution_id not in without_origin:
+            if each.header.execution_id in crowded:
+                refusal = _too_many_starts()
+            elif each.header.execution_id not in without_origin:
                 refusal = yield from _refusal_reason(
                     each, busy=each.header.execution_id in busy, with_used_key=each.header.execution_id in with_used_key
                 )
@@ -96,6 +110,28 @@ def insert_executions(
                 refused[each.header.execution_id] = refusal
                 yield from _release(each)
     return inserted_ids, refused
+
+
+def take_turn(new: NewExecution) -> Generator[StatementCall, ResultRows, Failure | None]:
+    """Take the turn in its session for an execution that is stored already, or let it wait; return why it may not."""
+    if not (yield from _take_turns([new])) or (new.may_wait and (yield from _may_wait([new]))):
+        return None
+    refusal = yield from _refusal_reason(new, busy=True, with_used_key=False)
+    return refusal if isinstance(refusal, Failure) else None
+
+
+def _crowded(delayed: Sequence[NewExecution]) -> Generator[StatementCall, ResultRows, set[str]]:
+    """Return those for which too many executions of their tenant wait for their start."""
+    crowded: set[str] = set()
+    joined: Counter[str] = Counter()
+    for each in delayed:
+        tenant = each.row["tenant"]
+        rows = yield from execute(_COUNT_STARTS, {"the_tenant": tenant, "the_execution_id": each.header.execution_id})
+        if rows[0][0] + joined[tenant] >= MAX_DELAYED_PER_TENANT:
+            crowded.add(each.header.execution_id)
+        else:
+            joined[tenant] += 1
+    return crowded
 
 
 def _take_turns(new_executions: Sequence[NewExecution]) -> Generator[StatementCall, ResultRows, set[str]]:
@@ -195,6 +231,11 @@ def _busy_session(state: State) -> RequestFailure:
     return _retryable(Code.REQUEST_SESSION_BUSY, "the session's last turn is still running")
 
 
+def _too_many_starts() -> RequestFailure:
+    message = f"the tenant has {MAX_DELAYED_PER_TENANT} executions that wait for their run_at; cancel one"
+    return RequestFailure(Code.REQUEST_RATE_LIMITED, message, retry_after=_RETRY_AFTER_STARTS)
+
+
 def _retryable(code: Code, message: str) -> RequestFailure:
     return RequestFailure(code, message, retry_after=_RETRY_AFTER)
 
@@ -223,6 +264,18 @@ _INSERT = Statement(
 )
 INSERT_IF_ABSENT = Statement(lambda insert: insert(executions).values(_NEW_COLUMNS).on_conflict_do_nothing())
 """Insert, and ignore existing rows."""
+_ADD_START = Statement(lambda insert: insert(delayed_starts))
+_COUNT_STARTS = Statement(
+    lambda _: (
+        select(func.count())
+        .select_from(delayed_starts)
+        .where(
+            delayed_starts.c.tenant == bindparam("the_tenant"),
+            delayed_starts.c.timer_id != bindparam("the_execution_id"),
+        )
+    )
+)
+
 BY_REQUEST_ID = Statement(
     lambda _: select(executions.c.execution_id).where(
         executions.c.tenant == bindparam("the_tenant"), executions.c.request_id == bindparam("the_request_id")
@@ -261,6 +314,7 @@ _TURN_QUEUE = Statement(
             executions.c.tenant == bindparam("the_tenant"),
             executions.c.session_id == bindparam("the_session_id"),
             text(f"executions.{IS_LIVE}"),
+            text(NOT_DELAYED),
         )
     )
 )
@@ -306,6 +360,7 @@ PASS_ON_TURN = Statement(
                 executions.c.session_id == bindparam("the_session_id"),
                 executions.c.execution_id > bindparam("the_holder"),
                 text(f"executions.{IS_LIVE}"),
+                text(NOT_DELAYED),
             )
             .scalar_subquery()
         )

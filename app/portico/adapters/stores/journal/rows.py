@@ -13,7 +13,7 @@ from portico.domain.fingerprints import digest
 from portico.domain.ids import ExecutionId, ReplicaId, SessionId
 from portico.domain.journal.events import ExecutionSuspended, InheritedEvent, StoredEvent, UnnumberedEvent
 from portico.domain.journal.fork import Fork
-from portico.domain.journal.header import ExecutionHeader
+from portico.domain.journal.header import Delay, ExecutionHeader
 from portico.domain.journal.outcomes import RecordedStep
 from portico.domain.journal.status import ExecutionStatus
 from portico.domain.journal.suspensions import ABOUT_CALLS
@@ -54,14 +54,15 @@ def new_execution(
     row = _execution_row(header, ExecutionStatus(header.created_at), owner, events=0)
     stored = empty_commit_row(header.execution_id, number=0, epoch=1) | {"outcome": codec.encode_header(header)}
     key = None if claim is None else idempotency_key(header, claim)
-    may_wait = header.request.if_session_busy == "enqueue"
+    delay = header.delay
     return NewExecution(
         header,
         row,
         [stored],
         key,
-        session_row(header),
-        may_wait=may_wait,
+        session_row(header) if delay is None else None,
+        may_wait=header.request.if_session_busy == "enqueue",
+        start=None if delay is None else _start_row(header, delay),
         metadata=_metadata_rows(header) if header.request.metadata else (),
         ancestors=_ancestor_rows(header) if header.ancestors else (),
     )
@@ -198,6 +199,7 @@ def _execution_row(
     row["key_id"] = header.key_id
     row["origin"] = header.request.after if header.fork is None else header.fork.origin
     row["channel"] = header.channel
+    row["run_at"] = None if header.request.run_at is None else header.run_at
     row["origin_step"] = None if header.fork is None else header.fork.from_step
     return row
 
@@ -235,6 +237,10 @@ def _status_columns(
 def _ancestor_rows(header: ExecutionHeader) -> Sequence[Values]:
     own = {"tenant": header.tenant, "execution_id": header.execution_id}
     return [own | {"ancestor_id": each} for each in header.ancestors]
+
+
+def _start_row(header: ExecutionHeader, delay: Delay) -> Values:
+    return {"timer_id": header.execution_id, "tenant": header.tenant, "due_at": delay.until, "claimed_by": None}
 
 
 def _metadata_rows(header: ExecutionHeader) -> Sequence[Values]:

@@ -35,6 +35,10 @@ class ExecutionState(BaseModel):
     response: SystemResponse | None
 
 
+class _Named(BaseModel):
+    request_id: str
+
+
 class _OpenSuspension(BaseModel):
     suspension_id: str
     kind: str
@@ -99,6 +103,11 @@ class ExecutionClient(ServerClient):
             except KeyboardInterrupt:
                 answer.close()
                 return self._cancelled(request_id)
+
+    def start_later(self, request: SystemRequest) -> str:
+        """Store a request that says when it is to start, and return the id of its execution."""
+        body = request.model_dump_json(by_alias=True, exclude_unset=True).encode()
+        return self.parsed(_Named, self.send("POST", "/v1/execute", {}, body), "an execution").request_id
 
     def follow(self, request_id: str, after: int, show: Show) -> SystemResponse:
         """Show the events after the given number until the execution ends or waits, and return its response.

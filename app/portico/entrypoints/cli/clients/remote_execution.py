@@ -48,6 +48,12 @@ def execute_remotely(url: str, key_file: Path | None, request: SystemRequest, ou
     return response
 
 
+def start_later(url: str, key_file: Path | None, request: SystemRequest) -> str:
+    """Let the server start the request at its time, and return the id of the execution. Raises: Failure."""
+    with ExecutionClient.open(url, client_key(key_file)) as client:
+        return client.start_later(request)
+
+
 def tail(url: str, key_file: Path | None, request_id: str, after: int, output: OutputOptions) -> SystemResponse | None:
     """Follow an execution to its end or its next suspension, and return its response; None if Ctrl-C ends the view.
 

@@ -54,12 +54,14 @@ router = APIRouter(tags=["executions"], route_class=ExecuteRoute)
 )
 async def execute(context: Context, body: Annotated[SystemRequest, json_body(SystemRequest)]) -> Response:
     """Answer with the response; with events as they happen for `Accept: text/event-stream`; or at once for
-    `Prefer: respond-async` or `background`. `on_disconnect` defines what happens when the client leaves.
+    `Prefer: respond-async`, `background` or `run_at`, the time at which it starts. `on_disconnect` defines what
+    happens when the client leaves.
     """
     context.shows_limits = True
     headers = request_headers(context.scope)
     is_async = prefers_async(headers)
-    responder = ExecutionResponder(context, response_kind(headers, background=is_async or body.background))
+    in_background = is_async or body.background or body.run_at is not None
+    responder = ExecutionResponder(context, response_kind(headers, background=in_background))
     trace_id, parent_span_id, sampled = context.trace
     options = CallOptions(
         trace_id=trace_id,

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from portico.capabilities.guards.sensitive_text import beginning
 from portico.domain.contract.messages import ToolCall
 from portico.domain.ids import ToolCallId
-from portico.domain.journal.events import MAX_TOOL_CONTENT, CorrelationContext, LiveEvent, ToolContent, ToolProgress
+from portico.domain.journal.events import MAX_TOOL_CONTENT, CorrelationContext, ToolContent, ToolProgress
 from portico.orchestration.execution.execution import Execution
 
 PROGRESS_INTERVAL_S: Final = 0.2
@@ -26,16 +26,21 @@ class ContentStream:
 
     def __init__(self, execution: Execution, correlation: CorrelationContext) -> None:
         environment, self._execution_id = execution.environment, execution.header.execution_id
+        self._branches = execution.branches
         has_readers = environment.stream_tool_content and environment.event_feed.has_subscribers(self._execution_id)
         self._journal = environment.journal if has_readers else None
         self._correlation = correlation
         self._gate = execution.branches.input_gate
-        self.on_progress: Callable[[ToolCall, float, str], None] | None = self._report if has_readers else None
-        """Takes how far the call is; None without readers."""
+        self.on_progress: Callable[[ToolCall, float, str], None] | None = (
+            self._report if environment.stream_tool_content else None
+        )
+        """Takes how far the call is; None if that is not shown."""
         self.pending: ToolProgress | None = None
         """The last progress, while it waits for its turn."""
         self._clock = environment.clock
         self._reported_at = -inf
+        self.has_reported = self.is_over = False
+        """Whether the call has said how far it is, and whether nothing that it says counts any more."""
 
     def show(
         self,
@@ -63,29 +68,35 @@ class ContentStream:
             self._gate.hold(publish)
 
     def end_progress(self) -> None:
-        """Publish the last progress if it still waits, and none that comes later."""
+        """Publish the last progress if it still waits."""
         pending, self.pending = self.pending, None
-        self._reported_at = inf
         if pending is not None:
             self._publish(pending)
+        self._branches.progress = None
 
     def _report(self, call: ToolCall, progress: float, message: str) -> None:
         """Publish how far the call is, unless the last time was a moment ago."""
-        if self._reported_at == inf:
+        if self.is_over:
             return
+        self.has_reported = True
         self.pending = ToolProgress(call.name, call.id, progress, message[:MAX_PROGRESS_MESSAGE])
         now = self._clock.monotonic()
         if now - self._reported_at >= PROGRESS_INTERVAL_S:
             pending, self.pending, self._reported_at = self.pending, None, now
             self._publish(pending)
 
-    def _publish(self, event: LiveEvent) -> None:
-        assert self._journal is not None  # noqa: S101 - there are readers
-        publish = partial(self._journal.publish_delta, self._execution_id, self._correlation, event)
+    def _publish(self, event: ToolProgress) -> None:
         if self._gate is None:
-            publish()
+            self._show_progress(event)
         else:
-            self._gate.hold(publish)
+            self._gate.hold(partial(self._show_progress, event))
+
+    def _show_progress(self, event: ToolProgress) -> None:
+        """Show the progress in the view of the execution while the call runs, and to its readers."""
+        if not self.is_over:
+            self._branches.progress = event
+        if self._journal is not None:
+            self._journal.publish_delta(self._execution_id, self._correlation, event)
 
 
 def _cut(text: str) -> str:

@@ -375,7 +375,8 @@ class ToolAttempt(Effect):
             execution_id=header.execution_id,
             may_ask=self.may_authorize,
         )
-        if stream.on_progress is not None:
+        stream.is_over = True
+        if stream.has_reported:
             stream.end_progress()
         if isinstance(ended, ToolEnded):
             if self._state.answer_given is not None:

@@ -5,7 +5,7 @@ from typing import Any
 from alembic import op
 from sqlalchemy import BigInteger, Column, Double, Integer, LargeBinary, PrimaryKeyConstraint, Text, text
 
-revision = "1m"
+revision = "1n"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -26,6 +26,7 @@ def upgrade() -> None:
     _credentials()
     _sessions()
     _replicas()
+    _delayed_starts()
     _schedules()
     _limits()
     _api_keys()
@@ -62,6 +63,7 @@ def _executions() -> None:
         _text("origin", nullable=True),
         _count("origin_step", nullable=True),
         _text("channel"),
+        _number("run_at", nullable=True),
         PrimaryKeyConstraint("execution_id"),
     )
     op.create_index("executions_request", "executions", ["tenant", "request_id"], unique=True)
@@ -204,6 +206,11 @@ def _timers(name: str, *columns: Column[Any]) -> None:
     )
     _partial_index(f"{name}_due", name, ["due_at"], "due_at IS NOT NULL AND claimed_by IS NULL")
     _partial_index(f"{name}_claimed", name, ["claimed_by"], "claimed_by IS NOT NULL")
+
+
+def _delayed_starts() -> None:
+    _timers("delayed_starts")
+    op.create_index("delayed_starts_tenant", "delayed_starts", ["tenant"])
 
 
 def _schedules() -> None:
