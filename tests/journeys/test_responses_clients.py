@@ -14,7 +14,7 @@ from openai import AsyncOpenAI
 from tests.support.documentation import ROOT, SERVER
 from tests.support.http_server import RunningServer
 from tests.support.portico import portico
-from tests.support.replays import executions_by_state
+from tests.support.replays import assert_replays_are_identical, executions_by_state
 
 MODULES = {"modules": ["tests.support.shop_tools"]}
 REFUNDS = {"type": "mcp", "server_label": "portico", "allowed_tools": ["refund"], "require_approval": "always"}
@@ -103,10 +103,13 @@ async def test_codex_runs_a_command_that_the_model_asks_for_with_the_table_of_th
     command = {"name": "exec_command", "arguments": {"cmd": "echo from codex > made.txt"}}
     script = tmp_path / "script.json"
     script.write_text(json.dumps([{"tool_calls": [command]}, {"text": "It is made."}]))
-    async with portico(engines={"script": {"model": f"scripted://{script}"}}) as (served, _):
+    async with portico(engines={"script": {"model": f"scripted://{script}"}}) as (served, service):
         code, said = await run_codex(served.url, tmp_path, "Make a file.")
         assert await executions_by_state(served) == {"COMPLETE": 2}
-        assert (await served.get("/v1/executions")).json["data"] == []  # Codex sends `store: false`
+        await assert_replays_are_identical(served, service, turns=2)
+        listed = [each["request_id"] for each in (await served.get("/v1/executions")).json["data"]]
+        followed = (await served.get(f"/v1/executions/{listed[0]}/input")).json.get("after")
     assert code == 0, said
+    assert followed == listed[1]
     assert (tmp_path / "work" / "made.txt").read_text() == "from codex\n"
     assert "It is made." in said

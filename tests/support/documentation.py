@@ -385,7 +385,8 @@ def documented_server(configuration: str = "", page: str = "", **variables: str)
         if configuration:
             (directory / "portico.toml").write_text(configuration, encoding="utf-8")
         for file in FILE.finditer(page):
-            (directory / file["name"]).write_text(file["text"], encoding="utf-8")
+            with (directory / file["name"]).open("a", encoding="utf-8") as opened:
+                opened.write(file["text"])
         environment = {
             key: value
             for key, value in os.environ.items()

@@ -240,8 +240,24 @@ async def test_an_answer_that_is_not_stored_may_ask_for_reasoning(tmp_path: Path
     async with portico(**scripted(tmp_path, FINAL, FINAL)) as (served, _):
         answer = await create(served, **asked)
         frames = checked_frames(await create(served, stream=True, **asked))
-    assert (answer.status, texts(answer.json)) == (200, [TEXT])
-    assert kinds(frames[-1]["response"]) == ["reasoning", "message"]
+    assert (answer.status, texts(answer.json), answer.json["store"]) == (200, [TEXT], False)
+    assert fold(frames) == frames[-1]["response"]["output"]
+    without_ids = [
+        re.sub("[0-9a-f]{32}", "HEX", orjson.dumps(each["output"]).decode())
+        for each in (answer.json, frames[-1]["response"])
+    ]
+    assert without_ids[0] == without_ids[1]
+    assert kinds(answer.json) == ["reasoning", "message"]
+
+
+async def test_a_header_stores_what_its_client_would_not(tmp_path: Path) -> None:
+    async with portico(**scripted(tmp_path, FINAL)) as (served, _):
+        body = orjson.dumps({"model": "default", "input": "Hello", "store": False})
+        answer = await served.post(body, {"portico-store": "true"}, path=PATH)
+        read = await retrieve(served, answer.json["id"])
+        refused = await served.post(body, {"portico-store": "yes"}, path=PATH)
+    assert (answer.json["store"], read.status, texts(read.json)) == (True, 200, [TEXT])
+    assert (refused.status, refused.json["error"]["message"]) == (400, "portico-store: must be true, or absent")
 
 
 async def test_a_reference_is_to_an_item_of_any_answer_before() -> None:

@@ -56,6 +56,7 @@ from portico.ports.events import Subscription
 S = TypeVar("S", bound=Shown)
 Cancel = Callable[[], None]
 SESSION_HEADER: Final = b"portico-session"
+STORE_HEADER: Final = b"portico-store"
 _SESSION_ID = TypeAdapter[SessionId](SessionIdText)
 _SHOWN_NAMES: Final = 32
 _SHOWN_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -70,7 +71,7 @@ async def answer(context: RequestContext, api: ClientApi[S]) -> Response:
     context.shows_limits = True
     names = model_names(context)
     decoded = await read_decoded(context, lambda body: api.decode(body, names))
-    return await ClientResponder(context, _in_session(context, decoded), api).answer()
+    return await ClientResponder(context, stored(context, _in_session(context, decoded)), api).answer()
 
 
 async def _read(executions: Executions, principal: Principal, request_id: RequestId, after: int) -> Subscription:
@@ -89,6 +90,19 @@ def _in_session(context: RequestContext, decoded: DecodedRequest[S]) -> DecodedR
     except ValidationError:
         raise invalid_request((SESSION_HEADER.decode(), "must be the id of a session")) from None
     return replace(decoded, request=decoded.request.model_copy(update={"session_id": session_id}))
+
+
+def stored(context: RequestContext, decoded: DecodedRequest[S]) -> DecodedRequest[S]:
+    """Return the request with `store` if the header `portico-store` is true: some clients always send `store: false`.
+
+    Raises: RequestFailure for another value.
+    """
+    given = {value for name, value in context.scope["headers"] if name == STORE_HEADER}
+    if not given:
+        return decoded
+    if given != {b"true"}:
+        raise invalid_request((STORE_HEADER.decode(), "must be true, or absent"))
+    return replace(decoded, request=decoded.request.model_copy(update={"store": True}))
 
 
 async def count_tokens(context: RequestContext, api: ClientApi[S]) -> int:
@@ -118,6 +132,11 @@ class ClientStarter(Generic[S]):
     context: RequestContext
     decoded: DecodedRequest[S]
 
+    @property
+    def reads_reasoning(self) -> bool:
+        """Whether the events have to be read for the reasoning of the answer, since nothing is stored that has it."""
+        return self.decoded.shown.with_reasoning and not self.decoded.request.store
+
     async def start(self, client: ClientView | None = None) -> ExecutionHandle | Accepted | ExecutionView:
         """Start the execution, as `execute` does; `client` is for answers that are read later. Raises: Failure."""
         context = self.context
@@ -127,7 +146,7 @@ class ClientStarter(Generic[S]):
             trace_id=trace_id,
             parent_span_id=parent_span_id,
             sampled=sampled,
-            subscribe=self.decoded.shown.is_stream,
+            subscribe=self.decoded.shown.is_stream or self.reads_reasoning,
             idempotency_key=parse_idempotency_key(keys) if keys else None,
             authentication_ms=context.authentication_ms,
             credentials=tool_credentials(context) if CREDENTIALS_KEY in context.scope else NO_CREDENTIALS,
@@ -198,7 +217,7 @@ class ClientResponder(ClientStarter[S]):
     async def respond(self, handle: ExecutionHandle) -> Response:
         """Return the answer of a running execution, whole or as a stream. Raises: as `ExecutionResponder.respond`."""
         correlation = correlation_of(self.context, handle)
-        if handle.subscription is not None:
+        if handle.subscription is not None and self.decoded.shown.is_stream:
             return self.stream(handle.subscription, correlation, handle=handle)
 
         def show(response: SystemResponse, correlation: Correlation, *extra: Header) -> WholeResponse:

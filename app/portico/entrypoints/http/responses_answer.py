@@ -32,8 +32,9 @@ from portico.entrypoints.http.client_apis.responses.request import (
     unknown_response,
 )
 from portico.entrypoints.http.client_apis.stream import waits_for_approval
+from portico.entrypoints.http.client_apis.turn import DisplayTime, Item, ItemEnded, TurnReader, turn_of
 from portico.entrypoints.http.client_apis.wire_values import invalid
-from portico.entrypoints.http.client_response import ClientResponder, model_names
+from portico.entrypoints.http.client_response import ClientResponder, model_names, stored
 from portico.entrypoints.http.context import RequestContext
 from portico.entrypoints.http.recorded_answer import RecordedAnswerReader, continue_approved
 from portico.orchestration.facade import Accepted, ExecutionHandle, ExecutionView
@@ -51,7 +52,16 @@ async def create(context: RequestContext) -> Response:
     decoded = await read_decoded(context, lambda body: _decode(body, names))
     if isinstance(decoded, ApprovalAnswers):
         return await continue_approved(context, decoded)
-    return await _ResponsesResponder(context, decoded).answer()
+    return await _ResponsesResponder(context, _stored(context, decoded)).answer()
+
+
+def _stored(context: RequestContext, decoded: DecodedResponsesRequest) -> DecodedResponsesRequest:
+    """Return the request as `stored` does, and let its answers say so."""
+    request = stored(context, decoded).request
+    if request is decoded.request:
+        return decoded
+    fields = {**decoded.shown.fields, "store": request.store}
+    return replace(decoded, request=request, shown=replace(decoded.shown, fields=fields))
 
 
 def _decode(body: JsonObject, names: ModelNames) -> DecodedResponsesRequest | ApprovalAnswers:
@@ -102,6 +112,8 @@ class _ResponsesResponder:
             return await (reader.stream(0) if shown.is_stream else reader.json(0))
         if isinstance(started, ExecutionView):
             return await responder.repeat(started)
+        if responder.reads_reasoning and not shown.is_stream:
+            return await _with_reasoning(responder, started)
         response = await responder.respond(started)
         if not shown.is_stream and request.store and self._is_recorded(shown, started.response):
             return await RecordedAnswerReader(self.context, started.request_id).json(0)
@@ -161,6 +173,36 @@ class _ResponsesResponder:
         request = self.decoded.request
         messages = [_renamed(message, after, calls) for message in request.messages]
         return request.model_copy(update={"messages": messages})
+
+
+async def _with_reasoning(responder: ClientResponder[ResponsesShown], handle: ExecutionHandle) -> Response:
+    """Return the answer with the reasoning that only its events have. Raises: as `ClientResponder.respond`."""
+    assert handle.subscription is not None  # noqa: S101 - such a request subscribes
+    shown, events = responder.decoded.shown, handle.subscription
+    delivery = DisplayTime.COMMITTED if shown.delivery is DisplayTime.LIVE else shown.delivery
+    reader = TurnReader(
+        shown.mode, delivery, ends_at_suspension=shown.ends_at_suspension, shows_reasoning=shown.with_reasoning
+    )
+    items: dict[int, Item] = {}
+
+    async def read() -> None:
+        while not (reader.is_over or events.ended):
+            changes = reader.read(await events.next())
+            items.update({each.position: each.item for each in changes if isinstance(each, ItemEnded)})
+
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(read)
+            answer = await responder.respond(handle)
+            if handle.response is None or handle.is_suspended:
+                group.cancel_scope.cancel()
+    finally:
+        events.close()
+    response = handle.response
+    if response is None or response.state is not State.COMPLETE or not reader.is_over:
+        return answer
+    turn = replace(turn_of(response), items=[items[position] for position in sorted(items)])
+    return responder.json(responder.api.encode(turn, shown), handle)
 
 
 def _is_result(message: Message, after: RequestId | None) -> bool:
