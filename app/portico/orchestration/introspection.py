@@ -188,6 +188,12 @@ class ModelDirectory:
         self._environment = environment
         self._flows = flows
 
+    def answer_schema(self, flow: str, node: str) -> dict[str, Any] | None:
+        """Return the JSON Schema of the answer to a question of that node; None if there is none."""
+        served = self._flows.get(flow)
+        nodes = () if served is None else served.graph.nodes
+        return next((each.outputs[0].schema() for each in nodes if each.key == node), None)
+
     @cached_property
     def served(self) -> ServedModels:
         """All of it, of whichever caller. It stays the same while the service runs."""

@@ -1,5 +1,6 @@
 """Flows as tools, calls that their client gives up, questions too long for a form, names, and hostile requests."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import anyio
@@ -7,6 +8,9 @@ import pytest
 from mcp import types
 from mcp.shared.exceptions import MCPError
 
+from portico.domain.contract.response import Suspension, SuspensionKind
+from portico.domain.ids import SuspensionId
+from portico.entrypoints.mcp.questions import answer_of, form_of
 from portico.entrypoints.mcp.tools import AGENT, FLOW, MAX_NAME, public_name
 from tests.entrypoints.mcp.test_http import MODES, POST, accept, answering, client, served_mcp
 from tests.support.server_state import wait_for_idle
@@ -39,8 +43,8 @@ async def test_a_flow_is_a_tool_with_the_input_of_the_flow(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_question_of_a_flow_is_a_form_and_a_misfit_is_refused(mode: str) -> None:
-    form, asked = answering(accept(answer='{"by": 1}'), accept(answer='{"by": "ada"}'))
+async def test_a_question_of_a_flow_is_a_form_with_the_fields_of_its_answer_and_a_misfit_is_refused(mode: str) -> None:
+    form, asked = answering(accept(answer='{"by": "ada"}'), accept(by="ada"))
     async with served_mcp(**FLOWS) as (served, _), client(served, mode, elicitation_callback=form) as mcp:
         refused = await mcp.call_tool("flow__approval", BIG)
         assert refused.is_error
@@ -89,6 +93,47 @@ async def test_a_question_that_a_form_cannot_show_whole_is_not_asked_there(mode:
         assert short.structured_content is not None
         assert short.structured_content["state"] == "COMPLETE"
         assert "\\u{202e}" in asked[0]
+
+
+NUMBER = {"type": "number", "minimum": 0}
+CHOICE = {"type": "string", "enum": ["a", "b"]}
+
+
+def of_object(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": ["n"], "title": "Answer"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "fields", "content", "answer"),
+    [
+        (
+            of_object(n={**NUMBER, "title": "N", "x-own": 1}, c=CHOICE),
+            {"n": {**NUMBER, "title": "N"}, "c": CHOICE},
+            {"n": 1},
+            {"n": 1},
+        ),
+        *[
+            (schema, {"answer": {"type": "string", "description": "JSON, or plain text."}}, {"answer": text}, answer)
+            for schema in (None, of_object(n={"type": "array"}), of_object(n={"$ref": "#/$defs/N"}), {"type": "string"})
+            for text, answer in (('{"n": 1}', {"n": 1}), ("no JSON", "no JSON"))
+        ],
+    ],
+)
+def test_the_form_of_a_flow_has_the_fields_of_a_flat_answer_and_else_one_text(
+    schema: Any, fields: Any, content: Any, answer: Any
+) -> None:
+    asked = Suspension(
+        suspension_id=SuspensionId("s"),
+        kind=SuspensionKind.FLOW,
+        tool_id="node",
+        value="?",
+        expires_at=datetime.now(UTC),
+    )
+    form = form_of(asked, schema)
+    assert form is not None
+    assert form.schema["properties"] == fields
+    assert form.schema["required"] == (["answer"] if "answer" in fields else ["n"])
+    assert answer_of(asked, "accept", content, schema) == answer
 
 
 def test_names_of_tools_have_at_most_64_characters_and_stay_apart() -> None:

@@ -134,7 +134,7 @@ class ClientStarter(Generic[S]):
 
     @property
     def reads_reasoning(self) -> bool:
-        """Whether the events have to be read for the reasoning of the answer, since nothing is stored that has it."""
+        """True if the events have to be read for the reasoning of the answer, since nothing is stored that has it."""
         return self.decoded.shown.with_reasoning and not self.decoded.request.store
 
     async def start(self, client: ClientView | None = None) -> ExecutionHandle | Accepted | ExecutionView:

@@ -24,7 +24,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from portico.domain.access.principal import Permission, Principal
 from portico.domain.contract.request import SystemRequest
-from portico.domain.contract.response import Suspension
+from portico.domain.contract.response import Suspension, SuspensionKind
 from portico.domain.failures import Code, RequestFailure
 from portico.domain.ids import RequestId, SuspensionId
 from portico.domain.journal.events import RESTING_EVENTS, ExecutionResumed, LiveDelta, StoredEvent
@@ -89,9 +89,12 @@ class McpCall:
         self._deadline = anyio.current_time() + rules.wait
         self._is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
         self._left_open: set[SuspensionId] = set()
+        self._flow: str | None = None
+        """Flow that runs, if any."""
 
     async def begin(self, request: SystemRequest) -> ToolResult:
         """Run a request. Raises: Failure if it is refused."""
+        self._flow = _flow_of(request)
         handle = await self._facade.execute(request, self._principal, self._options)
         assert isinstance(handle, ExecutionHandle)  # noqa: S101 - neither in the background nor with a key
         return await self._rest(await self._follow(handle))
@@ -101,7 +104,7 @@ class McpCall:
 
         Raises: MCPError if it was for another request; Failure if it is refused.
         """
-        request_id = RequestId(params.request_state or "")
+        request_id, self._flow = RequestId(params.request_state or ""), _flow_of(request)
         if not await self._facade.records.ran(self._principal, request_id, request):
             raise MCPError(types.INVALID_PARAMS, "requestState is of a call of another tool or with other arguments")
         outcome = await self._outcome(request_id)
@@ -115,6 +118,7 @@ class McpCall:
     async def resume(self, request_id: RequestId, suspension: Suspension, answer: Any) -> ToolResult:
         """Answer a suspension for a model and go on with its execution. Raises: Failure if the answer is refused."""
         given = GivenAnswer(suspension_id=suspension.suspension_id, payload=answer)
+        self._flow = _flow_of(await self._facade.records.input(self._principal, request_id))
         return await self._rest(await self._resumed(request_id, [given], is_untrusted=True))
 
     async def _rest(self, outcome: CallOutcome) -> ToolResult:
@@ -143,11 +147,17 @@ class McpCall:
         if not has_forms or not (self._is_modern or self._context.session.can_send_request):
             return {}
         forms = {
-            each.suspension_id: form_of(each)
+            each.suspension_id: form_of(each, self._answer_schema(each))
             for each in outcome.suspensions
             if each.suspension_id not in self._left_open and self._may_answer(each)
         }
         return {name: form for name, form in forms.items() if form is not None}
+
+    def _answer_schema(self, suspension: Suspension) -> Mapping[str, Any] | None:
+        """Return the JSON Schema of the answer to a flow's question; None of any other."""
+        if self._flow is None or suspension.kind is not SuspensionKind.FLOW:
+            return None
+        return self._facade.introspection.models.answer_schema(self._flow, suspension.tool_id)
 
     def _may_answer(self, suspension: Suspension) -> bool:
         permissions = self._principal.permissions
@@ -170,7 +180,7 @@ class McpCall:
     def _given(self, suspension: Suspension, response: types.ElicitResult) -> list[GivenAnswer]:
         if response.content is not None:
             strict_text(response.content, self._rules.max_depth)
-        answer = answer_of(suspension, response.action, response.content)
+        answer = answer_of(suspension, response.action, response.content, self._answer_schema(suspension))
         if isinstance(answer, LeftOpen):
             self._left_open.add(suspension.suspension_id)
             return []
@@ -304,6 +314,10 @@ class McpCall:
 
     async def _outcome(self, request_id: RequestId) -> CallOutcome:
         return CallOutcome.of_view(await self._facade.executions.show(self._principal, request_id))
+
+
+def _flow_of(request: SystemRequest) -> str | None:
+    return None if request.flow is None else request.flow.name
 
 
 def _elicitation(form: Form) -> types.ElicitRequest:

@@ -1,10 +1,12 @@
 """Open suspensions as forms, and what a person has filled in as the answer.
 
 A form shows the tool and all of its arguments, without characters that do not show. What is too long for that is not
-asked in a form: a person approves only what was shown.
+asked in a form: a person approves only what was shown. The fields of a flow's question are those of the answer that its
+node takes, if that is flat; else the answer is one text.
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final, Literal
 
 import orjson
@@ -21,6 +23,16 @@ MAX_SHOWN: Final = 2_000
 Action = Literal["accept", "decline", "cancel"]
 """Kinds that are answered by a decision."""
 _TEXT: Final[Mapping[str, Any]] = {"type": "string"}
+_ABOUT: Final = frozenset({"type", "title", "description", "default"})
+_OF_FIELDS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
+    {
+        "string": _ABOUT | {"minLength", "maxLength", "enum"},
+        "integer": _ABOUT | {"minimum", "maximum"},
+        "number": _ABOUT | {"minimum", "maximum"},
+        "boolean": _ABOUT,
+    }
+)
+"""What a form may say of a field, by its type."""
 
 
 @value
@@ -39,9 +51,12 @@ class Form:
     schema: Mapping[str, Any]
 
 
-def form_of(suspension: Suspension) -> Form | None:
-    """Return the form of a suspension; None if it is too long to be shown whole, or is nothing to ask a person."""
-    schema = _schema_of(suspension)
+def form_of(suspension: Suspension, answer_schema: Mapping[str, Any] | None = None) -> Form | None:
+    """Return the form of a suspension; None if it is too long to be shown whole, or is nothing to ask a person.
+
+    `answer_schema` is that of a flow's answer.
+    """
+    schema = _schema_of(suspension, answer_schema)
     message = question_of(suspension)
     if schema is None or len(message) > MAX_SHOWN:
         return None
@@ -64,27 +79,35 @@ def question_of(suspension: Suspension) -> str:
     return escaped(f"{suspension.tool_id} {asked}: {shown}")
 
 
-def answer_of(suspension: Suspension, action: Action, content: Mapping[str, Any] | None) -> JsonValue | LeftOpen:
+def answer_of(
+    suspension: Suspension,
+    action: Action,
+    content: Mapping[str, Any] | None,
+    answer_schema: Mapping[str, Any] | None = None,
+) -> JsonValue | LeftOpen:
     """Return the answer that a person's action means. Raises: RequestFailure (REQUEST_INVALID)."""
-    if action == "cancel":
-        return LEFT_OPEN
-    if action == "decline":
-        return _declined(suspension)
+    if action != "accept":
+        return LEFT_OPEN if action == "cancel" else _declined(suspension)
     filled = {name: each for name, each in (content or {}).items() if each is not None}
     if suspension.kind in DECISION_KINDS:
         changed = _changed_arguments(suspension)
         return (
             {**filled, "arguments": changed} if changed is not None and filled.get("decision") == "approve" else filled
         )
-    if not isinstance(filled.get("answer"), str):
+    if suspension.kind is SuspensionKind.FLOW and _flat(answer_schema) is not None:
+        return filled
+    text = filled.get("answer")
+    if not isinstance(text, str):
         raise invalid_request((f"{suspension.suspension_id}.answer", "must be a text"))
-    if suspension.kind is SuspensionKind.QUESTION:
-        return str(filled["answer"])
+    return text if suspension.kind is SuspensionKind.QUESTION else _json_or_text(text)
+
+
+def _json_or_text(text: str) -> JsonValue:
     try:
-        answer: JsonValue = loads(str(filled["answer"]).encode())
+        value: JsonValue = loads(text.encode())
     except (StrictJsonError, UnicodeEncodeError):
-        return str(filled["answer"])
-    return answer
+        return text
+    return value
 
 
 def escaped(text: str) -> str:
@@ -105,7 +128,7 @@ def _declined(suspension: Suspension) -> JsonValue | LeftOpen:
     return LEFT_OPEN
 
 
-def _schema_of(suspension: Suspension) -> Mapping[str, Any] | None:
+def _schema_of(suspension: Suspension, answer_schema: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     match suspension.kind:
         case SuspensionKind.APPROVAL:
             return _form({"decision": {"type": "string", "enum": ["approve", "deny"]}, "reason": _TEXT}, "decision")
@@ -115,7 +138,8 @@ def _schema_of(suspension: Suspension) -> Mapping[str, Any] | None:
         case SuspensionKind.QUESTION:
             return _form({"answer": _TEXT}, "answer")
         case SuspensionKind.FLOW:
-            return _form({"answer": {**_TEXT, "description": "JSON, or plain text."}}, "answer")
+            as_text = _form({"answer": {**_TEXT, "description": "JSON, or plain text."}}, "answer")
+            return _flat(answer_schema) or as_text
         case SuspensionKind.AUTHORIZATION:
             return _form({"decision": {"type": "string", "enum": ["deny"]}, "reason": _TEXT}, "decision")
         case SuspensionKind.CLIENT_TOOL:
@@ -124,3 +148,17 @@ def _schema_of(suspension: Suspension) -> Mapping[str, Any] | None:
 
 def _form(properties: Mapping[str, Any], required: str) -> Mapping[str, Any]:
     return {"type": "object", "properties": properties, "required": [required]}
+
+
+def _flat(schema: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return the schema as that of a form; None unless it is one of an object whose fields are all simple."""
+    properties = None if schema is None else schema.get("properties")
+    if schema is None or not isinstance(properties, Mapping) or schema.get("type") != "object":
+        return None
+    fields: dict[str, Any] = {}
+    for name, field in properties.items():
+        known = _OF_FIELDS.get(str(field.get("type")))
+        if known is None:
+            return None
+        fields[name] = {key: each for key, each in field.items() if key in known}
+    return {"type": "object", "properties": fields, "required": [*schema.get("required", ())]}
