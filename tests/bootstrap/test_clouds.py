@@ -22,8 +22,8 @@ from portico.bootstrap.engines import EngineResources, build_engine, engine_prof
 from portico.domain.model_call import AttemptFailureReason
 from portico.ports.model import Engine, EngineError
 from portico.settings import Settings
-from tests.adapters.engines.bedrock.frames import text_stream
 from tests.adapters.engines.engine_calls import HI_REPLY, call
+from tests.support.emulators.aws_frames import text_stream
 from tests.support.upstream import ReceivedRequest, ScriptedUpstream, event_stream, reply
 
 FRAMES = "application/vnd.amazon.eventstream"

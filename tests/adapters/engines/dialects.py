@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from portico.adapters.engines.anthropic.dialect import AnthropicDialect
+from portico.adapters.engines.bedrock.dialect import BedrockDialect
 from portico.adapters.engines.dialect import Dialect
 from portico.adapters.engines.gemini.dialect import GeminiDialect
 from portico.adapters.engines.ollama.dialect import OllamaDialect
@@ -77,6 +78,15 @@ DIALECTS: Mapping[str, DialectCase] = MappingProxyType(
             "claude-haiku-4-5",
             EngineCapabilities(schema=True, schema_with_tools=True),
             kept=THOUGHTS,
+        ),
+        "bedrock": DialectCase(
+            BedrockDialect(),
+            "eu.anthropic.claude-sonnet-4-5-20250929-v1:0",
+            EngineCapabilities(schema=True, forced_calls=False),
+            kept=(
+                {"reasoningText": "A die is needed.", "signature": "c2lnbmVk"},
+                {"redactedContent": "c2Vh", "index": 1},
+            ),
         ),
         "ollama": DialectCase(
             OllamaDialect(),

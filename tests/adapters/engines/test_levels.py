@@ -11,6 +11,7 @@ from openai.types.shared import ReasoningEffort
 from pydantic import TypeAdapter
 
 from portico.adapters.engines.anthropic.dialect import AnthropicDialect
+from portico.adapters.engines.bedrock.dialect import BedrockDialect
 from portico.adapters.engines.dialect import Dialect
 from portico.adapters.engines.gemini.dialect import GeminiDialect
 from portico.adapters.engines.levels import LEVELS, OFF, TABLES, LevelRow
@@ -23,7 +24,7 @@ from portico.domain.contract.request import ExecutionHints
 from portico.domain.model_call import EngineCall
 from portico.ports.model import EngineCapabilities, EngineProfile
 from tests.adapters.engines.cases import HELLO, ROLL_SIX, assistant, result
-from tests.support.emulators import anthropic, gemini, ollama, openai_chat, openai_responses
+from tests.support.emulators import anthropic, bedrock, gemini, ollama, openai_chat, openai_responses
 from tests.support.emulators.answers import ANSWERS
 from tests.support.emulators.server import KEY, Respond
 
@@ -206,12 +207,18 @@ def test_an_option_for_the_same_parameter_wins(dialect: Dialect, model: str, opt
             AnthropicDialect(),
             "claude-3-7-sonnet-latest claude-opus-4-1-20250805 claude-sonnet-4-5 claude-opus-4-8 claude-opus-5-5",
         ),
+        (
+            bedrock.respond,
+            BedrockDialect(),
+            "us.anthropic.claude-3-7-sonnet-20250219-v1:0 anthropic.claude-opus-4-1-20250805-v1:0 "
+            "eu.anthropic.claude-sonnet-4-5-20250929-v1:0 anthropic.claude-opus-4-8-v1:0 amazon.nova-pro-v1:0",
+        ),
         (gemini.respond, GeminiDialect(), "gemini-2.5-pro gemini-2.5-flash gemini-2.5-flash-lite gemini-3-pro-preview"),
         (openai_chat.respond, ChatCompletionsDialect(), "o3 gpt-5 gpt-5-pro gpt-5.1 gpt-5.2 gpt-5.4-pro gpt-5.6"),
         (openai_responses.respond, ResponsesDialect(), "o3 gpt-5 gpt-5-pro gpt-5.1 gpt-5.2-codex gpt-5.6"),
         (ollama.respond, OllamaDialect(), "qwen3:8b gpt-oss:20b"),
     ],
-    ids=["anthropic", "gemini", "openai", "responses", "ollama"],
+    ids=["anthropic", "bedrock", "gemini", "openai", "responses", "ollama"],
 )
 def test_no_wire_refuses_a_level(respond: Respond, dialect: Dialect, models: str, level: str, limit: int | None):
     for model in models.split():

@@ -15,7 +15,7 @@ from portico.domain.model_call import Reply
 from portico.ports.journal import ExecutionHistory
 from portico.ports.model import EngineProfile
 from tests.adapters.engines.dialects import DIALECTS
-from tests.support.emulators import anthropic, gemini, ollama, openai_chat, openai_responses
+from tests.support.emulators import anthropic, bedrock, gemini, ollama, openai_chat, openai_responses
 from tests.support.emulators.answers import EmulatedAnswer, EmulatedCall, EmulatedResponse, json_response
 from tests.support.emulators.server import KEY, EmulatedServer, Respond, http_engine
 from tests.support.harness import POLICY, chat_request, make_harness, replay_offline
@@ -27,6 +27,7 @@ RESPOND: Mapping[str, Respond] = {
     "openai_responses": openai_responses.respond,
     "anthropic": anthropic.respond,
     "anthropic_4_5": anthropic.respond,
+    "bedrock": bedrock.respond,
     "gemini": gemini.respond,
     "ollama": ollama.respond,
 }
@@ -96,6 +97,7 @@ LEFT_OUT: Mapping[str, Sequence[str]] = {
     "openai_responses": ["hints.max_tokens", "hints.seed", "hints.stop", "hints.temperature", "hints.top_p"],
     "anthropic": ["hints.seed", "hints.stop", "hints.temperature", "hints.top_p"],
     "anthropic_4_5": ["hints.seed", "hints.stop", "hints.top_p"],
+    "bedrock": ["hints.seed", "hints.stop", "hints.top_p"],
     "gemini": ["hints.seed"],
     "ollama": [],
 }

@@ -8,7 +8,7 @@ from portico.adapters.engines.wire.aws_event_stream import AwsEventStreamParser
 from portico.adapters.engines.wire.error_frames import error_in_event
 from portico.domain.model_call import AttemptFailureReason
 from portico.ports.model import EngineError
-from tests.adapters.engines.bedrock.frames import event, exception, frame, text_stream
+from tests.support.emulators.aws_frames import event, exception, frame, text_stream
 
 STREAM = text_stream("Hel", "lo ü")
 LIMIT = 4 * 2**20

@@ -1,11 +1,15 @@
 """Replies of Bedrock's Converse API, whole and streamed."""
 
+from collections.abc import Callable
 from typing import Any
 
+import orjson
 import pytest
 
 from portico.adapters.engines.bedrock.dialect import BedrockDialect
-from portico.domain.model_call import AttemptFailureReason
+from portico.domain.model_call import AttemptFailureReason, Reply
+from portico.ports.model import EngineError
+from tests.adapters.engines.broken_replies import misshapen
 from tests.adapters.engines.engine_calls import DialectReader, fault_reason
 
 READ = DialectReader(BedrockDialect())
@@ -13,6 +17,9 @@ USAGE = {"inputTokens": 10, "outputTokens": 3, "cacheReadInputTokens": 7, "cache
 CALL = {"toolUse": {"toolUseId": "t1", "name": "roll", "input": {"sides": 6}}}
 THOUGHT = {"reasoningContent": {"reasoningText": {"text": "hm", "signature": "c2ln"}}}
 SEALED = {"reasoningContent": {"redactedContent": "c2VhbA=="}}
+
+MALFORMED = {AttemptFailureReason.MALFORMED, AttemptFailureReason.BROKEN}
+"""What a reply may fail for that is not as it should be."""
 
 
 def whole(*blocks: Any, stop: str = "end_turn") -> dict[str, Any]:
@@ -50,6 +57,27 @@ def test_a_stream_and_a_whole_reply_are_one_answer() -> None:
         {"reasoningText": "hm", "signature": "c2ln"},
         {"redactedContent": "c2VhbA==", "index": 1},
     )
+
+
+def test_a_value_of_the_wrong_kind_anywhere_is_a_reply_or_malformed() -> None:
+    body = orjson.dumps(whole(THOUGHT, SEALED, {"text": "Rolling"}, CALL, stop="tool_use"))
+    events = [orjson.dumps(event) for event in STREAMED]
+    found: set[object] = set()
+    for changed in misshapen(body):
+        found.add(outcome_of(READ.whole, changed))
+    for number, event in enumerate(events):
+        for changed in misshapen(event):
+            found.add(outcome_of(READ.streamed, *events[:number], changed, *events[number + 1 :]))
+    assert found <= {*MALFORMED, Reply}
+    assert {AttemptFailureReason.MALFORMED, Reply} <= found
+
+
+def outcome_of(read: Callable[..., Reply], *bodies: bytes) -> object:
+    """Return the reason of the failure, or the type of what was read."""
+    try:
+        return type(read(*bodies))
+    except EngineError as error:
+        return error.reason
 
 
 def test_tokens_of_caches_are_input_tokens() -> None:

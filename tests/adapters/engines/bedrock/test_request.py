@@ -4,13 +4,10 @@ import base64
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import orjson
 import pytest
-from botocore.model import OperationModel
-from botocore.session import Session
 from botocore.validate import ParamValidator
 
 from portico.adapters.engines.bedrock.dialect import BedrockDialect
@@ -31,6 +28,7 @@ from tests.adapters.engines.cases import (
     user,
 )
 from tests.adapters.engines.engine_calls import call
+from tests.support.emulators.bedrock import converse, with_bytes
 
 CLAUDE, NOVA = "eu.anthropic.claude-sonnet-4-5-20250929-v1:0", "amazon.nova-pro-v1:0"
 POINT = {"cachePoint": {"type": "default"}}
@@ -38,25 +36,11 @@ ANSWER = assistant("", ROLL_SIX)
 SIGNED = {"reasoningText": "hm", "signature": "c2ln"}
 
 
-@cache
-def operation() -> OperationModel:
-    return Session().get_service_model("bedrock-runtime").operation_model("Converse")
-
-
-def with_bytes(value: Any, name: str = "") -> Any:
-    """The value with bytes for what is base64 in JSON, as botocore takes it."""
-    if isinstance(value, dict):
-        return {key: with_bytes(each, key) for key, each in value.items()}
-    if isinstance(value, list):
-        return [with_bytes(each) for each in value]
-    return base64.b64decode(value) if name in {"bytes", "redactedContent"} else value
-
-
 def encoded(asked: EngineCall, model: str = CLAUDE, options: frozenset[str] = frozenset()) -> dict[str, Any]:
     """The body, once botocore has found that it fits the API."""
     profile = EngineProfile("a", model, "bedrock", 128_000, 4_096, options)
     body: dict[str, Any] = orjson.loads(orjson.dumps(BedrockDialect().encode(asked, profile, stream=False).body))
-    report = ParamValidator().validate({**with_bytes(body), "modelId": model}, operation().input_shape)
+    report = ParamValidator().validate({**with_bytes(body), "modelId": model}, converse().input_shape)
     assert not report.has_errors(), report.generate_report()
     return body
 
