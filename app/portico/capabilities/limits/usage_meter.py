@@ -40,13 +40,13 @@ class ExecutionUsage:
         self.committed: Mapping[UsageKey, UsageCounts] = {}
         """Its own totals as a commit of the execution stores them."""
         self._header = header
-        begins_at = header.created_at if header.delay is None else header.begins_at
-        self._counts: dict[tuple[int, str], UsageCounts] = {(_hour(begins_at), ""): UsageCounts(executions=1)}
+        hour = int((header.created_at if header.delay is None else header.begins_at) // HOUR_S)
+        self._counts: dict[tuple[int, str], UsageCounts] = {(hour, ""): UsageCounts(executions=1)}
         self._models: set[str] = set()
 
     def add(self, model: str, at: float, *, input_tokens: int, output_tokens: int, cost: float) -> None:
         """Count an attempt that ended at that time."""
-        key = _hour(at), model
+        key = int(at // HOUR_S), model
         counts = UsageCounts(model not in self._models, input_tokens, output_tokens, cost)
         self._models.add(model)
         self._counts[key] = self._counts[key] + counts if key in self._counts else counts
@@ -133,7 +133,13 @@ class UsageMeter:
     def charge(self, principal: Principal, model: str, at: float, tokens: int, cost: float) -> None:
         """Count what a caller has taken of a model outside of executions: the tokens that it read, and their cost."""
         key = UsageKey(
-            self._process, principal.tenant, _hour(at), principal.user, principal.key_id or "", agent="", model=model
+            self._process,
+            principal.tenant,
+            int(at // HOUR_S),
+            principal.user,
+            principal.key_id or "",
+            agent="",
+            model=model,
         )
         self._totals[key] = self._totals.get(key, NO_COUNTS) + UsageCounts(input_tokens=tokens, cost=cost)
 
@@ -164,7 +170,3 @@ class UsageMeter:
         for key, counts in list(self._stored.items()):
             if key.hour < latest and not self._running and self._totals.get(key) == counts:
                 del self._totals[key], self._stored[key]
-
-
-def _hour(at: float) -> int:
-    return int(at // HOUR_S)

@@ -90,7 +90,7 @@ class EstimatingTokenCounter:
     def message(self, message: Message) -> int:
         """Return the tokens of a whole message, with its role, calls and images."""
         if isinstance(message.content, str):
-            tokens = _PER_MESSAGE + _text(message.content)
+            tokens = _PER_MESSAGE + (_text(message.content) if message.content else 0)
         else:
             tokens = _PER_MESSAGE + _text(message.text)
             tokens += sum(map(_part, message.content))
@@ -188,7 +188,9 @@ def estimate_exchange(call: EngineCall, reply: Reply, read: float | None = None)
         )
     ):
         return None
-    written = UNCORRECTED.message(reply.message("")) - _PER_MESSAGE
+    written = _text(reply.text) if reply.text else 0
+    for each in reply.tool_calls:
+        written += _PER_TOOL + _text(f"{each.name}{orjson.dumps(each.arguments).decode()}")
     return written + (count_tokens(call, UNCORRECTED) if read is None else read)
 
 

@@ -184,8 +184,10 @@ class ToolRegistry:
 
     def is_current(self, names: Collection[str]) -> bool:
         """Return True if the availability of all these tools is known, so that `refresh` would not wait."""
-        probes = self._probes
-        return probes is None or all(map(probes.is_current, self._probed(names)))
+        self._current()
+        if self._probes is None or self._always_available.issuperset(names):
+            return True
+        return all(map(self._probes.is_current, self._probed(names)))
 
     async def refresh(self, names: Collection[str]) -> None:
         """Find out which of these tools are available now, as far as that is not known."""
@@ -194,7 +196,7 @@ class ToolRegistry:
 
     async def look_up(self, name: str) -> tuple[RegisteredTool | None, Availability]:
         """Return the tool of that name and its current availability; None if there is none."""
-        entry = self._find(name)
+        entry = self._current().get(name) or self._steps.get(name)
         if entry is not None and name in self._always_available:
             return entry, _AVAILABLE
         if entry is not None:

@@ -29,7 +29,7 @@ class StepKey(str):
     @property
     def numbers(self) -> tuple[int, ...]:
         """Return the numbers of the path. Raises: ValueError for a named key."""
-        return _numbers(self)
+        return numbers_of(self)
 
     @property
     def step_number(self) -> int | None:
@@ -77,7 +77,8 @@ class StepKey(str):
 
 
 @lru_cache(maxsize=1024)
-def _numbers(key: str) -> tuple[int, ...]:
+def numbers_of(key: str) -> tuple[int, ...]:
+    """Return the numbers of the path of a key. Raises: ValueError for a named key."""
     return tuple(map(int, key.split("/"))) if key else ()
 
 

@@ -11,6 +11,7 @@ from portico.entrypoints.http.client_errors import refusal_response
 from portico.entrypoints.http.context import CONTEXT_KEY, RequestContext
 from portico.entrypoints.http.correlation import SCOPE_KEY, correlate, gateway_request_id
 from portico.entrypoints.http.errors import CLOSE, problem_response, record_refusal
+from portico.entrypoints.http.negotiation import request_headers
 from portico.entrypoints.http.protocol import is_surplus
 from portico.entrypoints.http.rate_limits import client_rate_limit_headers, rate_limit_headers
 
@@ -74,7 +75,7 @@ class CorrelationMiddleware:
         if request_id is None:
             correlation = correlate(scope, lambda: self._new_id(scope))
             message["headers"] = [*headers, *correlation.headers()]
-        elif scope["method"] not in _READING_METHODS:
+        elif scope["method"] not in _READING_METHODS and request_headers(scope).request_id:
             given = gateway_request_id(scope)
             if given is not None and given != request_id.decode():
                 _, trace_id, span_id, _ = found[b"traceparent"].decode().split("-")

@@ -261,6 +261,8 @@ class Branches:
         an early stop, only the winners are returned. Raises: BranchStopped or BranchSuspended if any branch that counts
         did, once all have ended; OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED) if any did.
         """
+        if len(branches) == 1 and early_stop is None:
+            return collect({0: await capture(branches[0])}, (0,))
         ends: dict[int, BranchEnd[T]] = {}
 
         async def run(index: int) -> None:

@@ -19,7 +19,7 @@ from portico.capabilities.prompting.supervisor import Supervisor
 from portico.capabilities.tools.code_tool import MAX_ROUND_CALLS
 from portico.domain.agents import ConfiguredAgent
 from portico.domain.contract.final_answer import PhaseEInput
-from portico.domain.contract.messages import Message, ToolCall, ToolResult, is_untrusted_text
+from portico.domain.contract.messages import Message, ToolCall, ToolResult
 from portico.domain.contract.request import ExecutionHints, SystemRequest
 from portico.domain.contract.response import StepStatus, SuspensionKind
 from portico.domain.contract.rules import AnswerContent
@@ -103,7 +103,9 @@ class RunContext:
         execution, key = position.execution, self._next_key()
         settings, conversation = self.settings, position.conversation
         is_first = not conversation.messages
-        hints = settings.hints if is_first else _hints_of_later(settings.hints)
+        hints = settings.hints
+        if hints.tool_choice is not None and not is_first:
+            hints = _hints_of_later(hints)
         messages = asked.messages(execution.facts.prompts) if isinstance(asked, Prompt) else asked
         if is_first and position.overrides:
             conversation.inherit(messages, position.progress.prepared_messages)
@@ -397,8 +399,7 @@ class RunContext:
         limit: int | None = None,
     ) -> list[ToolResult]:
         position, settings = self._position, self.settings
-        begun = (*settings.messages, *position.progress.prepared_messages)
-        permissions = CallPermissions(position.execution, settings, is_untrusted=is_untrusted_text(begun))
+        permissions = CallPermissions(position.execution, settings, position.progress)
         tool_round = ToolRound(
             key,
             states,

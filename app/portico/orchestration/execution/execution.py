@@ -68,7 +68,7 @@ class Execution:
         journal: Journal | None,
         history: ExecutionHistory | None = None,
     ) -> None:
-        clock, origin = None if environment is None else environment.clock, header.origin
+        clock = None if environment is None else environment.clock
         self.header = header
         self.lifecycle = Lifecycle(header.mode)
         is_unlimited = header.bounds.tokens is None and header.bounds.cost is None
@@ -84,6 +84,7 @@ class Execution:
         self.deadline: Deadline | None = None
         self.response: SystemResponse | None = None
         self.is_handed_over = False
+        origin = header.origin
         self.correlation = CorrelationContext(
             request_id=header.request_id,
             session_id=header.request.session_id,

@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
-from anyio import Semaphore
 from pydantic import JsonValue
 
 from portico.capabilities.context.redaction import Redactor
@@ -45,7 +44,6 @@ from portico.domain.journal.outcomes import (
     RecordedStep,
     Refused,
     TimerFired,
-    usage_of,
 )
 from portico.domain.journal.step_key import StepKey, segment_of
 from portico.domain.model_call import UNSENT, AttemptFailureReason, EngineCall, Reply
@@ -59,7 +57,7 @@ from portico.orchestration.execution.execution import Execution
 from portico.orchestration.execution.inference_setup import find_setup, offer_tools
 from portico.orchestration.execution.progress import Conversation
 from portico.orchestration.execution.prompt_cache import prompt_cache_key
-from portico.ports.model import EngineError, EngineProfile, TokenCounter
+from portico.ports.model import Engine, EngineError, EngineProfile, TokenCounter
 
 _FINISH_REASONS: Mapping[str, FinishReason] = MappingProxyType({"stop": "stop", "tool": "tool", "length": "length"})
 _LIMIT_REASONS: Mapping[type[Failure], AttemptFailureReason] = MappingProxyType(
@@ -106,10 +104,15 @@ class Inference:
         self._added = added
 
     async def run(self) -> Reply:
-        """Ask one provider after the other until one answers. Raises: InferenceFailure, OrchestrationFailure."""
-        execution = self.execution
-        setup = self._setup_effect()
-        step = self._find_setup_step(setup) or await execution.perform(setup)
+        """Ask one provider after the other until one answers; its setup waits only if tools have to be asked.
+
+        Raises: InferenceFailure, OrchestrationFailure.
+        """
+        execution, setup, tools = self.execution, self._setup_effect(), self.settings.tools
+        step = execution.find(setup)
+        if step is None and (not tools or execution.environment.tool_registry.is_current(tools)):
+            step = execution.recorder.add(setup, self._find_setup())
+        step = step or await execution.perform(setup)
         walk = self._begin_walk(step.outcome)
         while walk.candidate is not None:
             attempt = Attempt(self, walk, walk.candidate)
@@ -119,7 +122,7 @@ class Inference:
             self.anchor, self.ended_at = attempt.key, ended.at
             if isinstance(ended.outcome, AttemptSucceeded):
                 execution.recorder.emit(self.anchor, self.settings.correlation, *walk.succeed())
-                return self._answer(ended.outcome.reply, walk)
+                return self._answer(ended.outcome.reply, walk, attempt)
             assert isinstance(ended.outcome, AttemptFailed)  # noqa: S101 - the other outcome of an attempt
             await self._move_on(walk, attempt, ended.outcome)
         raise walk.failure()
@@ -141,17 +144,6 @@ class Inference:
 
         correlation = self.settings.correlation
         return RecordedValue(self.key, self._fingerprint, correlation, find=find, is_instant=False, asked=self.asked)
-
-    def _find_setup_step(self, effect: RecordedValue) -> RecordedStep | None:
-        """Return the recorded setup, or one that is found without waiting; None if the tools have to be asked."""
-        execution = self.execution
-        step = execution.find(effect)
-        if step is not None:
-            return step
-        tools = self.settings.tools
-        if tools and not execution.environment.tool_registry.is_current(tools):
-            return None
-        return execution.recorder.add(effect, self._find_setup())
 
     def _find_setup(self) -> InferenceSetup | Refused:
         """Return the setup as it is now, and take over what follows from it."""
@@ -200,13 +192,11 @@ class Inference:
         if is_left:
             self._emit(walk.select())
 
-    def _answer(self, reply: Reply, walk: FailoverWalk) -> Reply:
+    def _answer(self, reply: Reply, walk: FailoverWalk, attempt: "Attempt") -> Reply:
         """Add the reply to the conversation and return it."""
-        assert walk.candidate is not None  # noqa: S101 - it has answered
-        execution, conversation = self.execution, self.conversation
-        calls = execution.ledger.tool_calls.of(self.anchor) if reply.tool_calls else ()
-        span = span_id(execution.header.execution_id, self.anchor) if calls else None
-        conversation.answer(reply, walk.candidate, walk.setup, calls, span)
+        calls = self.execution.ledger.tool_calls.of(attempt.key) if reply.tool_calls else ()
+        span = attempt.correlation.span_id if calls else None
+        self.conversation.answer(reply, attempt.candidate, walk.setup, calls, span)
         return reply
 
     def _emit(self, events: Sequence[Event]) -> None:
@@ -257,8 +247,8 @@ class Attempt(Effect):
         self._execution = execution
         self.inference = inference
         self._walk = walk
-        self._candidate = candidate
-        self._prices = candidate.prices
+        self.candidate = candidate
+        self._prices = None if candidate.price is None else candidate.prices
         self._grant: Reservation | AttemptFailed | None = None
         self._caps: CapReservation | None = None
         if execution.recorder.cursor.has_history:
@@ -287,14 +277,15 @@ class Attempt(Effect):
     async def run(self, environment: Environment) -> AttemptSucceeded | AttemptFailed:
         """Ask the engine once, when it is its turn in the engine's lane.
 
-        An engine's error is an outcome, with the delay that was granted before a retry. Raises: BranchStopped.
+        An engine's error is an outcome, with the delay that was granted before a retry. What was used without an
+        outcome is settled. Raises: BranchStopped.
         """
-        execution, candidate, slots = self._execution, self._candidate, self._execution.branches.model_call_slots
+        execution, candidate, slots = self._execution, self.candidate, self._execution.branches.model_call_slots
         address = candidate.provider if candidate.deployment is None else candidate.address
         if address not in environment.catalogue.endpoints:
             return self._end_unsent(unsent(AttemptFailureReason.MODEL_MISSING, "it is configured no longer"))
         engine, lane = environment.catalogue.endpoints[address], environment.catalogue.lanes[address]
-        health, room = environment.health, environment.health.rooms.get(address)
+        room = environment.health.rooms.get(address)
         with execution.branches.scope(self.key):
             quota = execution.facts.quota
             reserve = self._reserve if quota is not None and quota.needs_reservation else None
@@ -306,28 +297,41 @@ class Attempt(Effect):
                         await lane.enter(execution.header.execution_id, slots, reserve if room is None else None)
                 if refusal is not None:
                     return self._end_unsent(refusal)
-            with self._running(lane, slots) as started_at:
-                call = self._sent_call(engine.profile)
-                if isinstance(call, AttemptFailed):
-                    return call
-                begun = health.begin_attempt(address)
-                if begun is None:
-                    closed = EngineError(AttemptFailureReason.BREAKER_OPEN, "the provider's breaker is open")
-                    return self._failed(closed, started_at)
-                answer: Reply | EngineError | None = None
-                try:
-                    is_streamed = self._open_stream(environment, call)
-                    if engine.profile.propagates_trace:
-                        call = self._traced(call)
-                    answer = self._read(call, await engine.attempt(call, self._stream, stream=is_streamed))
-                except EngineError as error:
-                    answer = error
-                finally:
-                    health.end_attempt(address, begun, answer, execution.header.execution_id)
-                if isinstance(answer, EngineError):
-                    return self._failed(answer, started_at)
-                return AttemptSucceeded(answer, self._elapsed_ms(started_at))
+            try:
+                with execution.branches.running(self) as started_at:
+                    return await self._ask(environment, engine, address, started_at)
+            except BaseException:
+                if self._grant is not None or self._caps is not None:
+                    self._settle(self._usage_so_far())
+                raise
+            finally:
+                lane.close(slots)
         raise BranchStopped
+
+    async def _ask(
+        self, environment: Environment, engine: Engine, address: str, started_at: float
+    ) -> AttemptSucceeded | AttemptFailed:
+        """Ask the engine at that address, from that time of the clock on."""
+        call, health = self._sent_call(engine.profile), environment.health
+        if isinstance(call, AttemptFailed):
+            return call
+        begun = health.begin_attempt(address)
+        if begun is None:
+            closed = EngineError(AttemptFailureReason.BREAKER_OPEN, "the provider's breaker is open")
+            return self._failed(closed, started_at)
+        answer: Reply | EngineError | None = None
+        try:
+            is_streamed = self._open_stream(environment, call)
+            if engine.profile.propagates_trace:
+                call = self._traced(call)
+            answer = self._read(call, await engine.attempt(call, self._stream, stream=is_streamed))
+        except EngineError as error:
+            answer = error
+        finally:
+            health.end_attempt(address, begun, answer, self._execution.header.execution_id)
+        if isinstance(answer, EngineError):
+            return self._failed(answer, started_at)
+        return AttemptSucceeded(answer, (environment.clock.monotonic() - started_at) * 1000)
 
     def asked(self) -> JsonValue:
         """Return what the inference asks."""
@@ -378,7 +382,7 @@ class Attempt(Effect):
         """Add the attempt to the ledger."""
         self._execution.ledger.record_attempt(
             step,
-            self._candidate,
+            self.candidate,
             self._prices,
             is_fallback=self._walk.attempt_number > 0,
             step_name=self.correlation.step_name,
@@ -406,19 +410,6 @@ class Attempt(Effect):
             self._settle(NO_USAGE, was_sent=False)
             raise
 
-    @contextmanager
-    def _running(self, lane: Lane, slots: Semaphore | None) -> Iterator[float]:
-        """Run in the lane, from the time that is returned, and leave it; without an outcome, settle what was used."""
-        try:
-            with self._execution.branches.running(self) as started_at:
-                yield started_at
-        except BaseException:
-            if self._grant is not None or self._caps is not None:
-                self._settle(self._usage_so_far())
-            raise
-        finally:
-            lane.close(slots)
-
     def _end_unsent(self, refusal: AttemptFailed) -> AttemptFailed:
         """Start and end the attempt, for which nothing is sent."""
         self._settle(NO_USAGE, was_sent=False)
@@ -440,7 +431,7 @@ class Attempt(Effect):
     def _size(self) -> CallSize:
         """Return what the attempt may take at most."""
         profile = self._profile()
-        call = prepare_call(self.inference.call, profile, self._candidate.way, self._execution.facts.prompts)
+        call = prepare_call(self.inference.call, profile, self.candidate.way, self._execution.facts.prompts)
         return call_size(call, profile, self._prices or FREE, self._counter)
 
     async def _reserve(self) -> None:
@@ -481,18 +472,18 @@ class Attempt(Effect):
         """Count what the attempt took as usage of the caller, unless it was inherited from another execution."""
         outcome, header = step.outcome, self._execution.header
         assert isinstance(outcome, AttemptSucceeded | AttemptFailed | AttemptCancelled)  # noqa: S101 - of an attempt
-        used = usage_of(outcome)
+        used = outcome.reply.usage if isinstance(outcome, AttemptSucceeded) else outcome.usage
         if self._grant is not None or self._caps is not None:
             self._settle(used, was_sent=not (isinstance(outcome, AttemptFailed) and outcome.reason in UNSENT))
         counted = self._execution.environment.usage.of(header.execution_id)
         if counted is None or used is NO_USAGE or (header.fork is not None and header.fork.inherits(step.key)):
             return
         counted.add(
-            self._candidate.model,
+            self.candidate.model,
             step.at,
             input_tokens=used.input_tokens,
             output_tokens=used.output_tokens,
-            cost=(self._prices or FREE).cost_of(used),
+            cost=0.0 if self._prices is None else self._prices.cost_of(used),
         )
 
     def _sent_call(self, profile: EngineProfile) -> EngineCall | AttemptFailed:
@@ -500,7 +491,7 @@ class Attempt(Effect):
         if isinstance(self._grant, AttemptFailed):
             return self._grant
         execution, budget = self._execution, self._execution.ledger.budget
-        call = prepare_call(self.inference.call, profile, self._candidate.way, execution.facts.prompts)
+        call = prepare_call(self.inference.call, profile, self.candidate.way, execution.facts.prompts)
         if execution.header.request.output.reasoning and not self.inference.settings.is_side_question:
             call = replace(call, shows_reasoning=True)
         if self._walk.drops_kept:
@@ -534,9 +525,9 @@ class Attempt(Effect):
 
     def _read(self, call: EngineCall, reply: Reply) -> Reply:
         """Return the reply, with an estimated usage if the provider reports none. Raises: EngineError."""
-        provider = self._candidate.provider
-        if self._candidate.way is not None:
-            reply = submitted_reply(reply, self._candidate.way)
+        provider = self.candidate.provider
+        if self.candidate.way is not None:
+            reply = submitted_reply(reply, self.candidate.way)
         reply = normalise_reply(reply, self.inference.conversation.messages, self.key)
         if self._walk.drops_kept:
             reply = replace(reply, withheld=(*reply.withheld, f"messages.kept.{provider}"))
@@ -557,13 +548,13 @@ class Attempt(Effect):
         if estimated is not None:
             environment, tenant = self._execution.environment, self._execution.header.tenant
             reported = usage.input_tokens + usage.output_tokens
-            environment.token_estimator.learn(tenant, self._candidate.model, estimated=estimated, reported=reported)
+            environment.token_estimator.learn(tenant, self.candidate.model, estimated=estimated, reported=reported)
 
     @property
     def _counter(self) -> TokenCounter:
         """The counter for the candidate's model."""
         execution = self._execution
-        return execution.environment.token_estimator.counter(execution.header.tenant, self._candidate.model)
+        return execution.environment.token_estimator.counter(execution.header.tenant, self.candidate.model)
 
     def _failed(self, error: EngineError, started_at: float) -> AttemptFailed:
         stream = self._stream
@@ -577,12 +568,9 @@ class Attempt(Effect):
             streamed=stream.has_published and (stream.held is None or stream.held.were_published()),
             partial=text,
             usage=self._usage_so_far() if text or stream.usage_so_far else NO_USAGE,
-            duration_ms=self._elapsed_ms(started_at),
+            duration_ms=(self._execution.environment.clock.monotonic() - started_at) * 1000,
             leaves_engine=leaves_engine,
         )
-
-    def _elapsed_ms(self, started_at: float) -> float:
-        return (self._execution.environment.clock.monotonic() - started_at) * 1000
 
     def _usage_so_far(self) -> TokenUsage:
         if self._stream.usage_so_far is not None:
@@ -597,4 +585,4 @@ class Attempt(Effect):
         return TokenUsage(input_tokens=read, output_tokens=written, total_tokens=read + written, estimated=True)
 
     def _profile(self) -> EngineProfile:
-        return self._execution.environment.catalogue.endpoints[self._candidate.address].profile
+        return self._execution.environment.catalogue.endpoints[self.candidate.address].profile

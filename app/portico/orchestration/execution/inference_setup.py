@@ -80,7 +80,7 @@ def find_setup(
         if not fits:
             return Refused.by(context_exceeded(terms))
     if definitions:
-        call = replace(call, tools=definitions)
+        call = EngineCall(call.messages, definitions, call.hints, call.schema, call.grammar)
     if len(engines) > 1:
         engines = [engine for engine in engines if _fits(engine, window, terms.used, execution)]
     place = execution, key, conversation, terms

@@ -44,7 +44,7 @@ from portico.domain.journal.outcomes import (
     ToolEnded,
     usage_of,
 )
-from portico.domain.journal.step_key import GUARD_KEY, RETRIEVAL_KEY, StepKey
+from portico.domain.journal.step_key import GUARD_KEY, RETRIEVAL_KEY, StepKey, numbers_of
 from portico.domain.model_call import UNSENT, AttemptFailureReason, EngineCall, Reply
 from portico.domain.token_prices import FREE, TokenPrices
 from portico.domain.value import value
@@ -306,7 +306,7 @@ class ToolCalls:
         """Return every call, by step and then in call order, of an execution that has ended or `is_suspended`."""
         return [
             state.made(is_suspended=is_suspended, edited=id(state) in self._edited)
-            for key in sorted(filter(self._states.get, self._states), key=lambda key: key.numbers)
+            for key in sorted(filter(self._states.get, self._states), key=numbers_of)
             for state in self._states[key]
         ]
 
@@ -499,4 +499,4 @@ def call_key(attempt: StepKey) -> StepKey:
 
 
 def _order(attempt: _Attempt) -> tuple[float, tuple[int, ...]]:
-    return attempt.at, attempt.key.numbers
+    return attempt.at, numbers_of(attempt.key)

@@ -40,7 +40,7 @@ class Position:
             raise PatternMisuse("use the context you were given; the parent's is closed meanwhile")
         if self._may_fork:
             self.apply_forks()
-        key = self.branch.child(self._ordinal)
+        key = StepKey(f"{self.branch}/{self._ordinal}" if self.branch else str(self._ordinal))
         self._ordinal += 1
         return key
 

@@ -74,7 +74,6 @@ class Recorder:
         self.stop_decision = stop.outcome if stop and isinstance(stop.outcome, StopDecision) else None
         self.failure: Failure | None = None
         self._put = None if journal is None else partial(journal.put, execution_id)
-        self._timeline = None if clock is None else Timeline(clock)
         self._events: list[UnnumberedEvent] = []
         self.pending_steps: list[RecordedStep] = []
         """The steps that are not committed yet; nothing has been waited for since."""
@@ -84,6 +83,7 @@ class Recorder:
         """True once the execution or a branch was stopped; before, `is_closed` need not be asked."""
         self.pattern_time = PatternTime(self.cursor.step(LIMIT_KEY) if self.cursor.has_history else None)
         self.has_stopped |= self.pattern_time.has_passed
+        self._timeline = None if clock is None else Timeline(clock)
 
     def is_closed(self, key: str = ROOT) -> bool:
         """Return True if no effect may begin at that step; without one, if none may begin anywhere."""

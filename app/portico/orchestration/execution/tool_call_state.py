@@ -97,12 +97,13 @@ class ToolCallState:
         is_left = not (self.is_error or self.has_begun or self.is_waiting)
         waits = is_left or (is_suspended and is_open)
         is_error = not waits and (self.is_error or self.is_waiting)
+        ended = ToolCallStatus.FAILED if is_error else ToolCallStatus.DONE
         given = self.answer_given
         return ToolCallMade(
             id=self.call.id,
             name=self.call.name,
             arguments=self.call.arguments,
-            status=ToolCallStatus.WAITING if waits else self._end(is_error=is_error),
+            status=ToolCallStatus.WAITING if waits else ended if self.has_begun else ToolCallStatus.NOT_RUN,
             result=None if waits else self.result,
             is_error=is_error,
             attempts=self.attempts,
@@ -114,8 +115,3 @@ class ToolCallState:
             decision=None if given is None else given.decision,
             asked_arguments=None if given is None or given.original is None else given.original.arguments,
         )
-
-    def _end(self, *, is_error: bool) -> ToolCallStatus:
-        if not self.has_begun:
-            return ToolCallStatus.NOT_RUN
-        return ToolCallStatus.FAILED if is_error else ToolCallStatus.DONE

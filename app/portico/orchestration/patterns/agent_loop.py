@@ -45,7 +45,7 @@ class ToolLoop:
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
-        self._rounds_left = context.limits.tool_rounds
+        self._rounds = 0
 
     async def answer(self, asked: Asked) -> str | PatternResult:
         """Return the text that the model answers to this, or the result that leaves calls to the client.
@@ -55,13 +55,14 @@ class ToolLoop:
         """
         reply = await self._context.infer(asked)
         while reply.tool_calls:
-            if self._rounds_left == 0:
+            most = self._context.limits.tool_rounds
+            if self._rounds >= most:
                 raise OrchestrationFailure(
                     Code.ORCHESTRATION_ITERATION_LIMIT,
                     "the model asked for another tool round",
-                    {"tool_rounds": self._context.limits.tool_rounds},
+                    {"tool_rounds": most},
                 )
-            self._rounds_left -= 1
+            self._rounds += 1
             results = await self._context.call_tools(reply.tool_calls)
             if len(results) < len(reply.tool_calls):
                 return self._left_to_client(reply, results)

@@ -169,13 +169,12 @@ async def _tool_split(preparation: Preparation) -> Preparation:
     models, environment = tuple(pattern.models(request)), preparation.environment
     engines = environment.catalogue.engines_for(models)
     window = largest_window(engines, preparation.tenant, environment.token_estimator)
-    preparation = preparation._replace(models=models, engines=engines)
     if preparation.session.message_count:
         window = Window(window.limit, RememberingCounter(window.counter))
     tools = allowed_tools(request, pattern, registry, preparation.agent, preparation.permissions)
     client_tools, most = preparation.client_tools, preparation.limits.tools
     if not tools and not client_tools:
-        return preparation._replace(known_window=window)
+        return preparation._replace(models=models, engines=engines, known_window=window)
     caller, policy = preparation.caller, registry.policy
     if caller is not None and not policy.is_empty:
         tools = tuple([name for name in tools if policy.offers(name, caller)])
@@ -183,13 +182,18 @@ async def _tool_split(preparation: Preparation) -> Preparation:
         own, most = {tool.name for tool in client_tools}, most - len(client_tools)
         tools = tuple([name for name in tools if name not in own])
     tools, left_out = tools[:most], tools[most:]
-    preparation = preparation._replace(tools=tools, left_out=left_out, known_window=window)
-    if not pattern.starts_with_request:
-        return preparation
-    offered_tools, offered = registry.offer(tools)
-    if client_tools:
+    offered_tools, offered = registry.offer(tools) if pattern.starts_with_request else ((), [])
+    if client_tools and pattern.starts_with_request:
         offered_tools, offered = (*offered_tools, *client_offers(client_tools)), [*offered, *client_tools]
-    return preparation._replace(offered_tools=offered_tools, offered=offered)
+    return preparation._replace(
+        models=models,
+        engines=engines,
+        known_window=window,
+        tools=tools,
+        left_out=left_out,
+        offered_tools=offered_tools,
+        offered=offered,
+    )
 
 
 async def _history_sanitize(preparation: Preparation) -> Preparation:
@@ -303,7 +307,8 @@ def allowed_tools(
         return permissions.permitted_tools(registry.names(named))
     if not pattern.offers_all_tools:
         return ()
-    return permissions.permitted_tools(registry.names_without_agents)
+    names = registry.names_without_agents
+    return tuple(names) if permissions is ALL else permissions.permitted_tools(names)
 
 
 def expected_messages(preparation: Preparation) -> tuple[Message, ...]:

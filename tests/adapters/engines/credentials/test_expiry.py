@@ -111,6 +111,7 @@ class Answer:
     def __init__(self, status: int, headers: dict[str, str]) -> None:
         self.status = status
         self.headers = headers
+        self.is_complete = True
 
     async def read(self) -> bytes:
         return b""

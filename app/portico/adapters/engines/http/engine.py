@@ -19,7 +19,7 @@ A stream is left at its end marker. A connection failure after a terminal marker
 from asyncio import get_running_loop
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Final, Protocol
 
 import anyio
@@ -144,7 +144,7 @@ class HttpEngine:
             reader.report_usage()
             if reader.unknown_frames:
                 self._on_unknown_frames(self.profile.name, reader.unknown_frames)
-        return replace(reader.reply(self.profile.model), withheld=withheld)
+        return reader.reply(self.profile.model, withheld)
 
     async def _exchange(self, request: HttpRequest, reader: "_ReplyReader") -> None:
         with reader.timeout as timeout:
@@ -249,6 +249,7 @@ class _ReplyReader:
         self._idle_restart_at = now
         """The time until which the idle time does not begin anew."""
         self._is_unpublished = False
+        self._usage = NO_USAGE
 
     async def read(self, response: HttpResponse) -> None:
         """Read the body up to its end or its end marker. Raises: EngineError."""
@@ -286,13 +287,14 @@ class _ReplyReader:
 
     async def _read_document(self, response: HttpResponse) -> None:
         """Read a JSON body. A large one is decoded on a worker thread, so that it does not block the event loop."""
-        self.timeout.deadline = self._end
+        if self._streamed:
+            self.timeout.deadline = self._end
         body = bytearray()
         while data := await response.read():
             body += data
             if len(body) > self._endpoint.limits.response_bytes:
                 raise self._too_long()
-            if self._now() >= self._idle_restart_at:
+            if not response.is_complete and self._now() >= self._idle_restart_at:
                 self._restart_idle_timeout()
         document, decode = bytes(body.removeprefix(BYTE_ORDER_MARK)), self._dialect.decode
         if len(document) <= OFF_LOOP_BYTES:
@@ -302,9 +304,9 @@ class _ReplyReader:
         self.builder.add(delta)
         self._is_unpublished = self._streamed
 
-    def reply(self, model: str) -> Reply:
+    def reply(self, model: str, withheld: tuple[str, ...]) -> Reply:
         """Return the whole reply. A JSON body in place of a stream is published here, once it is known to be sound."""
-        reply = self.builder.build(model)
+        reply = self.builder.build(model, withheld, self._usage)
         if self._is_unpublished and reply.text:
             self._progress.text(reply.text)
         if self._is_unpublished and reply.reasoning:
@@ -313,9 +315,9 @@ class _ReplyReader:
 
     def report_usage(self) -> None:
         """Report the tokens that were used, as far as the provider has named them."""
-        usage = self.builder.token_counts.usage()
-        if usage is not NO_USAGE:
-            self._progress.usage(usage)
+        self._usage = self.builder.token_counts.usage()
+        if self._usage is not NO_USAGE:
+            self._progress.usage(self._usage)
 
     def _too_long(self) -> EngineError:
         return malformed_reply(f"the reply is longer than {self._endpoint.limits.response_bytes} bytes")

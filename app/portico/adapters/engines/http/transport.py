@@ -32,6 +32,11 @@ class HttpResponse(Protocol):
     @property
     def headers(self) -> Mapping[str, str]: ...
 
+    @property
+    def is_complete(self) -> bool:
+        """True if all of the response has arrived."""
+        ...
+
     async def read(self) -> bytes:
         """Return the bytes that have arrived since the last read; nothing at the end. Raises: TransportError."""
         ...

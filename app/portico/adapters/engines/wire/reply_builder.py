@@ -14,7 +14,7 @@ from portico.adapters.engines.wire.faults import malformed_reply
 from portico.adapters.engines.wire.json_fields import MAX_NESTING
 from portico.adapters.engines.wire.usage import NO_BOUNDS, UsageAccumulator, UsageBounds
 from portico.domain.contract.messages import UNREADABLE_ARGUMENTS, ToolCall
-from portico.domain.contract.response import NO_USAGE, USAGE_IMPLAUSIBLE
+from portico.domain.contract.response import NO_USAGE, USAGE_IMPLAUSIBLE, TokenUsage
 from portico.domain.model_call import AttemptFailureReason, Reply
 from portico.domain.strict_json import MAX_WRITABLE_DEPTH, loads
 from portico.ports.model import EngineError
@@ -86,8 +86,10 @@ class ReplyBuilder:
         if done:
             self.done = True
 
-    def build(self, model: str) -> Reply:
-        """Return the whole reply; `model` is the requested one, for providers that do not name theirs.
+    def build(self, model: str, withheld: tuple[str, ...] = (), usage: TokenUsage | None = None) -> Reply:
+        """Return the whole reply, with what was `withheld` of the call, and its usage, unless that is known already.
+
+        `model` is the requested one, for providers that do not name theirs.
 
         Raises: EngineError when the reply is incomplete or malformed, or ended as a failure.
         """
@@ -98,7 +100,7 @@ class ReplyBuilder:
         if isinstance(finish, AttemptFailureReason):
             raise EngineError(finish, "the provider ended its reply as a failure")
         calls = self._tool_calls(truncated=finish == "length") if self._calls else ()
-        usage = self.token_counts.usage()
+        usage = self.token_counts.usage() if usage is None else usage
         return Reply(
             text="".join(self._text),
             tool_calls=calls,
@@ -107,6 +109,7 @@ class ReplyBuilder:
             usage=usage,
             model=self._model or model,
             reasoning="".join(self._reasoning),
+            withheld=withheld,
             flags=(USAGE_IMPLAUSIBLE,) if usage is NO_USAGE and self.token_counts.is_known else (),
             kept=(*map(_joined, self._opaque.values()), *self._signatures(calls)) if self._opaque or calls else (),
         )

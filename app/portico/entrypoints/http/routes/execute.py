@@ -23,6 +23,7 @@ from portico.entrypoints.http.openapi.responses import (
 )
 from portico.entrypoints.http.parameters import parse_idempotency_key
 from portico.orchestration.facade import Accepted, CallOptions, ExecutionView
+from portico.ports.tracing import TRACE_KEY
 
 
 class ExecuteRoute(APIRoute):
@@ -62,7 +63,8 @@ async def execute(context: Context, body: Annotated[SystemRequest, json_body(Sys
     is_async = prefers_async(headers)
     in_background = is_async or body.background or body.run_at is not None
     responder = ExecutionResponder(context, response_kind(headers, background=in_background))
-    trace_id, parent_span_id, sampled = context.trace
+    has_trace = headers.traceparent or TRACE_KEY in context.scope
+    trace_id, parent_span_id, sampled = context.trace if has_trace else (None, None, None)
     options = CallOptions(
         trace_id=trace_id,
         parent_span_id=parent_span_id,

@@ -16,7 +16,7 @@ from pydantic import JsonValue
 
 from portico.capabilities.tools.policy import NOT_PERMITTED
 from portico.domain.access.tool_policy import ApprovalReason, CallCircumstances, CallVerdict, PolicyDecision
-from portico.domain.contract.messages import ToolCall
+from portico.domain.contract.messages import ToolCall, is_untrusted_text
 from portico.domain.contract.response import SuspensionKind
 from portico.domain.failures import Code
 from portico.domain.fingerprints import digest
@@ -30,24 +30,26 @@ from portico.orchestration.execution.call_answer import granted_answer, person_a
 from portico.orchestration.execution.effect import Effect, SuspensionRequest
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.execution import Execution
+from portico.orchestration.execution.progress import RunProgress
 from portico.orchestration.execution.tool_call_state import ToolCallState
 from portico.orchestration.execution.tool_calls.grant_use import GrantUse
 
 
 class CallPermissions:
-    """Permissions of the calls of one branch. Its context `is_untrusted` if it began with untrusted text."""
+    """Permissions of the calls of one branch."""
 
-    def __init__(self, execution: Execution, settings: BranchSettings, *, is_untrusted: bool) -> None:
+    def __init__(self, execution: Execution, settings: BranchSettings, progress: RunProgress) -> None:
         self.settings = settings
         """The settings of the branch."""
         self.execution = execution
         """The execution of the branch."""
-        self._is_untrusted = is_untrusted
+        self._progress = progress
 
-    async def permit(self, state: ToolCallState, offered: OfferedTool, key: StepKey) -> bool:
+    async def permit(self, state: ToolCallState, offered: OfferedTool, call_key: StepKey) -> bool:
         """Return True if the call may run; one that may not has its result. Raises: BranchSuspended while it waits."""
         if not offered.decided:
-            return self._permit_undecided(state, offered, key)
+            return self._permit_undecided(state, offered, call_key)
+        key = call_key.child(0)
         number, decision = await self._decision(state, offered, key)
         if decision.verdict is CallVerdict.DENY:
             state.refuse(NOT_PERMITTED, Code.TOOL_EXECUTION_FAILED)
@@ -59,14 +61,14 @@ class CallPermissions:
         state.granted_digest = decision.tool_digest
         return True
 
-    def _permit_undecided(self, state: ToolCallState, offered: OfferedTool, key: StepKey) -> bool:
+    def _permit_undecided(self, state: ToolCallState, offered: OfferedTool, call_key: StepKey) -> bool:
         """Return True for a call that no policy decides; records from before it name those that wait for a person."""
         state.granted_digest = offered.digest
-        is_repeated = offered.unsafe and self._has_failed(state, key.parent)
+        is_repeated = offered.unsafe and self._has_failed(state, call_key)
         if offered.agent or not (offered.approval or is_repeated):
             return True
         reason = ApprovalReason.REPEATED if is_repeated else ApprovalReason.TOOL
-        return self._is_approved(state, key, CallDecided(CallVerdict.ASK, offered.digest, reason))
+        return self._is_approved(state, call_key.child(0), CallDecided(CallVerdict.ASK, offered.digest, reason))
 
     def _has_failed(self, state: ToolCallState, call_key: StepKey) -> bool:
         """Return True if the same call has failed in a step before that of this call."""
@@ -115,8 +117,9 @@ class CallPermissions:
         header, caller = self.execution.header, self.settings.caller
         tool = registry.get(call.name)
         is_repeatable = tool is not None and tool.info().repeatable
+        begun = (*self.settings.messages, *self._progress.prepared_messages)
         about = CallCircumstances(
-            is_untrusted=self._is_untrusted or header.fork is not None or ledger.has_untrusted_text,
+            is_untrusted=is_untrusted_text(begun) or header.fork is not None or ledger.has_untrusted_text,
             is_repeated=not is_repeatable and ledger.tool_calls.has_granted(state),
             is_replica=self.settings.replica is not None,
         )

@@ -26,9 +26,10 @@ class ContentStream:
 
     def __init__(self, execution: Execution, correlation: CorrelationContext) -> None:
         environment, self._execution_id = execution.environment, execution.header.execution_id
-        self._branches = execution.branches
-        has_readers = environment.stream_tool_content and environment.event_feed.has_subscribers(self._execution_id)
-        self._journal = environment.journal if has_readers else None
+        self._branches, feed = execution.branches, environment.event_feed
+        self.has_readers = environment.stream_tool_content and feed.has_subscribers(self._execution_id)
+        """True if what is shown is published."""
+        self._journal = environment.journal if self.has_readers else None
         self._correlation = correlation
         self._gate = execution.branches.input_gate
         self.on_progress: Callable[[ToolCall, float, str], None] | None = (

@@ -97,6 +97,7 @@ class ToolRound:
         self._permitted: list[bool | BranchSuspended | BranchStopped] = []
         """The permission of each call, or why it has none: it waits for a person, or was stopped before."""
         self._key = key
+        self._call_keys = [key.child(index) for index in range(len(states))]
         self._states = states
         self._unsafe = frozenset([tool.name for tool in offered if tool.unsafe])
         self._client_calls: list[int] = []
@@ -132,7 +133,7 @@ class ToolRound:
         """Yield the start and the end of each call that the end of the execution kept from running, with its place."""
         for index, state in enumerate(self._states):
             if state.was_kept_from_running and index not in self._client_calls:
-                key, call = self._key.child(index).child(0, 0), state.call
+                key, call = self._call_keys[index].child(0, 0), state.call
                 start = ToolStart(call.name, call.id, args_hash(self._execution.header.args_key, call.arguments))
                 end = ToolEnd(call.name, call.id, 0.0, success=False, error_code=Code.CANCELLED_SIGNAL)
                 yield key, _correlation(self._execution, state, key, self._settings, self._asked_by), (start, end)
@@ -146,7 +147,7 @@ class ToolRound:
         calls = []
         for index in self._client_calls:
             if index < limit:
-                state, key = self._states[index], self._key.child(index)
+                state, key = self._states[index], self._call_keys[index]
                 correlation = _correlation(execution, state, key.child(0, 0), settings, self._asked_by)
                 calls.append(ClientCall(execution, state, key, settings, correlation))
         calls = [call for call in calls if call.admit()]
@@ -161,7 +162,7 @@ class ToolRound:
         self.ended_at = max([self.ended_at, *(call.answered_at for call in calls)])
 
     async def _call(self, index: int) -> None:
-        state, key = self._states[index], self._key.child(index)
+        state, key = self._states[index], self._call_keys[index]
         offered, permitted = state.offer, self._permitted[index]
         if isinstance(permitted, (BranchSuspended, BranchStopped)):
             raise permitted
@@ -217,7 +218,7 @@ class ToolRound:
         if state.offer is None:
             return True
         try:
-            return await self._permissions.permit(state, state.offer, self._key.child(index, 0))
+            return await self._permissions.permit(state, state.offer, self._call_keys[index])
         except (BranchSuspended, BranchStopped) as end:
             return end
         finally:
@@ -353,7 +354,8 @@ class ToolAttempt(Effect):
         """Run the tool once, within the time that is left; refuse it if it was not offered or the budget is spent."""
         execution, call, key = self._execution, self._state.call, self._call_key
         stream = ContentStream(execution, self.correlation)
-        stream.show(call.id, arguments=call.arguments)
+        if stream.has_readers:
+            stream.show(call.id, arguments=call.arguments)
         refusal = self._begin(environment, key)
         if refusal is not None:
             stream.show(call.id, result=refusal[0])
@@ -381,7 +383,8 @@ class ToolAttempt(Effect):
         if isinstance(ended, ToolEnded):
             if self._state.answer_given is not None:
                 ended = replace(ended, content=self._state.marked(ended.content))
-            stream.show(call.id, result=ended.content)
+            if stream.has_readers:
+                stream.show(call.id, result=ended.content)
         return ended
 
     def _begin(self, environment: Environment, key: StepKey) -> tuple[str, Code] | None:
