@@ -81,7 +81,7 @@ class ExecutionFacts(BaseModel):
 
 
 class ProgressView(BaseModel):
-    """How far a call of a tool is, as the tool has said last."""
+    """Progress of a call of a tool, as the tool has said last."""
 
     tool_name: str = Field(description="Name of the tool.")
     tool_call_id: ToolCallId = Field(description="Id of the call.")

@@ -266,6 +266,8 @@ class Facade:
         if claim is not None and not admitted.request.store:
             raise invalid_request(("store", "must be true with an Idempotency-Key, whose answer is given again"))
         header = self._header(admitted, principal, options)
+        if request.run_at is not None:
+            header = replace(header, delay=_delay(request.run_at, header.created_at))
         if request.background and (not options.subscribe or request.run_at is not None):
             return await self._queue(header, claim, principal)
         opening = await open_within_limits(self._environment, self._launcher.runner, header, claim)
@@ -556,7 +558,6 @@ class Facade:
             received_digest=_received(request, options) if request.client_tools else None,
             client=options.client,
             channel=principal.channel,
-            delay=None if request.run_at is None else _delay(request.run_at, self._environment.clock.now()),
         )
 
 

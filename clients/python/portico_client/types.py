@@ -2156,7 +2156,7 @@ Problem = TypedDict(
 
 
 class ProgressView(TypedDict):
-    """How far a call of a tool is, as the tool has said last."""
+    """Progress of a call of a tool, as the tool has said last."""
 
     message: str
     """In words; empty without."""

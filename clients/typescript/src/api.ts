@@ -3996,7 +3996,7 @@ export interface components {
         };
         /**
          * ProgressView
-         * @description How far a call of a tool is, as the tool has said last.
+         * @description Progress of a call of a tool, as the tool has said last.
          */
         ProgressView: {
             /** @description In words; empty without. */

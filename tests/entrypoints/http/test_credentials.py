@@ -8,6 +8,11 @@ from typing import Any
 
 import orjson
 import pytest
+from mcp.server.mcpserver import MCPServer
+from mcp_types import ToolAnnotations
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.requests import Request
+from starlette.responses import Response
 
 from portico.bootstrap.service import Service
 from tests.support.callers import Caller, callers
@@ -383,3 +388,52 @@ async def test_changes_of_credentials_are_audited_without_values(tmp_path: Path)
         ("credential.put", "user", "failed"),
     ]
     assert ADAS.encode() not in log.read_bytes()
+
+
+async def test_a_server_of_tools_is_asked_once_more_after_a_401_and_then_is_unavailable(tmp_path: Path) -> None:
+    accepted, seen = {"value-of-yesterday"}, list[str]()
+    server = MCPServer("clock")
+
+    @server.tool(annotations=ToolAnnotations(read_only_hint=True))
+    def now() -> str:
+        """Return the time."""
+        return "noon"
+
+    class Guard(BaseHTTPMiddleware):
+        async def dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
+            seen.append(request.headers.get("authorization", ""))
+            if seen[-1].removeprefix("Bearer ") not in accepted:
+                return Response(status_code=401)
+            return await call_next(request)
+
+    app = server.streamable_http_app(host="127.0.0.1")
+    app.add_middleware(Guard)
+    value = tmp_path / "value"
+    value.write_text("value-of-yesterday")
+    table = {"type": "secret", "owners": ["service"], "value_file": str(value)}
+    async with running_server(app) as upstream:
+        tools = {"mcp": {"clock": {"url": f"http://127.0.0.1:{upstream.port}/mcp", "trusted": True, "credential": "c"}}}
+        async with callers(tmp_path, GRANTS, tools=tools, credentials={"c": table}) as (by_name, _):
+            ada = by_name["ada"]
+            [shown] = [each for each in (await ada.get("/v1/tools")).json["data"] if each["source"] == "mcp"]
+            assert (await ada.execute(ask("a", shown["name"]))).json["content"] == "noon"
+            accepted.clear()
+            accepted.add("value-of-today")
+            value.write_text("value-of-today")
+            seen.clear()
+            assert (await ada.execute(ask("b", shown["name"]))).json["content"] == "noon"
+            assert seen[-1] == "Bearer value-of-today"
+            accepted.clear()
+            refused = await ada.execute(ask("c", shown["name"]))
+    assert "TOOL_UNAVAILABLE" in refused.body.decode()
+    assert "value-of" not in refused.body.decode()
+
+
+async def test_replicas_ask_nobody_for_a_credential(tmp_path: Path) -> None:
+    async with tracked(tmp_path) as (by_name, tracker, _):
+        body = chat("Use issues.", mode="redundant", redundancy={"n": 2}, output={"schema": {}}, request_id="r")
+        answer = await by_name["ada"].execute(body)
+        assert answer.status == 200, answer.body
+        steps = (await by_name["ada"].get("/v1/executions/r/steps")).body.decode()
+    assert "TOOL_UNAVAILABLE" in steps
+    assert tracker.tokens == []

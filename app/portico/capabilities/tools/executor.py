@@ -1,11 +1,11 @@
 """Execution of one attempt at one tool call."""
 
-import asyncio
 import json
-import threading
+from asyncio import AbstractEventLoop, CancelledError, current_task, get_running_loop
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from threading import get_ident
 from typing import Any, NamedTuple, TypeAlias
 
 import anyio
@@ -146,9 +146,7 @@ class ToolExecutor:
                 self._registry.threads,
                 continuation,
                 caller,
-                None
-                if on_progress is None
-                else partial(_on_loop, asyncio.get_running_loop(), threading.get_ident(), on_progress),
+                None if on_progress is None else partial(_on_loop, get_running_loop(), get_ident(), on_progress),
                 flow,
                 credentials,
             )
@@ -206,11 +204,9 @@ def _masked_progress(report: OnProgress, credentials: CallCredentials) -> OnProg
     return on_progress
 
 
-def _on_loop(
-    loop: asyncio.AbstractEventLoop, own_thread: int, report: OnProgress, progress: float, message: str
-) -> None:
+def _on_loop(loop: AbstractEventLoop, own_thread: int, report: OnProgress, progress: float, message: str) -> None:
     """Report on the event loop, whose thread has the id, from any thread."""
-    if threading.get_ident() == own_thread:
+    if get_ident() == own_thread:
         report(progress, message)
     elif not loop.is_closed():
         loop.call_soon_threadsafe(report, progress, message)
@@ -243,7 +239,7 @@ async def _guarded(tool: Tool, arguments: Mapping[str, Any], context: ToolContex
         return _asked(question)
     except ToolError as error:
         return _failed_or_lost(tool, error)
-    except asyncio.CancelledError as stray:
+    except CancelledError as stray:
         if is_cancelled():
             raise
         return _raised(stray)
@@ -315,7 +311,7 @@ def _is_json(value: object) -> bool:
 
 def is_cancelled() -> bool:
     """Return True if the own task is being cancelled, rather than a task of the tool that leaked its cancellation."""
-    task = asyncio.current_task()
+    task = current_task()
     return task is None or task.cancelling() > 0
 
 

@@ -169,12 +169,12 @@ class ExecutionHeader:
 
     @property
     def run_at(self) -> float | None:
-        """When its request says that it is to start, in Unix seconds; None: at once."""
+        """The time at which it is to start, as its request says, in Unix seconds; None: at once."""
         return None if self.request.run_at is None else unix_seconds(self.request.run_at)
 
     @property
     def begins_at(self) -> float:
-        """When it begins, in Unix seconds: when it was accepted, or when its delayed start was made."""
+        """The time at which it begins, in Unix seconds: it was accepted then, or its delayed start was made."""
         delay = self.delay
         return self.created_at if delay is None or delay.started_at is None else delay.started_at
 

@@ -28,7 +28,7 @@ from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost, 
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.message import SessionMessage
 
-from portico.adapters.tools.mcp.credential_auth import CredentialAuth
+from portico.adapters.tools.mcp.credential_auth import CredentialAuth, noted_refusal
 from portico.adapters.tools.mcp.faults import CONNECTION_LOST, NOT_CONNECTED, McpFault, fault_of, plain
 from portico.adapters.tools.mcp.limited_transport import LimitedTransport
 from portico.adapters.tools.mcp.mcp_tool import McpTool
@@ -128,17 +128,18 @@ class McpServer:
         if session is None:
             raise ToolError(self.failure)
         try:
-            result = await session.call_tool(
-                tool,
-                dict(arguments),
-                progress_callback=None if on_progress is None else _progress_callback(on_progress),
-                input_responses=answers.responses,
-                request_state=answers.state,
-                meta=None if meta is None else cast("types.RequestParamsMeta", meta),
-                allow_input_required=True,
-            )
+            with noted_refusal() as refusal:
+                result = await session.call_tool(
+                    tool,
+                    dict(arguments),
+                    progress_callback=None if on_progress is None else _progress_callback(on_progress),
+                    input_responses=answers.responses,
+                    request_state=answers.state,
+                    meta=None if meta is None else cast("types.RequestParamsMeta", meta),
+                    allow_input_required=True,
+                )
         except MCPError as error:
-            if self._auth is not None and self._auth.is_refused:
+            if refusal.is_refused:
                 self._log.log_server_failure(self._config.name, _REFUSED)
                 raise CredentialUnavailable(f"its MCP server {_REFUSED}") from error
             if error.code not in _LOST_CODES:
