@@ -431,7 +431,14 @@ async def test_a_server_of_tools_is_asked_once_more_after_a_401_and_then_is_unav
 
 async def test_replicas_ask_nobody_for_a_credential(tmp_path: Path) -> None:
     async with tracked(tmp_path) as (by_name, tracker, _):
-        body = chat("Use issues.", mode="redundant", redundancy={"n": 2}, output={"schema": {}}, request_id="r")
+        body = chat(
+            "Use issues.",
+            mode="redundant",
+            redundancy={"n": 2},
+            output={"schema": {}},
+            tools=["issues"],
+            request_id="r",
+        )
         answer = await by_name["ada"].execute(body)
         assert answer.status == 200, answer.body
         steps = (await by_name["ada"].get("/v1/executions/r/steps")).body.decode()
