@@ -10,13 +10,18 @@ HOSTILE = (
     "data:image/png;base64," + "A" * 400 + " `' \" $(touch x)"
 )
 DEEP = "[" * 60 + "1" + "]" * 60
-LARGE = "<b>" + "word " * 60_000
+LARGE = "<b>" + "word " * 800_000
+FILE = {"name": "read_file", "parameters": {"type": "object", "properties": {"question": {"type": "string"}}}}
 
 
 def test_hostile_texts_stay_texts_on_every_page_that_shows_them(browser: Browser, shop: Shop) -> None:
     shop.chat(HOSTILE, request_id="hostile", session_id="s", metadata={"k": HOSTILE[:200]})
     shop.chat(f'Use ask_person: "{HOSTILE.replace(chr(34), "")}"', request_id="asks")
-    shop.chat(LARGE, request_id="large")
+    shop.chat(LARGE, request_id="vast", background=True)
+    for name, is_error in (("result", False), ("error", True)):
+        shop.chat(f'Use read_file: "{name}"', request_id=name, client_tools=[FILE], metadata={"<b>": HOSTILE[:100]})
+        answer = {"result": {HOSTILE[:60]: [HOSTILE]}, "is_error": is_error}
+        shop.ask("POST", f"/v1/executions/{name}/resume", {"tool_id": "read_file", "payload": answer})
     shop.chat(f"{DEEP} [[garble]]", request_id="deep", background=True)
     shop.ask("PUT", "/v1/memory/doc", {"text": HOSTILE, "metadata": {"x": HOSTILE[:100]}})
     places = (
@@ -26,8 +31,13 @@ def test_hostile_texts_stay_texts_on_every_page_that_shows_them(browser: Browser
         "executions/hostile/events",
         "executions/hostile?step=0%2F0",
         "executions/asks",
-        "executions/large/conversation",
+        "executions/vast/conversation",
         "executions/deep",
+        "executions/result/conversation",
+        "executions/result/events",
+        "executions/error/conversation",
+        "executions/error?step=0%2F0",
+        "compare/result/error",
         "compare/hostile/asks",
         "questions",
         "sessions/s",
@@ -38,13 +48,13 @@ def test_hostile_texts_stay_texts_on_every_page_that_shows_them(browser: Browser
     with console_page(browser, shop.url) as console:
         for place in places:
             console.open(place)
-            console.page.locator(".loading").wait_for(state="detached")
+            expect(console.page.locator(".loading")).to_have_count(0)
             assert console.page.locator("main img, main script, main iframe, main a[href^='javascript']").count() == 0
             assert "\u202e" not in console.page.inner_text("main")
         console.open("executions/hostile/conversation")
         expect(console.page.locator("[data-text]").first).to_contain_text("<img src=x onerror=alert(1)>")
         expect(console.page.locator("[data-text]").first).to_contain_text("\\u202egnp.exe")
         expect(console.page.locator("[data-text]").first).to_contain_text("[image/png, 300 B]")
-        console.open("executions/large/conversation")
+        console.open("executions/vast/conversation")
         assert len(console.page.inner_text("main")) < 65_536
         assert console.faults == []

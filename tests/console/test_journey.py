@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.support.browser import RIGHTS, Shop, console_page
+from tests.support.browser import RIGHTS, Shop, console_page, with_axe
 
 PHONE = {"width": 320, "height": 700}
 SLOW = "Draft an answer [[slow:4]]"
@@ -28,6 +28,24 @@ def refunds(shop: Shop) -> Sequence[str]:
     """Return the orders that were refunded."""
     file = shop.folder / "refunds.txt"
     return file.read_text().split() if file.exists() else ()
+
+
+def restart(shop: Shop, page: Page) -> None:
+    """Kill the service, and start it again once the page says that the connection is cut."""
+    shop.stop()
+    expect(page.locator("[data-live]")).to_have_attribute("data-live", "offline")
+    expect(page.get_by_text("The connection is cut.")).to_be_visible()
+    shop.start()
+
+
+def tab_to(page: Page, wanted: Locator) -> None:
+    """Press Tab until this has the focus."""
+    wanted.wait_for()
+    for _ in range(80):
+        if wanted.evaluate("each => each === document.activeElement"):
+            return
+        page.keyboard.press("Tab")
+    raise AssertionError(f"Tab does not reach {wanted}")
 
 
 def test_a_person_watches_an_execution_and_approves_its_call(browser: Browser, shop: Shop) -> None:
@@ -162,39 +180,63 @@ def test_a_timeline_goes_on_without_a_gap_after_the_service_was_killed(browser: 
         console.open("executions/slow/events")
         expect(page.locator("[data-live]")).to_have_attribute("data-live", "live")
         expect(page.locator("[data-seq]").first).to_be_visible()
-        shop.stop()
-        expect(page.locator("[data-live]")).to_have_attribute("data-live", "offline")
-        expect(page.get_by_text("The connection is cut.")).to_be_visible()
-        shop.start()
+        restart(shop, page)
         expect(page.locator(".pill")).to_have_text("COMPLETE", timeout=30_000)
         found = numbers(page)
         assert found == list(range(1, len(found) + 1))
         assert len(found) == shop.ask("GET", "/v1/executions/slow")["events"]
 
 
-def test_the_way_to_an_approval_by_keyboard_on_a_phone_in_the_dark(browser: Browser, shop: Shop) -> None:
-    shop.chat("refund order 3", request_id="refund-3", agent="refunds")
+def test_the_whole_way_by_keyboard_on_a_phone_in_the_dark_while_the_service_is_killed(
+    browser: Browser, shop: Shop
+) -> None:
+    """Dice are rolled, a refund is approved, its result is edited in a fork, and the fork is compared."""
     with console_page(browser, shop.url, viewport=PHONE, color_scheme="dark") as console:
-        page = console.page
+        page, keyboard = console.page, console.page.keyboard
         console.open("executions")
         page.locator("[data-row]").first.wait_for()
-        page.keyboard.press("j")
-        page.keyboard.press("Enter")
-        page.locator("[data-step]").first.wait_for()
-        page.keyboard.press("g")
-        page.keyboard.press("q")
+        keyboard.press("g")
+        keyboard.press("t")
+        tab_to(page, page.get_by_label("Message", exact=True))
+        keyboard.press("Control+a")
+        keyboard.type("Roll 1d6")
+        tab_to(page, page.get_by_label("Session"))
+        keyboard.press("Shift+Tab")
+        expect(page.get_by_text("inferences at most")).to_be_visible()
+        page.get_by_role("heading", name="Try").focus()
+        tab_to(page, page.get_by_role("button", name="Run"))
+        keyboard.press("Enter")
+        expect(page.locator("section[aria-live]")).to_contain_text("roll_dice answered")
+        shop.chat("refund order 3", request_id="refund-3", agent="refunds")
+        restart(shop, page)
+        keyboard.press("g")
+        keyboard.press("q")
         expect(page.locator("main")).to_have_attribute("data-page", "questions")
         expect(page.get_by_role("heading", name="Questions")).to_be_focused()
-        page.get_by_role("button", name="Approve").first.wait_for()
-        page.keyboard.press("a")
-        expect(page.get_by_role("button", name="Approve").first).to_be_focused()
-        page.keyboard.press("Enter")
-        expect(page.get_by_text("Approved.")).to_be_visible()
-        page.keyboard.press("?")
-        expect(page.get_by_role("dialog")).to_contain_text("go to Now")
-        page.keyboard.press("Escape")
-        expect(page.get_by_role("dialog")).to_have_count(0)
+        mine = page.locator("[data-request-id=refund-3]")
+        tab_to(page, mine.get_by_role("button", name="Approve"))
+        keyboard.press("Enter")
+        expect(mine).to_contain_text("Approved.")
+        keyboard.press("g")
+        keyboard.press("e")
+        page.locator("[data-request-id=refund-3][data-state=COMPLETE]").wait_for()
+        tab_to(page, page.locator("[data-request-id=refund-3] a"))
+        keyboard.press("Enter")
+        tab_to(page, page.locator("[data-step='2/0']"))
+        keyboard.press("Enter")
+        tab_to(page, page.get_by_label("Result of refund"))
+        keyboard.press("Control+a")
+        keyboard.type("refused: order 3 was refunded before")
         assert console.sideways() <= 0
+        expect(page.get_by_text(re.compile(r"at most \d+ inferences"))).to_be_visible()
+        tab_to(page, page.get_by_role("button", name="Fork and compare"))
+        keyboard.press("Enter")
+        expect(page.locator("main")).to_have_attribute("data-page", "compare")
+        expect(page.get_by_role("heading", name="First difference at step")).to_be_focused()
+        expect(page.locator("[data-first-difference]")).to_have_attribute("data-step", "1/0/0/0")
+        assert console.sideways() <= 0
+        assert refunds(shop).count("3") == 1
+        assert console.faults == []
 
 
 def test_a_request_is_tried_after_its_quote(browser: Browser, shop: Shop) -> None:
@@ -207,6 +249,10 @@ def test_a_request_is_tried_after_its_quote(browser: Browser, shop: Shop) -> Non
         expect(page.locator("section[aria-live]")).to_contain_text("roll_dice answered")
         page.locator("section[aria-live] a").click()
         expect(page.locator(".bound")).to_contain_text("of at most")
+        page.keyboard.press("?")
+        expect(page.get_by_role("dialog")).to_contain_text("go to Now")
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("dialog")).to_have_count(0)
         assert console.faults == []
 
 
@@ -306,3 +352,81 @@ def test_a_grant_lets_later_calls_run_until_it_is_revoked(browser: Browser, shop
         expect(grant).to_have_count(0)
         assert console.faults == []
     assert ask("third") == "SUSPENDED"
+
+
+PAGES_OF_A_STRANGER = (
+    "now",
+    "executions",
+    "questions",
+    "sessions",
+    "try",
+    "flows",
+    "agents",
+    "tools",
+    "engines",
+    "memory",
+    "usage",
+    "keys",
+    "errors",
+    "machines",
+    "executions/large",
+    "executions/large/conversation",
+    "compare/large/secret-1",
+    "sessions/granted",
+)
+
+
+def test_a_key_of_another_tenant_with_few_rights_sees_nothing_and_reads_what_it_lacks(
+    browser: Browser, locked_shop: Shop
+) -> None:
+    ann = locked_shop.key_of("ann", *RIGHTS)
+    locked_shop.chat("refund order 77", key=ann, request_id="theirs", agent="refunds", session_id="granted")
+    few = locked_shop.first_key("globex", "tool:roll_dice")
+    with console_page(browser, locked_shop.url) as console:
+        page = console.page
+        with_axe(page)
+        page.goto(f"{locked_shop.url}/console/#/now")
+        page.get_by_label("API key").fill(few)
+        page.get_by_label("Keep for this tab").check()
+        page.get_by_role("button", name="Sign in").click()
+        for place in PAGES_OF_A_STRANGER:
+            console.open(place)
+            expect(page.locator(".loading")).to_have_count(0)
+            text = page.inner_text("main")
+            assert not re.search(r"order (77|5000|5)\b|acme|\bann\b|\beve\b", text), (place, text)
+            for button in page.locator("main button:disabled").all():
+                assert button.get_attribute("aria-description"), (place, button)
+            assert console.violations() == []
+        console.open("try")
+        run = page.get_by_role("button", name="Run")
+        expect(run).to_have_attribute("aria-description", "needs can_send_messages")
+        console.open("keys")
+        expect(page.locator("main")).to_contain_text("can_manage_keys")
+        console.open("engines")
+        expect(page.locator("main")).to_contain_text("Health needs can_read_metrics")
+        assert console.faults == []
+
+
+def test_a_key_is_made_shown_once_and_revoked(browser: Browser, locked_shop: Shop) -> None:
+    with console_page(browser, locked_shop.url, viewport=PHONE) as console:
+        page = console.page
+        with_axe(page)
+        signed_in(page, locked_shop.url, locked_shop.manager, "keys")
+        page.get_by_role("button", name="New key").click()
+        page.get_by_label("User").fill("zoe")
+        page.get_by_label("Permissions").fill("can_send_messages, can_fly")
+        page.get_by_role("button", name="Make the key").click()
+        expect(page.get_by_role("alert")).to_contain_text("permissions.1: must be one of")
+        page.get_by_label("Permissions").fill("can_send_messages")
+        page.get_by_role("button", name="Make the key").click()
+        expect(page.get_by_text("It is shown once.")).to_be_visible()
+        secret = page.get_by_role("region", name="New key").inner_text()
+        assert locked_shop.ask("GET", "/v1/me", key=secret)["user"] == "zoe"
+        assert console.violations() == []
+        assert console.sideways() <= 0
+        page.get_by_role("button", name=f"Revoke {secret.split('_')[1]}").click()
+        page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+        expect(page.locator("tr", has_text="zoe")).to_contain_text("revoked")
+        page.reload()
+        assert secret not in page.content()
+        assert console.faults == []

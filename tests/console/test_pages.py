@@ -1,7 +1,10 @@
 """Every page: nothing that axe-core finds in the dark or in the light, no scrolling sideways, no fault."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from tests.support.browser import Shop, console_page, with_axe
 
@@ -44,18 +47,29 @@ PLACES = (
 )
 
 
-@pytest.mark.parametrize(("theme", "width"), [("dark", 1280), ("light", 320)])
-def test_no_page_has_a_violation_or_scrolls_sideways(browser: Browser, shop: Shop, theme: str, width: int) -> None:
-    size = {"width": width, "height": 800}
+WINDOW: Mapping[str, Any] = {"viewport": {"width": 1280, "height": 800}}
+ZOOMED: Mapping[str, Any] = {"viewport": {"width": 320, "height": 256}, "device_scale_factor": 4}
+"""A window of 1280 pixels at 400 %, which is as wide as a small phone."""
+
+
+@pytest.mark.parametrize("size", [WINDOW, ZOOMED], ids=["window", "zoomed"])
+def test_no_page_has_a_violation_or_scrolls_sideways_in_the_light_or_in_the_dark(
+    browser: Browser, shop: Shop, size: Mapping[str, Any]
+) -> None:
     found = []
-    with console_page(browser, shop.url, color_scheme=theme, viewport=size, reduced_motion="reduce") as console:
+    with console_page(browser, shop.url, color_scheme="light", reduced_motion="reduce", **size) as console:
         with_axe(console.page)
         for place in PLACES:
             console.open(place)
-            console.page.locator(".loading").wait_for(state="detached")
+            expect(console.page.locator(".loading")).to_have_count(0)
             assert console.page.locator("main").get_attribute("data-page") == place.split("/")[0].split("?")[0]
             found += [f"{place}: {each}" for each in console.violations()]
+            console.page.emulate_media(color_scheme="dark")
+            found += [f"{place} in the dark: {each}" for each in console.violations("color-contrast")]
+            console.page.emulate_media(color_scheme="light")
             if console.sideways() > 0:
                 found.append(f"{place}: {console.sideways()} pixels sideways")
+        moving = "document.getAnimations().filter(each => each.playState === 'running').length"
+        assert console.page.evaluate(moving) == 0
         assert found == [], "\n".join(found)
         assert console.faults == []

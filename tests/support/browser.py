@@ -195,15 +195,20 @@ class Shop:
     def chat(self, text: str, *, key: str = "", **request: Any) -> Any:
         return self.execute(key=key, messages=[{"role": "user", "content": text}], **request)
 
-    def key_of(self, user: str, *permissions: str) -> str:
-        """Make a key, of a shop whose routes need one, and return it."""
-        self._manager = self._manager or self.first_key("acme")
-        given = {"permissions": permissions} if permissions else {}
-        return str(self.ask("POST", "/v1/keys", {"user": user, **given}, key=self._manager)["secret"])
+    @property
+    def manager(self) -> str:
+        """A key that makes others, of a shop whose routes need one."""
+        self._manager = self._manager or self.first_key("acme", *RIGHTS, "can_manage_keys")
+        return self._manager
 
-    def first_key(self, tenant: str) -> str:
-        """Make a key that makes others, and return it."""
-        rights = [f"--permission={name}" for name in (*RIGHTS, "can_manage_keys")]
+    def key_of(self, user: str, *permissions: str) -> str:
+        """Make a key of the same tenant, and return it."""
+        given = {"permissions": permissions} if permissions else {}
+        return str(self.ask("POST", "/v1/keys", {"user": user, **given}, key=self.manager)["secret"])
+
+    def first_key(self, tenant: str, *permissions: str) -> str:
+        """Make a key at the command line, and return it."""
+        rights = [f"--permission={name}" for name in permissions]
         command = [sys.executable, "-m", "portico", "keys", "create", "--tenant", tenant, "--user", "root", *rights]
         environ = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
         made = subprocess.run(command, cwd=self.folder, env=environ, capture_output=True, text=True, check=True)
@@ -235,9 +240,10 @@ class ConsolePage:
         self.page.goto(f"{self.url}/console/#/{place}")
         self.page.locator("main h1").first.wait_for()
 
-    def violations(self) -> list[str]:
-        """Return what axe-core finds on the page as it is shown."""
-        found = self.page.evaluate("async () => (await axe.run(document, {resultTypes: ['violations']})).violations")
+    def violations(self, rule: str = "") -> list[str]:
+        """Return what axe-core finds on the page as it is shown, by one rule if it is given."""
+        options = {"resultTypes": ["violations"], **({"runOnly": [rule]} if rule else {})}
+        found = self.page.evaluate("async (options) => (await axe.run(document, options)).violations", options)
         return [
             f"{each['id']}: {each['nodes'][0]['html'][:200]} {each['nodes'][0].get('failureSummary', '')}"
             for each in found

@@ -2,10 +2,11 @@
 /** What the service has: agents, tools, errors and machines, each as a list with one page for each item. */
 import { html } from "../vendor/preact.js";
 import { once } from "../parts/api.js";
+import { Facts, Text } from "../parts/frame.js";
 import { Machine } from "../parts/machine.js";
 import { link } from "../parts/route.js";
 import { number, visible, words } from "../parts/text.js";
-import { Code, Empty, Facts, Heading, Loaded, Text, useLoaded } from "../parts/ui.js";
+import { Code, Empty, Heading, Loaded, useLoaded } from "../parts/ui.js";
 
 /** @param {unknown} value */
 const shown = (value) => JSON.stringify(value, null, 2);

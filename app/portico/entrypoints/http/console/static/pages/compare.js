@@ -60,29 +60,11 @@ export default function Comparison({ place }) {
   );
   const ended = STATES_ENDED.has(a.state) && STATES_ENDED.has(b.state);
   const redacted = all?.some(({ a: one }) => one && !one.fingerprint);
-  if (!a.view.value || !b.view.value || !all)
-    return html`
-      <div class="page">
-        <h1 tabindex="-1">Compare</h1>
-        <${Loaded} of=${{ ...failed, value: undefined }}>${() => null}<//>
-      </div>
-    `;
-  return html`<${Sides} a=${a} b=${b} all=${all} ended=${ended} redacted=${redacted} />`;
-}
-
-/** @param {any[]} steps */
-const ofKind = (steps) => steps.filter((step) => COMPARED.has(step.kind));
-
-/** @param {any} props */
-function Sides({ a, b, all, ended, redacted }) {
-  const texts = useRedacted(a.id, b.id, all, redacted);
-  const rows = texts ?? all;
+  const rows = useRedacted(a.id, b.id, all, redacted) ?? all ?? [];
   const growing = (/** @type {any} */ row) => !ended && (!row.a || !row.b);
   const first = rows.findIndex((/** @type {any} */ row) => !row.same && !growing(row));
-  const origin = b.view.value.origin?.request_id === a.id ? b.view.value.origin.from_step : null;
-  const inherited = (/** @type {any} */ row) =>
-    origin === "end" || (typeof origin === "number" && Number(row.key.split("/")[0]) < origin);
-  const step = first < 0 ? "" : keyOf(rows[first]);
+  const loaded = a.view.value && b.view.value && all;
+  const none = ended ? "No difference" : "No difference so far";
   return html`
     <div class="page compare">
       <p class="crumbs">
@@ -95,13 +77,27 @@ function Sides({ a, b, all, ended, redacted }) {
       </p>
       <header class="top">
         <${Heading}>
-          ${first < 0
-            ? ended
-              ? "No difference"
-              : "No difference so far"
-            : `First difference at step ${step}`}
+          ${!loaded ? "Compare" : first < 0 ? none : `First difference at step ${keyOf(rows[first])}`}
         <//>
       </header>
+      ${loaded ? html`
+        <${Sides} a=${a} b=${b} rows=${rows} first=${first} growing=${growing} redacted=${redacted} />
+      ` : html`
+        <${Loaded} of=${{ ...failed, value: undefined }}>${() => null}<//>
+      `}
+    </div>
+  `;
+}
+
+/** @param {any[]} steps */
+const ofKind = (steps) => steps.filter((step) => COMPARED.has(step.kind));
+
+/** @param {any} props */
+function Sides({ a, b, rows, first, growing, redacted }) {
+  const origin = b.view.value.origin?.request_id === a.id ? b.view.value.origin.from_step : null;
+  const inherited = (/** @type {any} */ row) =>
+    origin === "end" || (typeof origin === "number" && Number(row.key.split("/")[0]) < origin);
+  return html`
       <div class="sides">
         <${Side} name="A" side=${a} />
         <${Side}
@@ -137,7 +133,6 @@ function Sides({ a, b, all, ended, redacted }) {
           />
         `)}
       </div>
-    </div>
   `;
 }
 
@@ -145,8 +140,8 @@ function Sides({ a, b, all, ended, redacted }) {
  * Without fingerprints the whole texts are compared.
  * @param {string} a
  * @param {string} b
- * @param {any[]} all
- * @param {boolean} wanted
+ * @param {any[] | null} all
+ * @param {boolean | undefined} wanted
  */
 function useRedacted(a, b, all, wanted) {
   const [found, setFound] = useState(/** @type {any} */ (null));

@@ -2,11 +2,12 @@
 /** Engines with their breaker, their price and what the last hour was like. */
 import { html, useEffect } from "../vendor/preact.js";
 import { json } from "../parts/api.js";
+import { ErrorCode, Facts } from "../parts/frame.js";
 import { missing, useMe } from "../parts/person.js";
 import { link } from "../parts/route.js";
 import { fullTime, number, span, visible, words } from "../parts/text.js";
 import { Wave } from "../parts/wave.js";
-import { ErrorCode, Facts, Heading, Loaded, useLoaded } from "../parts/ui.js";
+import { Heading, Loaded, useLoaded } from "../parts/ui.js";
 
 /** @param {{place: import("../parts/route.js").Place}} props */
 export default function Engines({ place }) {

@@ -5,6 +5,7 @@ import { Actions } from "../parts/actions.js";
 import { frames, json, once, send } from "../parts/api.js";
 import { Details } from "../parts/details.js";
 import { newFold, push } from "../parts/fold.js";
+import { Facts } from "../parts/frame.js";
 import { follow } from "../parts/live.js";
 import { Machine } from "../parts/machine.js";
 import { say } from "../parts/person.js";
@@ -13,7 +14,7 @@ import { quoteOf } from "../parts/started.js";
 import { TABS, tabsOf } from "../parts/tabs.js";
 import { fullTime, money, number, span, visible } from "../parts/text.js";
 import { Timeline } from "../parts/timeline.js";
-import { Facts, Heading, Loaded, Loading, useLoaded, useNow } from "../parts/ui.js";
+import { Heading, Loaded, Loading, useLoaded, useNow } from "../parts/ui.js";
 import { EventLine } from "../parts/events.js";
 
 /**

@@ -1,13 +1,13 @@
 // @ts-check
 /** The list of executions: live, filtered, with a histogram of its time range. */
 import { html, useEffect, useMemo, useState } from "../vendor/preact.js";
-import { json, query } from "../parts/api.js";
+import { json } from "../parts/api.js";
 import { Table } from "../parts/execution_rows.js";
 import { Filters } from "../parts/filters.js";
 import { RANGES, Histogram } from "../parts/histogram.js";
 import { Icon } from "../parts/icons.js";
 import { executions, keep, removed, status } from "../parts/live.js";
-import { go, link, STATES_ENDED } from "../parts/route.js";
+import { go, link, query, STATES_ENDED } from "../parts/route.js";
 import {
   Button,
   Empty,
@@ -23,6 +23,8 @@ import {
 const PAGE = 100;
 const MOST = 1000;
 const MOST_SELECTED = 100;
+/** Least height of a row in pixels. Rows far below the window are not drawn. */
+const ROW = 46;
 const EXAMPLE = example("POST", "execute", { messages: [{ role: "user", content: "Roll two dice" }] });
 
 /**
@@ -190,7 +192,13 @@ export default function Executions({ place }) {
                   ${fresh.length} new
                 </button>
               `}
-              <${Table} rows=${shown} now=${now} selected=${selected} toggle=${toggle} replays=${replays} />
+              <${Table}
+                rows=${shown.slice(0, PAGE + scrolled)}
+                now=${now}
+                selected=${selected}
+                toggle=${toggle}
+                replays=${replays}
+              />
               <${More} more=${pages.next && rows.length < MOST ? more : undefined} />
           `
         }
@@ -202,14 +210,13 @@ export default function Executions({ place }) {
 /** @param {any[]} rows @param {string} id */
 const ended = (rows, id) => STATES_ENDED.has(rows.find((row) => row.request_id === id)?.state);
 
-/** Tell whether the page is scrolled down. */
+/** Return how far the page is scrolled down, in steps of ten rows. */
 function useScrolled() {
-  const [scrolled, set] = useState(false);
+  const [top, set] = useState(0);
   useEffect(() => {
-    const look = () => set(scrollY > 240);
+    const look = () => set(Math.ceil((scrollY - 240) / ROW / 10) * 10);
     addEventListener("scroll", look, { passive: true });
     return () => removeEventListener("scroll", look);
   }, []);
-  return scrolled;
+  return Math.max(top, 0);
 }
-

@@ -2,10 +2,11 @@
 /** Flows with their graphs. */
 import { html } from "../vendor/preact.js";
 import { once } from "../parts/api.js";
+import { Facts } from "../parts/frame.js";
 import { Graph } from "../parts/graph.js";
 import { link } from "../parts/route.js";
 import { visible } from "../parts/text.js";
-import { Code, Empty, Facts, Heading, Loaded, useLoaded } from "../parts/ui.js";
+import { Code, Empty, Heading, Loaded, useLoaded } from "../parts/ui.js";
 
 /** @param {{place: import("../parts/route.js").Place}} props */
 export default function Flows({ place }) {

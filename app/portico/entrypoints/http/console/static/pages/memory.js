@@ -2,11 +2,11 @@
 /** Documents of the memory, with its search. */
 import { html, useState } from "../vendor/preact.js";
 import { json, post } from "../parts/api.js";
-import { Confirm, Frame, List, Name } from "../parts/frame.js";
+import { Confirm, Facts, Frame, List, Name, Text } from "../parts/frame.js";
 import { usePages } from "../parts/pages.js";
 import { go, link } from "../parts/route.js";
 import { asText, bytes, number, visible } from "../parts/text.js";
-import { Age, Button, Empty, Facts, Failure, Loaded, More, Text } from "../parts/ui.js";
+import { Age, Button, Empty, Failure, Loaded, More } from "../parts/ui.js";
 import { example, useLoaded, useNow } from "../parts/ui.js";
 
 /** @param {{place: import("../parts/route.js").Place}} props */

@@ -1,16 +1,16 @@
 // @ts-check
 /** What runs now: figures, running executions, engines, open questions and the last errors. */
 import { html, useEffect } from "../vendor/preact.js";
-import { json, once, query } from "../parts/api.js";
+import { json, once } from "../parts/api.js";
+import { ErrorCode } from "../parts/frame.js";
 import { Bars, bars } from "../parts/histogram.js";
 import { executions, status, suspensions } from "../parts/live.js";
 import { missing, useMe } from "../parts/person.js";
-import { link, STATES_ENDED } from "../parts/route.js";
+import { link, query, STATES_ENDED } from "../parts/route.js";
 import { number, span, visible, words } from "../parts/text.js";
 import { Wave } from "../parts/wave.js";
 import {
   Age,
-  ErrorCode,
   Figure,
   Heading,
   Loaded,

@@ -2,12 +2,12 @@
 /** Sessions: conversations that outlive a request. */
 import { html, useState } from "../vendor/preact.js";
 import { json } from "../parts/api.js";
-import { Confirm, Frame, List, Name } from "../parts/frame.js";
+import { Confirm, Facts, Frame, List, Name, Text } from "../parts/frame.js";
 import { Messages } from "../parts/messages.js";
 import { usePages } from "../parts/pages.js";
 import { go, link } from "../parts/route.js";
 import { asText, fullTime, number, visible } from "../parts/text.js";
-import { Age, Button, Empty, Facts, Loaded, More, Text } from "../parts/ui.js";
+import { Age, Button, Empty, Loaded, More } from "../parts/ui.js";
 import { example, useLoaded, useNow } from "../parts/ui.js";
 
 /** @param {{place: import("../parts/route.js").Place}} props */

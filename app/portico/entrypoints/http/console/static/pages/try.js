@@ -4,14 +4,14 @@ import { html, useEffect, useMemo, useRef, useState } from "../vendor/preact.js"
 import { frames, post, send } from "../parts/api.js";
 import { Area, Check, parsed } from "../parts/fields.js";
 import { newFold, push } from "../parts/fold.js";
-import { Frame } from "../parts/frame.js";
+import { ErrorCode, Frame, Text } from "../parts/frame.js";
 import { missing, useMe } from "../parts/person.js";
 import { link } from "../parts/route.js";
 import { Form, requestOf, START } from "../parts/request_form.js";
 import { curlSnippet, pythonSnippet, typescriptSnippet } from "../parts/snippets.js";
 import { quoteText, remember } from "../parts/started.js";
 import { asText, money, number, span, visible } from "../parts/text.js";
-import { Button, Code, ErrorCode, Figure, State, Text } from "../parts/ui.js";
+import { Button, Code, Figure, State } from "../parts/ui.js";
 
 const PAUSE = 500;
 

@@ -1,9 +1,9 @@
 // @ts-check
 /** Usage by day, key, user, agent or model, and what is left of the caller's limits. */
 import { html } from "../vendor/preact.js";
-import { json, query } from "../parts/api.js";
+import { json } from "../parts/api.js";
 import { me, useMe } from "../parts/person.js";
-import { refine } from "../parts/route.js";
+import { query, refine } from "../parts/route.js";
 import { money, number, span, visible } from "../parts/text.js";
 import { Empty, Figure, Heading, Loaded, useLoaded } from "../parts/ui.js";
 

@@ -103,16 +103,6 @@ export async function json(path, options) {
 /** @param {string} path @param {unknown} [body] @param {Options} [options] @returns {Promise<any>} */
 export const post = (path, body, options) => json(path, { method: "POST", body, ...options });
 
-/** @param {Record<string, string | number | null | undefined>} values Empty ones are left out. */
-export function query(values) {
-  const given = Object.entries(values).filter(
-    ([, value]) => value !== null && value !== undefined && value !== "",
-  );
-  return given.length
-    ? `?${new URLSearchParams(given.map(([name, value]) => [name, String(value)]))}`
-    : "";
-}
-
 /** @typedef {{id: string, event: string, data: string}} Frame */
 
 /**

@@ -1,5 +1,6 @@
 // @ts-check
 /** Details of the chosen step, and the answer of the execution where none is chosen. */
+import { ErrorCode, Facts, Text } from "./frame.js";
 import { STATES_ENDED } from "./route.js";
 import { html, useEffect, useState } from "../vendor/preact.js";
 import { json } from "./api.js";
@@ -10,7 +11,7 @@ import { Icon } from "./icons.js";
 import { Messages } from "./messages.js";
 import { Question } from "./question.js";
 import { asText, clockSeconds, money, number, span, visible, words } from "./text.js";
-import { Button, ErrorCode, Facts, Figure, Text, useLoaded } from "./ui.js";
+import { Button, Figure, useLoaded } from "./ui.js";
 
 /**
  * Load one step of the record; null while it runs, or if it is not stored.

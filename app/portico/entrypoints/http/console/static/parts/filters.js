@@ -20,44 +20,44 @@ const MODES = ["chat", "structured", "plan", "redundant", "flow"];
 
 /** @param {{place: import("./route.js").Place, range: any}} props */
 export function Filters({ place, range }) {
-  const [agents, setAgents] = useState([]);
-  const [engines, setEngines] = useState([]);
+  const [names, setNames] = useState(/** @type {Record<string, string[]>} */ ({}));
   const search = useRef(/** @type {any} */ (null));
   useEffect(() => {
-    once("agents").then(
-      (all) => setAgents(all.data.map((/** @type {any} */ each) => each.name)),
-      () => {},
-    );
-    once("engines").then(
-      (all) => setEngines(all.data.map((/** @type {any} */ each) => each.name)),
-      () => {},
-    );
+    for (const list of ["agents", "engines"])
+      once(list).then(
+        ({ data }) =>
+          setNames((old) => ({ ...old, [list]: data.map((/** @type {any} */ each) => each.name) })),
+        () => {},
+      );
   }, []);
   const value = (/** @type {string} */ name) => place.query.get(name) ?? "";
   const change = (/** @type {string} */ name) => (/** @type {any} */ event) =>
     refine(place, { [name]: event.target.value.trim() });
   const choice = (
     /** @type {string} */ name,
-    /** @type {string} */ title,
-    /** @type {string[]} */ options,
+    /** @type {string} */ label,
+    /** @type {string[][]} */ options,
+    chosen = value(name),
+  ) => html`
+    <select
+      class=${chosen ? "chip on" : "chip"}
+      aria-label=${label}
+      value=${chosen}
+      onChange=${change(name)}>
+      ${options.map(([each, title]) => html`
+        <option key=${each} value=${each}>
+          ${title ?? each}
+        </option>
+      `)}
+    </select>
+  `;
+  const among = (
+    /** @type {string} */ name,
+    /** @type {string} */ label,
+    /** @type {string[]} */ options = [],
   ) => {
     const all = [...new Set([...options, value(name)])].filter(Boolean);
-    return (
-      all.length > 0 && html`
-        <select
-          class=${value(name) ? "chip on" : "chip"}
-          aria-label=${title}
-          value=${value(name)}
-          onChange=${change(name)}>
-          <option value="">${title}</option>
-          ${all.map((each) => html`
-            <option key=${each} value=${each}>
-              ${each}
-            </option>
-          `)}
-        </select>
-      `
-    );
+    return all.length > 0 && choice(name, label, [["", label], ...all.map((each) => [each])]);
   };
   const rest = ["session_id", "code", "origin"].filter((name) => value(name));
   return html`
@@ -82,27 +82,11 @@ export function Filters({ place, range }) {
         />
         <kbd aria-hidden="true">/</kbd>
       </label>
-      <select class="chip on" aria-label="Time range" value=${range.name} onChange=${change("range")}>
-        ${RANGES.map(({ name, title }) => html`
-          <option key=${name} value=${name}>
-            ${title}
-          </option>
-        `)}
-      </select>
-      <select
-        class=${value("state") ? "chip on" : "chip"}
-        aria-label="State"
-        value=${value("state")}
-        onChange=${change("state")}>
-        ${STATES.map(([state, title]) => html`
-          <option key=${state} value=${state}>
-            ${title}
-          </option>
-        `)}
-      </select>
-      ${choice("mode", "Mode", MODES)}
-      ${choice("agent", "Agent", agents)}
-      ${choice("model", "Engine", engines)}
+      ${choice("range", "Time range", RANGES.map(({ name, title }) => [name, title]), range.name)}
+      ${choice("state", "State", STATES)}
+      ${among("mode", "Mode", MODES)}
+      ${among("agent", "Agent", names.agents)}
+      ${among("model", "Engine", names.engines)}
       ${rest.map((name) => html`
         <button
           key=${name}

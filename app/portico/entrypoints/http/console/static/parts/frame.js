@@ -4,8 +4,11 @@ import { html, useEffect, useState } from "../vendor/preact.js";
 import { once } from "./api.js";
 import { Alert, failureText } from "./fields.js";
 import { link } from "./route.js";
-import { visible } from "./text.js";
+import { asText, bytes, visible, withoutData } from "./text.js";
 import { Button, Dialog, Heading } from "./ui.js";
+
+const FOLDED = 65536;
+const CLAMPED = 4000;
 
 /**
  * A page with its heading; `up` is the place and the title of the list that it belongs to.
@@ -125,3 +128,43 @@ export const useEvery = (run, ms) =>
     const timer = setInterval(() => !document.hidden && run(), ms);
     return () => clearInterval(timer);
   }, []);
+
+/**
+ * A text that others wrote: never markup, never a link.
+ * @param {{text: unknown, class?: string, model?: boolean}} props
+ */
+export function Text({ text, class: name = "", model = true }) {
+  const [open, setOpen] = useState(false);
+  const whole = withoutData(asText(text));
+  const folds = whole.length > CLAMPED;
+  const shown = folds && !open ? whole.slice(0, CLAMPED) : whole;
+  const size = whole.length > FOLDED ? `, ${bytes(whole.length)}` : "";
+  return html`
+    <div class=${`text ${name}`} data-text=${model ? "" : undefined}>
+      ${visible(shown)}
+      ${folds && !open ? "…" : ""}
+      ${folds && html`
+        <button class="link" onClick=${() => setOpen(!open)}>
+          ${open ? "Fold" : `Show all${size}`}
+        </button>
+      `}
+    </div>
+  `;
+}
+
+/** Name and value pairs in a line. @param {{pairs: [string, any][]}} props */
+export const Facts = ({ pairs }) => html`
+  <dl class="facts">
+    ${pairs
+      .filter(([, value]) => value !== null && value !== undefined && value !== "")
+      .map(([name, value]) => html`
+        <div key=${name}>
+          <dt>${name}</dt>
+          <dd>${value}</dd>
+        </div>
+      `)}
+  </dl>
+`;
+
+/** @param {{code: string}} props */
+export const ErrorCode = ({ code }) => html`<a href=${`#/errors/${code}`}>${code}</a>`;

@@ -1,7 +1,8 @@
 // @ts-check
 /** Executions over time by state, with the figures of the range. */
 import { html, useEffect } from "../vendor/preact.js";
-import { json, query } from "./api.js";
+import { json } from "./api.js";
+import { query } from "./route.js";
 import { clock, day, fullTime, number } from "./text.js";
 import { Figure, useLoaded } from "./ui.js";
 

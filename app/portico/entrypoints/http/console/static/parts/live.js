@@ -9,6 +9,9 @@ import { ApiError, frames, json, send } from "./api.js";
 
 const MOST_ROWS = 1000;
 const MOST_WAIT = 30;
+/** Streams that all tabs of a browser keep open; another one reads for a moment when it is its turn. */
+const STREAMS = 4;
+const MOMENT = 1000;
 
 /** A value that is observed. @template T @param {T} initial */
 export function observed(initial) {
@@ -61,6 +64,21 @@ export function follow(read) {
       wake = () => resolve(undefined);
       if (ms < Infinity) setTimeout(resolve, ms);
     });
+  const live = () => {
+    tries = 0;
+    status.set({ name: "live", retry: 0 });
+  };
+  const connect = async (brief = false) => {
+    const timer = brief && setTimeout(() => connection.abort(), MOMENT);
+    try {
+      return (await read(connection.signal, live)) ? ENDED : CUT;
+    } catch (error) {
+      if (brief && status.get().name === "live") return LATER;
+      return error instanceof ApiError && [403, 404].includes(error.status) ? ENDED : CUT;
+    } finally {
+      if (timer) clearTimeout(timer);
+    }
+  };
   const run = async () => {
     while (!stopped) {
       if (document.hidden) {
@@ -69,27 +87,14 @@ export function follow(read) {
         continue;
       }
       connection = new AbortController();
-      if (status.get().name !== "offline") status.set({ name: "connecting", retry: 0 });
-      const live = () => {
-        tries = 0;
-        status.set({ name: "live", retry: 0 });
-      };
-      try {
-        if (await read(connection.signal, live)) {
-          status.set({ name: "off", retry: 0 });
-          return;
-        }
-      } catch (error) {
-        if (stopped) return;
-        if (error instanceof ApiError && [403, 404].includes(error.status)) {
-          status.set({ name: "off", retry: 0 });
-          return;
-        }
-      }
+      if (status.get().name === "off") status.set({ name: "connecting", retry: 0 });
+      const found = await inTurn(connect, connection.signal);
       if (stopped) return;
+      if (found === ENDED) return status.set({ name: "off", retry: 0 });
       if (document.hidden) continue;
-      const seconds = Math.min(2 ** tries++, MOST_WAIT) * (0.75 + Math.random() / 2);
-      status.set({ name: "offline", retry: Date.now() + seconds * 1000 });
+      const seconds =
+        found === LATER ? 0.5 : Math.min(2 ** tries++, MOST_WAIT) * (0.75 + Math.random() / 2);
+      if (found === CUT) status.set({ name: "offline", retry: Date.now() + seconds * 1000 });
       await pause(seconds * 1000);
     }
   };
@@ -101,6 +106,25 @@ export function follow(read) {
     connection.abort();
     wake?.();
   };
+}
+
+const [ENDED, CUT, LATER] = ["ended", "cut", "later"];
+
+/**
+ * Connect with one of the streams that all tabs share. Without a free one connect for a moment, in turn.
+ * @param {(brief?: boolean) => Promise<string>} connect
+ * @param {AbortSignal} signal
+ */
+async function inTurn(connect, signal) {
+  const { locks } = navigator;
+  if (!locks) return connect();
+  for (let n = 0; n < STREAMS; n++) {
+    const found = await locks.request(`portico.${n}`, { ifAvailable: true }, (lock) =>
+      lock ? connect() : null,
+    );
+    if (found) return found;
+  }
+  return locks.request("portico", { signal }, () => connect(true)).catch(() => LATER);
 }
 
 /** Follow the list of all executions and suspensions. */

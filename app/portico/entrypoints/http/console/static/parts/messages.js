@@ -1,8 +1,8 @@
 // @ts-check
 /** Messages of a conversation, as text. */
 import { html } from "../vendor/preact.js";
+import { Text } from "./frame.js";
 import { asText, contentText, visible } from "./text.js";
-import { Text } from "./ui.js";
 
 /** @param {{messages: any[]}} props */
 export const Messages = ({ messages }) =>

@@ -1,7 +1,8 @@
 // @ts-check
 /** A list that is read page by page. */
 import { useState } from "../vendor/preact.js";
-import { json, query } from "./api.js";
+import { json } from "./api.js";
+import { query } from "./route.js";
 import { useLoaded } from "./ui.js";
 
 /** @param {string} path @param {Record<string, any>} values */

@@ -1,8 +1,8 @@
 // @ts-check
 /** The plan with its passes as a tree, and the votes of replicas. */
 import { html } from "../vendor/preact.js";
+import { Text } from "./frame.js";
 import { asText, visible, words } from "./text.js";
-import { Text } from "./ui.js";
 
 /** @param {any} props */
 export function Plan({ view, fold }) {

@@ -5,10 +5,11 @@ import { post } from "./api.js";
 import { Approval, Deny } from "./approval.js";
 import { Alert, Area, Check, failureText, parsed } from "./fields.js";
 import { SUSPENSIONS } from "./fold.js";
+import { Text } from "./frame.js";
 import { foreign, missing, useMe } from "./person.js";
 import { link } from "./route.js";
 import { age, asText, contentText, fullTime, visible } from "./text.js";
-import { Button, Text } from "./ui.js";
+import { Button } from "./ui.js";
 
 /** @param {{suspension: any, open: boolean, now: number, inside?: boolean, row?: any}} props */
 export function Question({ suspension, open, now, inside = false, row = null }) {

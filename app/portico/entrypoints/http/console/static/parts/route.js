@@ -23,16 +23,15 @@ function decoded(text) {
   }
 }
 
-/** @param {string[]} parts @param {Record<string, any>} [query] Empty values are left out. */
-export function link(parts, query = {}) {
-  const given = Object.entries(query).filter(
-    ([, value]) => value !== null && value !== undefined && value !== "",
-  );
-  const tail = given.length
-    ? `?${new URLSearchParams(given.map(([name, value]) => [name, String(value)]))}`
-    : "";
-  return `#/${parts.map(encodeURIComponent).join("/")}${tail}`;
+/** @param {Record<string, any>} values Empty ones are left out. */
+export function query(values) {
+  const given = Object.entries(values).filter(([, value]) => (value ?? "") !== "");
+  return given.length ? `?${new URLSearchParams(given)}` : "";
 }
+
+/** @param {string[]} parts @param {Record<string, any>} [values] */
+export const link = (parts, values = {}) =>
+  `#/${parts.map(encodeURIComponent).join("/")}${query(values)}`;
 
 /**
  * Change the query of the present place without a new step of the history.

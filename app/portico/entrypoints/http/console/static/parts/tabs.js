@@ -4,13 +4,14 @@ import { html } from "../vendor/preact.js";
 import { json, once } from "./api.js";
 import { Budget } from "./context.js";
 import { Events, said } from "./events.js";
+import { Text } from "./frame.js";
 import { Graph } from "./graph.js";
 import { Machine } from "./machine.js";
 import { Messages } from "./messages.js";
 import { Plan, Votes } from "./plan.js";
 import { link, refine } from "./route.js";
 import { asText, clockSeconds, money, number, span, visible, words } from "./text.js";
-import { Age, Loaded, State, Text, useLoaded } from "./ui.js";
+import { Age, Loaded, State, useLoaded } from "./ui.js";
 
 /** @param {any} props */
 function Conversation({ view, fold }) {

@@ -3,10 +3,7 @@
 import { html, useEffect, useErrorBoundary, useRef, useState } from "../vendor/preact.js";
 import { ApiError, once } from "./api.js";
 import { Icon } from "./icons.js";
-import { age, asText, bytes, fullTime, visible, withoutData } from "./text.js";
-
-const FOLDED = 65536;
-const CLAMPED = 4000;
+import { age, fullTime, visible } from "./text.js";
 
 /** @template T @param {{get: () => T, subscribe: (reader: (value: T) => void) => () => void}} source */
 export function useObserved(source) {
@@ -74,29 +71,6 @@ export const Age = ({ time, now }) => html`
     ${age(time, now)}
   </time>
 `;
-
-/**
- * A text that others wrote: never markup, never a link.
- * @param {{text: unknown, class?: string, model?: boolean}} props
- */
-export function Text({ text, class: name = "", model = true }) {
-  const [open, setOpen] = useState(false);
-  const whole = withoutData(asText(text));
-  const folds = whole.length > CLAMPED;
-  const shown = folds && !open ? whole.slice(0, CLAMPED) : whole;
-  const size = whole.length > FOLDED ? `, ${bytes(whole.length)}` : "";
-  return html`
-    <div class=${`text ${name}`} data-text=${model ? "" : undefined}>
-      ${visible(shown)}
-      ${folds && !open ? "…" : ""}
-      ${folds && html`
-        <button class="link" onClick=${() => setOpen(!open)}>
-          ${open ? "Fold" : `Show all${size}`}
-        </button>
-      `}
-    </div>
-  `;
-}
 
 /**
  * A button. With `needs` it is off, and says the missing right.
@@ -290,20 +264,3 @@ export const Figure = ({ value, name, tone = "" }) => html`
     <span>${name}</span>
   </div>
 `;
-
-/** Name and value pairs in a line. @param {{pairs: [string, any][]}} props */
-export const Facts = ({ pairs }) => html`
-  <dl class="facts">
-    ${pairs
-      .filter(([, value]) => value !== null && value !== undefined && value !== "")
-      .map(([name, value]) => html`
-        <div key=${name}>
-          <dt>${name}</dt>
-          <dd>${value}</dd>
-        </div>
-      `)}
-  </dl>
-`;
-
-/** @param {{code: string}} props */
-export const ErrorCode = ({ code }) => html`<a href=${`#/errors/${code}`}>${code}</a>`;
