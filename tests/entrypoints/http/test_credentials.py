@@ -1,5 +1,6 @@
 """Credentials of tools: who sets them, which call gets which, what waits for them, and that nothing shows a value."""
 
+import json
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -444,3 +445,38 @@ async def test_replicas_ask_nobody_for_a_credential(tmp_path: Path) -> None:
         steps = (await by_name["ada"].get("/v1/executions/r/steps")).body.decode()
     assert "TOOL_UNAVAILABLE" in steps
     assert tracker.tokens == []
+
+
+JUNK = (
+    None,
+    True,
+    0,
+    1.5,
+    10**30,
+    "",
+    "short",
+    "x" * 8_193,
+    "\x00" * 8,
+    "\ud800" * 9,
+    [],
+    {},
+    ["x" * 9],
+)
+
+
+async def test_junk_in_names_values_and_queries_is_refused_and_never_an_internal_error(tmp_path: Path) -> None:
+    async with tracked(tmp_path) as (by_name, _, _):
+        ada = by_name["ada"]
+        for body in [json.dumps({"value": junk}) for junk in JUNK] + [json.dumps(junk) for junk in JUNK] + ["{", ""]:
+            answer = await ada.send("PUT", "/v1/credentials/tracker", body.encode())
+            assert answer.status in {400, 415, 422}, (body[:80], answer.body)
+        for query in ("?owner=service", "?owner=", "?owner=user&owner=tenant", "?what=1"):
+            for method in ("PUT", "DELETE"):
+                body_of = orjson.dumps({"value": ADAS}) if method == "PUT" else None
+                answer = await ada.send(method, f"/v1/credentials/tracker{query}", body_of)
+                assert answer.status == 422, (method, query, answer.body)
+        for name in ("%00", "a" * 65, "a.b", "%2e%2e", "a%2fb", "TRACKER", "unknown"):
+            for method in ("PUT", "DELETE"):
+                body_of = orjson.dumps({"value": ADAS}) if method == "PUT" else None
+                assert (await ada.send(method, f"/v1/credentials/{name}", body_of)).status == 404, (method, name)
+        assert [each["owner"] for each in await listed(ada)] == [None]

@@ -1,13 +1,16 @@
 """Messages of executions that failed, were cancelled or reached a limit: always a conversation that goes on."""
 
+from random import Random
 from typing import Any
 
+import orjson
 import pytest
 
 from portico.adapters.tools.builtin import ask_person
 from portico.capabilities.context.repair import is_whole
 from portico.capabilities.tools.definition import tool
 from portico.domain.contract.messages import conversation_errors
+from portico.domain.contract.request import SystemRequest
 from portico.domain.contract.response import SystemResponse
 from portico.domain.failures import Code
 from portico.domain.journal.events import ToolEnd, ToolStart
@@ -20,6 +23,7 @@ from portico.orchestration.runtime.transcript import transcript_of
 from portico.ports.journal import ExecutionHistory
 from tests.support.harness import Harness, chat_request, make_harness, replay_offline, response_of, scripted_engine
 from tests.support.recovery import is_complete_log, open_starts, run_and_cancel
+from tests.support.seeds import seeds
 from tests.support.virtual_time import VirtualClock
 
 CALLS = [{"name": name} for name in ("look", "send", "look", "ask_person")]
@@ -120,3 +124,26 @@ async def test_a_failure_and_a_salvaged_end_hold_all_rounds(
     assert response.messages[1].text == "seen"
     assert (response.messages[-1].text == response.content) is (state is State.COMPLETE)
     check(response, record)
+
+
+@pytest.mark.parametrize("seed", seeds(200))
+async def test_the_messages_of_any_end_begin_another_request(clock: VirtualClock, seed: int) -> None:
+    """However it ends: by itself, by a failure, by a limit, salvaged or not, or by a cancel at any time."""
+    draw = Random(seed)
+    replies = [
+        {"tool_calls": draw.choices(CALLS[:3], k=draw.randint(1, 3)), "text": draw.choice(("", "Let me see."))}
+        for _ in range(draw.randint(0, 3))
+    ]
+    last = draw.choice(({"text": "Done."}, {"fault": "refused"}, {"text": ""}, {"text": "never", "delay": 90}))
+    bounds = draw.choice(({}, {"tool_rounds": 1}, {"timeout": 8}, {"tool_calls": 1}))
+    here = harness(clock, *replies, last, {"text": "In short."}, **bounds)
+    request = chat_request(on_limit=draw.choice(("fail", "salvage")))
+    if draw.random() < 0.5:
+        response, record = await run_and_cancel(clock, here, request, draw.random() * 20)
+    else:
+        response, record = await here.run(request)
+    assert replay_offline(record) == len(record.steps)
+    given = orjson.loads(response.model_dump_json(by_alias=True, include={"messages"}))["messages"]
+    asked = [*orjson.loads(request.model_dump_json(include={"messages"}, exclude_none=True))["messages"], *given]
+    again = {"messages": [*asked, {"role": "user", "content": "Go on."}]}
+    SystemRequest.model_validate_json(orjson.dumps(again), strict=True)
