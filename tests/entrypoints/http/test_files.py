@@ -4,15 +4,19 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
+import orjson
 import pytest
 
 from portico.bootstrap.service import open_service
 from portico.domain.failures import ConfigurationFailure
+from portico.domain.tools import IsolationLevel
 from portico.settings import load_settings
 from tests.support.callers import Caller, Grants, callers
 from tests.support.http_server import HttpAnswer
 from tests.support.portico import chat
+from tests.support.sandbox import opened_sandbox, require_level
 
 GRANTS: Grants = {
     "ada": ("red", "ada", None),
@@ -116,6 +120,39 @@ async def test_a_model_writes_a_file_that_its_session_keeps_until_it_is_deleted(
         assert (await ada.send("DELETE", "/v1/executions/alone")).status in {202, 204}
         assert [each for each in (tmp_path / "files").glob("*/*/*") if each.is_dir() and each.name[1] == "-"] == []
         assert (await ada.get("/v1/sessions/s/files/notes/a.txt")).status == 404
+
+
+CHART = """
+rows = [line.split(',') for line in open('sales.csv').read().split()]
+totals = [(name, int(amount)) for name, amount in rows]
+bars = ''.join(
+    f'<rect y="{20 * number}" width="{amount}" height="18"><title>{name}</title></rect>'
+    for number, (name, amount) in enumerate(totals)
+)
+open('chart.svg', 'w').write(f'<svg xmlns="http://www.w3.org/2000/svg" width="100" height="40">{bars}</svg>')
+print(sum(amount for _, amount in totals))
+"""
+
+
+async def test_a_csv_is_uploaded_summed_and_drawn_by_the_code_of_a_model_and_the_chart_downloaded(
+    tmp_path: Path,
+) -> None:
+    require_level(opened_sandbox(), IsolationLevel.LANDLOCK)
+    replies = [{"tool_calls": [{"name": "run_python", "arguments": {"code": CHART}}]}, {"text": "The sum is 42."}]
+    (tmp_path / "model.json").write_bytes(orjson.dumps(replies))
+    engines = {"model": {"model": f"scripted://{tmp_path}/model.json"}}
+    tools: dict[str, Any] = {"files": {"root": str(tmp_path / "files")}, "python": {}}
+    async with callers(tmp_path, GRANTS, engines=engines, tools=tools) as (by_name, _):
+        ada = by_name["ada"]
+        assert (await put(ada, "/v1/sessions/s/files/sales.csv", b"pens,20\nbooks,22\n")).status == 201
+        answer = (await ada.execute(chat("Sum and draw it.", session_id="s", request_id="q"))).json
+        assert (answer["content"], answer["tool_calls_made"][0]["result"]) == ("The sum is 42.", "42\n")
+        listed = (await ada.get("/v1/sessions/s/files")).json["data"]
+        assert [each["path"] for each in listed] == ["chart.svg", "sales.csv"]
+        chart = (await ada.get("/v1/sessions/s/files/chart.svg")).body
+        assert [each.get("width") for each in ElementTree.fromstring(chart)] == ["20", "22"]  # noqa: S314 - our own
+        assert (await by_name["eve"].get("/v1/sessions/s/files/chart.svg")).status == 404
+        assert (await ada.send("POST", "/v1/executions/q/replay")).json["identical"]
 
 
 async def test_file_tools_are_untrusted_and_named_by_their_source(tmp_path: Path) -> None:

@@ -1,5 +1,8 @@
 """`http_get`: which URLs a model may ask, and what it means for approvals."""
 
+import asyncio
+
+import httpx2
 import pytest
 
 from portico.adapters.http.exchange import http_client
@@ -12,7 +15,7 @@ from portico.ports.tool import ToolContext, ToolError
 from portico.settings import Settings
 from tests.support.entropy import SeededEntropy
 from tests.support.upstream import ScriptedUpstream, reply
-from tests.support.virtual_time import VirtualClock
+from tests.support.virtual_time import VirtualClock, VirtualTimeLoop
 
 METADATA = (
     "169.254.169.254",
@@ -76,6 +79,25 @@ async def test_a_server_on_loopback_is_never_reached_with_any_hosts() -> None:
             with pytest.raises(ToolError, match="must not reach"):
                 await call(tool, upstream.url)
         assert upstream.requests == []
+
+
+async def test_a_name_is_resolved_once_and_a_redirect_leads_to_no_other_host() -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    loop.addresses["docs.example.com"] = ["127.0.0.1", "93.184.216.34"]
+    with pytest.raises(ToolError, match="must not reach"):
+        await call(http_get("docs.example.com"), "http://docs.example.com/")
+    assert loop.addresses["docs.example.com"] == ["93.184.216.34"]
+    asked: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(f"{request.url.host} {request.headers['host']}")
+        return httpx2.Response(302, headers={"Location": "http://evil.example/"})
+
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as client:
+        with pytest.raises(ToolError, match="not among those that may be asked"):
+            await call(HttpGet(["docs.example.com"], 1_024, 5, client), "http://docs.example.com/")
+    assert asked == ["93.184.216.34 docs.example.com"]
 
 
 def test_without_hosts_a_call_acts_outside_and_with_hosts_it_reads() -> None:
