@@ -60,6 +60,9 @@ NOT_FOUND_MESSAGES = MappingProxyType(
         "public_id": "no key has this id",
         "schedule_name": "no schedule has this name",
         "delivery_id": "no delivery has this id",
+        "name": "no endpoint of webhooks has this name",
+        "credential_name": "there is no such credential of a tool that you may use",
+        "grant_id": "there is no such grant",
     }
 )
 _REQUEST_ID = TypeAdapter[RequestId](RequestIdText)
