@@ -11,11 +11,13 @@ import pytest
 import portico_client
 from portico_client import AsyncClient, Client, ConnectionFailure, PorticoError
 from tests.clients.faulty_proxy import faulty_proxy
+from tests.clients.journey import STEPS, Shown, check_journey, journey_service
 from tests.support.portico import ASK_PERSON
 from tests.support.scripted_provider import ScriptedService, answered, scripted_service, streamed
 from tests.support.upstream import UpstreamAction, closed_port
 
 TEXT = "One two three, 👋 four."
+TOOLS = ["calculate", "ask_person"]
 ASKED = ("call_1", "ask_person", {"question": "May I?"})
 
 
@@ -36,35 +38,46 @@ async def in_thread(play: Callable[[], Any]) -> Any:
     return await asyncio.to_thread(play)
 
 
-async def test_a_stream_that_is_cut_after_every_frame_has_the_whole_text_and_each_event_once() -> None:
-    async with counting() as scripted, faulty_proxy(scripted.served) as proxy:
-
-        def play() -> tuple[str, list[Any], Any]:
-            with Client(proxy.url) as client:
-                with client.stream("Count", request_id="q") as stream:
-                    text = read(stream.text())
-                return text, [*client.events("q")], stream.response
-
-        text, events, response = await in_thread(play)
-    assert (text, response["content"], response["state"]) == (TEXT, TEXT, "COMPLETE")
-    numbers = [each["sequence_number"] for each in events if "sequence_number" in each]
-    assert numbers == list(range(1, numbers[-1] + 1))
-    assert events[-1]["type"] == "execution.completed"
-    assert proxy.connections > len(numbers)
-    assert len(scripted.provider.requests) == 1
+def play_journey(client: Client) -> Shown:
+    """Play the journey with the blocking client."""
+    shown = []
+    for step in STEPS:
+        if step["do"] == "stream":
+            with client.stream(step["text"], tools=TOOLS) as stream:
+                text, request_id = read(stream.text()), stream.request_id or ""
+        else:
+            answers = (lambda _: "yes") if step["do"] == "answer" else None
+            response = client.execute(step["text"], tools=TOOLS, on_suspension=answers)
+            text, request_id = response["content"] or "", response["request_id"]
+        shown.append((text, [each.get("sequence_number", 0) for each in client.events(request_id)]))
+    return shown
 
 
-async def test_the_asynchronous_client_reads_the_same_over_cuts() -> None:
-    async with counting() as scripted, faulty_proxy(scripted.served) as proxy, AsyncClient(proxy.url) as client:
-        shown = ""
-        async with client.stream("Count") as stream:
-            async for part in stream.text():
-                shown = shown[: len(shown) - part.replaces] + part.text
-        again = [event async for event in client.events(stream.request_id or "")]
-    assert shown == TEXT
-    assert stream.response is not None
-    assert again[-1]["type"] == "execution.completed"
-    assert len(scripted.provider.requests) == 1
+async def play_journey_async(client: AsyncClient) -> Shown:
+    """Play the journey with the asynchronous client."""
+    shown = []
+    for step in STEPS:
+        if step["do"] == "stream":
+            async with client.stream(step["text"], tools=TOOLS) as stream:
+                text, request_id = read([part async for part in stream.text()]), stream.request_id or ""
+        else:
+            answers = (lambda _: "yes") if step["do"] == "answer" else None
+            response = await client.execute(step["text"], tools=TOOLS, on_suspension=answers)
+            text, request_id = response["content"] or "", response["request_id"]
+        shown.append((text, [each.get("sequence_number", 0) async for each in client.events(request_id)]))
+    return shown
+
+
+async def test_the_blocking_client_plays_the_journey_over_cuts() -> None:
+    async with journey_service() as (scripted, proxy):
+        with Client(proxy.url) as client:
+            shown = await in_thread(lambda: play_journey(client))
+    check_journey(shown, scripted, proxy)
+
+
+async def test_the_asynchronous_client_plays_the_journey_over_cuts() -> None:
+    async with journey_service() as (scripted, proxy), AsyncClient(proxy.url) as client:
+        check_journey(await play_journey_async(client), scripted, proxy)
 
 
 async def test_an_answer_that_was_lost_is_fetched_and_the_request_does_not_run_twice() -> None:
@@ -92,20 +105,6 @@ async def test_a_stream_that_is_not_stored_cannot_be_read_on() -> None:
         with pytest.raises(ConnectionFailure, match="not stored"):
             async for _ in client.stream("Count", store=False):
                 pass
-
-
-async def test_text_of_a_failed_attempt_is_taken_back() -> None:
-    scripts = ([*streamed("Wrong words", end=False), UpstreamAction.CLOSE], streamed("Right."))
-    async with (
-        scripted_service(*scripts, failover={"max_retries": 1}) as scripted,
-        faulty_proxy(scripted.served) as proxy,
-        AsyncClient(proxy.url) as client,
-        client.stream("Count") as stream,
-    ):
-        shown = ""
-        async for part in stream.text():
-            shown = shown[: len(shown) - part.replaces] + part.text
-    assert shown == "Right."
 
 
 async def test_closing_a_stream_cancels_its_execution_and_detaching_does_not() -> None:

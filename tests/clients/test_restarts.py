@@ -11,7 +11,10 @@ import pytest
 from mcp import types
 
 from portico_client import Client
+from portico_client.core import TextFold
 from tests.support.browser import Shop, running_shop
+from tests.support.scripted_provider import streamed
+from tests.support.upstream import ScriptedUpstream, UpstreamAction
 
 TEXT = "One two three, 👋 four."
 NEVER_S = 600.0
@@ -28,7 +31,7 @@ def kill_and_restart(shop: Shop) -> None:
     """Kill the service, and start it again with an engine that answers at once."""
     shop.stop()
     say(shop.folder, 0)
-    shop.start(TABLES.format(shop.folder))
+    shop.start()
 
 
 @pytest.mark.timeout(150)
@@ -47,6 +50,40 @@ def test_the_second_try_of_execute_gets_the_first_answer_behind_a_kill(tmp_path:
         response = playing.result(RESULT_S)
         assert [each["request_id"] for each in other.list()] == ["killed"]
         assert other.get("killed")["response"]["content"] == response["content"] == TEXT
+
+
+def read_over_a_kill(folder: Path, tables: str) -> tuple[str, list[int], Any]:
+    """Return the text of a stream whose service is killed behind the first words, its numbers, and what is stored."""
+    with (
+        running_shop(folder, tables) as shop,
+        Client(shop.url) as client,
+        client.stream("Count", model="slow") as stream,
+    ):
+        shown, numbers, fold = "", list[int](), TextFold()
+        for event in stream:
+            numbers += [event["sequence_number"]] if "sequence_number" in event else []
+            if (part := fold.take(event)) is None:
+                continue
+            if not shown:
+                shop.stop()
+                shop.start()
+            shown = shown[: len(shown) - part.replaces] + part.text
+        if (part := fold.last(stream.response)) is not None:
+            shown = shown[: len(shown) - part.replaces] + part.text
+        return shown, numbers, client.get(stream.request_id or "")["response"]
+
+
+@pytest.mark.timeout(150)
+async def test_a_stream_is_read_on_behind_a_kill_and_no_character_is_lost_or_doubled(tmp_path: Path) -> None:
+    begun, whole = [*streamed("One two ", end=False), UpstreamAction.HANG], streamed(TEXT)
+    loop: Any = asyncio.get_running_loop()
+    async with ScriptedUpstream(begun, whole) as provider:
+        tables = f'[engines.slow]\nmodel = "openai://scripted"\nbase_url = "{provider.url}"\n'
+        with loop.in_real_time():
+            shown, numbers, stored = await asyncio.to_thread(read_over_a_kill, tmp_path, tables)
+    assert (shown, stored["content"]) == (TEXT, TEXT)
+    assert numbers == [*range(1, len(numbers) + 1)]
+    assert len(provider.requests) == 2
 
 
 @pytest.mark.timeout(150)

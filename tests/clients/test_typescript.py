@@ -6,15 +6,13 @@ import re
 import shutil
 import subprocess
 import tarfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
 import pytest
-from anyio.abc import ByteStream, SocketAttribute
 
-from tests.support.http_server import RunningServer
+from tests.clients.faulty_proxy import faulty_proxy
+from tests.clients.journey import FILE, check_journey, journey_service
 from tests.support.portico import portico
 from tests.support.scripted_provider import answered, scripted_service, streamed
 from tests.support.upstream import UpstreamAction, reply
@@ -24,7 +22,6 @@ PACKAGE = ROOT / "clients" / "typescript"
 MODULES = ROOT / ".clients" / "typescript" / "node_modules"
 EXAMPLE = re.compile(r"```ts\n(.*?)```\n\n```\n(.*?)```", re.DOTALL)
 PAGES = (ROOT / "docs" / "clients.md", PACKAGE / "README.md")
-EVENT_STREAM = b"content-type: text/event-stream"
 SECONDS = 50.0
 AI_SDK = ROOT / ".clients" / "sdks" / "node_modules" / "ai"
 ASKS = {"approve": [{"tool": "roll_dice"}]}
@@ -96,47 +93,13 @@ async def run_node(project: Path, *command: str, url: str = "") -> str:
     return ran.stdout.decode()
 
 
-@asynccontextmanager
-async def cutting_proxy(served: RunningServer) -> AsyncIterator[tuple[str, list[int]]]:
-    """Run a proxy that cuts the connection of an event stream after its first frame; the list grows with each cut."""
-    cuts: list[int] = []
-
-    async def carry(source: ByteStream, target: ByteStream) -> None:
-        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            async for data in source:
-                await target.send(data)
-
-    async def answer(server: ByteStream, client: ByteStream) -> None:
-        received, sent = b"", 0
-        async for data in server:
-            received += data
-            head, _, body = received.partition(b"\r\n\r\n")
-            if EVENT_STREAM in head.lower() and b"\n\n" in body:
-                end = len(head) + 4 + body.index(b"\n\n") + 2
-                await client.send(received[sent:end])
-                cuts.append(end)
-                return
-            await client.send(received[sent:])
-            sent = len(received)
-            if EVENT_STREAM not in head.lower():
-                received, sent = b"", 0
-
-    async def handle(client: ByteStream) -> None:
-        async with (
-            client,
-            await anyio.connect_tcp(served.host, served.port) as server,
-            anyio.create_task_group() as tasks,
-        ):
-            tasks.start_soon(carry, client, server)
-            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                await answer(server, client)
-            tasks.cancel_scope.cancel()
-
-    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
-        tasks.start_soon(listener.serve, handle)
-        port = listener.extra(SocketAttribute.local_port)  # noqa: S610 - no Django
-        yield f"http://127.0.0.1:{port}", cuts
-        tasks.cancel_scope.cancel()
+@needs_typescript
+@pytest.mark.timeout(60)
+async def test_it_plays_the_journey_of_all_clients_over_cuts(project: Path) -> None:
+    shutil.copy(Path(__file__).with_name("journey.mjs"), project / "shared.mjs")
+    async with journey_service() as (scripted, proxy):
+        printed = await run_node(project, "shared.mjs", str(FILE), proxy.url)
+    check_journey(json.loads(printed), scripted, proxy)
 
 
 @needs_typescript
@@ -157,12 +120,12 @@ async def test_an_application_uses_it_while_every_stream_is_cut(project: Path) -
     policy = {"approve": [{"tool": "calculate"}]}
     async with (
         scripted_service(*scripts, policy=policy) as scripted,
-        cutting_proxy(scripted.served) as (url, cuts),
+        faulty_proxy(scripted.served) as proxy,
     ):
-        printed = await run_node(project, "journey.mjs", scripted.served.url, url)
+        printed = await run_node(project, "journey.mjs", scripted.served.url, proxy.url)
         assert len(scripted.provider.requests) in {len(scripts) - 1, len(scripts)}  # The last one is left at once.
     assert printed.split() == ["execute", "stream", "answers", "background", "errors", "leaving", "retries", "folding"]
-    assert len(cuts) > 10
+    assert proxy.connections > 10
 
 
 @needs_typescript
