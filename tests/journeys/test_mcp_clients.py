@@ -1,9 +1,20 @@
-"""The Agents SDK of OpenAI as a client of the MCP server."""
+"""The Agents SDK of OpenAI, and the SDK of the protocol for TypeScript, as clients of the MCP server."""
 
+import json
+import shutil
+from pathlib import Path
+
+import anyio
 import pytest
 from agents.mcp import MCPServerStreamableHttp
 
 from tests.entrypoints.mcp.test_http import served_mcp
+
+SERVERS = Path(__file__).parents[2] / ".clients" / "mcp_servers" / "node_modules"
+SECONDS = 50.0
+needs_sdk = pytest.mark.skipif(
+    not SERVERS.exists() or shutil.which("node") is None, reason="no Node packages: make clients installs them"
+)
 
 
 @pytest.mark.timeout(60)
@@ -17,3 +28,22 @@ async def test_the_agents_sdk_lists_the_tools_and_calls_them() -> None:
         assert "Hello" in done.content[0].text
         refused = await server.call_tool("execute", {"message": ""})
     assert "message" in refused.content[0].text
+
+
+@needs_sdk
+@pytest.mark.timeout(60)
+async def test_the_sdk_for_typescript_lists_calls_answers_a_form_and_sees_progress(tmp_path: Path) -> None:
+    shutil.copy(Path(__file__).with_name("mcp_client.mjs"), tmp_path / "client.mjs")
+    (tmp_path / "node_modules").symlink_to(SERVERS)
+    async with served_mcp() as (served, _):
+        with anyio.fail_after(SECONDS):
+            ran = await anyio.run_process(["node", str(tmp_path / "client.mjs"), f"{served.url}/mcp"], check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == {
+        "tools": ["agent__roller", "cancel", "execute", "get_execution", "resume"],
+        "said": "COMPLETE",
+        "progressed": True,
+        "asked": [[True, ["answer"]]],
+        "answered": True,
+        "refused": True,
+    }

@@ -9,8 +9,10 @@ from typing import Any
 
 import orjson
 import pytest
+from mcp.shared.exceptions import MCPError
 
 from portico.domain.access.principal import KEY_DEFAULT, Permission
+from tests.entrypoints.mcp.test_callers import keyed_client
 from tests.support.callers import Caller, callers
 from tests.support.portico import ASK_PERSON, chat
 
@@ -338,4 +340,28 @@ async def test_an_interrupt_of_another_user_is_unknown(tmp_path: Path) -> None:
                 for body in bodies
             ]
             assert (found.status, found.json["detail"]) == (404, unknown.json["detail"])
+        assert await state_of(by_name["ada"]) == before
+
+
+async def test_what_another_user_has_is_unknown_over_mcp(tmp_path: Path) -> None:
+    tables = {"mcp": {"enabled": True, "expose": ["execute", "executions"], "wait": 0}}
+    async with callers(tmp_path, GRANTS, **tables) as (by_name, _):
+        await begin(by_name["ada"])
+        before = await state_of(by_name["ada"])
+        for name in FOREIGN:
+            async with keyed_client(by_name[name], "auto") as mcp:
+                for found in ("done", "turn", "open"):
+                    named = {"request_id": found}
+                    answer = {**named, "suspension_id": "1", "answer": "yes"}
+                    for tool, arguments in (("get_execution", named), ("cancel", named), ("resume", answer)):
+                        refused = await mcp.call_tool(tool, arguments)
+                        unknown = await mcp.call_tool(tool, {**arguments, "request_id": "nothing"})
+                        assert (refused.is_error, refused.content) == (True, unknown.content)
+                    for part in ("", "/trace"):
+                        with pytest.raises(MCPError):
+                            await mcp.read_resource(f"portico://executions/{found}{part}")
+                assert (await mcp.list_resources()).resources == []
+                if name == "eve":  # Another tenant has a session of that name of its own.
+                    refused = await mcp.call_tool("execute", {"message": "Who am I?", "session_id": "talk"})
+                    assert "REQUEST_NOT_FOUND" in str(refused.content)
         assert await state_of(by_name["ada"]) == before

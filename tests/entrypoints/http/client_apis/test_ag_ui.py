@@ -304,6 +304,37 @@ def test_a_text_that_is_taken_back_is_replaced_by_what_stands() -> None:
     assert len({frame["messageId"] for frame in frames if "messageId" in frame}) == 2
 
 
+PIECES = st.lists(st.tuples(st.sampled_from(["text", "reasoning"]), st.text(min_size=1, max_size=3)), max_size=4)
+
+
+@settings(max_examples=60, deadline=None, database=None)
+@given(attempts=st.lists(PIECES, min_size=1, max_size=4), cuts=st.lists(st.integers(1, 3), max_size=8))
+def test_frames_of_any_attempts_are_of_the_protocol_and_show_the_last_one_alone(
+    attempts: list[list[tuple[str, str]]], cuts: list[int]
+) -> None:
+    log: list[StoredEvent | LiveDelta] = []
+    for number, pieces in enumerate(attempts):
+        offsets = {"text": 0, "reasoning": 0}
+        for kind, piece in pieces:
+            delta = InferenceDelta(f"0/{number}", offsets[kind], **{kind: piece})
+            log.append(LiveDelta(0.0, CORRELATION, delta))
+            offsets[kind] += len(piece)
+        if number < len(attempts) - 1:
+            log.append(StoredEvent(number + 1, 0.0, "0", CORRELATION, InferenceRetracted(f"0/{number}")))
+    content = "".join(piece for kind, piece in attempts[-1] if kind == "text")
+    done = SystemResponse(request_id="0" * 32, trace_id="0" * 32, mode=Mode.CHAT, state=State.COMPLETE, content=content)
+    log.append(StoredEvent(len(attempts), 0.0, "0", CORRELATION, ExecutionCompleted(done)))
+    reader = TurnReader(Mode.CHAT, DisplayTime.LIVE, ends_at_suspension=True, retracts=True, shows_reasoning=True)
+    stream = RunStream(reader, RUN, RequestId("0" * 32), Mode.CHAT)
+    body = b""
+    for cut in cuts:
+        body += stream.encode(log[:cut])
+        log = log[cut:]
+    frames = frames_of(HttpAnswer(200, {}, body + stream.end(log, is_stopping=False)))
+    snapshots = [index for index, frame in enumerate(frames) if frame["type"] == "MESSAGES_SNAPSHOT"]
+    assert text_of(frames[snapshots[-1] if snapshots else 0 :]) == content
+
+
 @pytest.mark.parametrize(("is_stopping", "code"), [(True, "REQUEST_IN_PROGRESS"), (False, "REQUEST_OVERLOADED")])
 def test_a_stream_that_is_cut_short_ends_with_an_error(is_stopping: bool, code: str) -> None:
     stream = RunStream(TurnReader(Mode.CHAT, DisplayTime.LIVE, retracts=True), RUN, RequestId("0" * 32), Mode.CHAT)

@@ -50,6 +50,9 @@ request that was sent again gets the first response, and nothing runs twice.
 **Streams.** `Accept: text/event-stream` at `POST /v1/execute` gives the events of the execution as they happen; the
 last one has the response. If the connection breaks, read on at `GET /v1/executions/{request_id}/events` with
 `Last-Event-ID`.
+
+**MCP.** With `[mcp]` the agents and flows are tools of the Model Context Protocol at `/mcp`, with the same keys and
+rights. The protocol describes itself, so that this document does not.
 """
 _SERVERS: Final[tuple[Mapping[str, str], ...]] = (
     {"url": "/", "description": "The service that this description comes from."},
