@@ -1,4 +1,4 @@
-"""What `GET /v1/tools` and `portico check` say of the levels of isolation: as they are, and under a filter as Docker's.
+"""Levels of isolation in `GET /v1/tools` and `portico check`: as they are, and under a filter as Docker's.
 
 It is started by `test_container.py`, and prints JSON.
 """
