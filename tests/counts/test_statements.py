@@ -4,8 +4,10 @@ A client that sends its conversation again costs one look-up of the execution th
 """
 
 import asyncio
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import orjson
@@ -71,3 +73,42 @@ def test_only_a_conversation_with_ids_of_ours_costs_statements_and_they_are_one_
     with asyncio.Runner(loop_factory=InlineLoop) as runner:
         found = runner.run(counted(tmp_path))
     assert found == {"native": 0, "chat": 0, "new": 0, "continued": 1}
+
+
+def own_statements(made: list[str]) -> int:
+    """Return how many of the statements are not those of deliveries that are sent meanwhile."""
+    return len([sql for sql in made if "webhook_" not in sql or sql.startswith("INSERT INTO webhook_deliveries")])
+
+
+async def of_an_end(folder: Path, **tables: Any) -> int:
+    """Return the statements of a stored execution from its request to its answer."""
+    app = create_app(Settings.model_validate({"storage": {"url": f"sqlite:///{folder}/{len(tables)}.db"}, **tables}))
+    body = {"messages": [ASKED], "session_id": "talk"}
+    async with app.router.lifespan_context(app):
+        await answered(app, {**body, "session_id": "first"}, "/v1/execute")
+        made = list[str]()
+
+        def note(frame: FrameType, event: str, _argument: object) -> None:
+            code = frame.f_code
+            if event == "call" and code.co_name == "_execute" and code.co_filename.endswith("stores/sqlite.py"):
+                made.append(frame.f_locals["call"].statement.compiled("sqlite").sql)
+
+        sys.setprofile(note)
+        try:
+            sent = await post_execution(app, orjson.dumps(body))
+        finally:
+            sys.setprofile(None)
+        assert sent[0]["status"] == 200
+    return own_statements(made)
+
+
+def test_one_endpoint_costs_one_statement_more_in_the_commit_of_an_end(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLSwx")
+    endpoint = {"url": "https://127.0.0.1:9/never", "secret_file": str(secret), "events": ["execution.completed"]}
+    others = {**endpoint, "tenant": "another"}
+    with asyncio.Runner(loop_factory=InlineLoop) as runner:
+        plain = runner.run(of_an_end(tmp_path))
+        told = runner.run(of_an_end(tmp_path, webhooks={"endpoints": {"team": endpoint}}))
+        untold = runner.run(of_an_end(tmp_path, webhooks={"endpoints": {"team": others}}, limits={}))
+    assert (plain, untold, told) == (plain, plain, plain + 1)

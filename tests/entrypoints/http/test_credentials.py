@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from portico.bootstrap.service import Service
+from tests.support.authlib_issuer import issuer_app
 from tests.support.callers import Caller, callers
 from tests.support.http_server import HttpAnswer, running_server
 from tests.support.portico import chat
@@ -53,7 +54,7 @@ async def tracked(
         }
         tool |= {"allow_private": True, "credential": "tracker"}
         table = dict(credential or SECRET)
-        if "token_url" in table:
+        if table.get("token_url") == "":
             table["token_url"] = f"{url}/token"
         tables = {"tools": {"http": {"issues": tool}}, "credentials": {"tracker": table}} | tables
         async with callers(folder, GRANTS, **tables) as (by_name, service):
@@ -480,3 +481,26 @@ async def test_junk_in_names_values_and_queries_is_refused_and_never_an_internal
                 body_of = orjson.dumps({"value": ADAS}) if method == "PUT" else None
                 assert (await ada.send(method, f"/v1/credentials/{name}", body_of)).status == 404, (method, name)
         assert [each["owner"] for each in await listed(ada)] == [None]
+
+
+async def test_authlibs_own_server_issues_the_token_and_refuses_another_secret(tmp_path: Path) -> None:
+    tracker, secret = Tracker({}), tmp_path / "secret"
+    secret.write_text("the-client-secret")
+
+    def know(token: dict[str, Any]) -> None:
+        tracker.issued.append(token["access_token"])
+        tracker.users[token["access_token"]] = "the service"
+
+    async with running_server(issuer_app("portico", "the-client-secret", know)) as issuer:
+        credential = {"type": "client_credentials", "client_id": "portico", "client_secret_file": str(secret)}
+        credential |= {"scope": "read all"}
+        url = f"http://127.0.0.1:{issuer.port}/token"
+        async with tracked(tmp_path, credential | {"token_url": url}, tracker=tracker) as (by_name, _, _):
+            for user in ("ada", "bob"):
+                assert "the service" in (await by_name[user].execute(ask(user))).json["content"]
+            assert (tracker.tokens, len(tracker.issued)) == (tracker.issued * 2, 1)
+            tracker.users.clear()
+            secret.write_text("another-secret")
+            refused = (await by_name["ada"].execute(ask("refused"))).body.decode()
+    assert "TOOL_UNAVAILABLE" in refused
+    assert "secret" not in refused
