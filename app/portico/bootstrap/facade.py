@@ -9,6 +9,7 @@ from anyio.abc import TaskGroup
 from portico.adapters.event_bus import EventBus
 from portico.adapters.runners.local import LocalRunner
 from portico.adapters.runners.log_tailer import LogTailer
+from portico.adapters.runners.maintenance import MAINTENANCE_INTERVAL_S, run_maintenance
 from portico.adapters.stores.database import Database
 from portico.adapters.stores.erasure import DatabaseRecords
 from portico.adapters.stores.executions.store import DatabaseExecutionStore
@@ -94,6 +95,9 @@ async def open_facade(
     schedules = start_schedules(facade, stores, base.announcements, replica, database, settings.limits, base.entropy)
     start_delayed(environment, launcher, stores, config.channels, replica, database)
     headers = request_headers(settings)
+    if launcher.authorizations is not None:
+        answer_all = (launcher.authorizations.answer_all,)
+        parts.group.start_soon(run_maintenance, base.clock, answer_all, base.on_storage_error, MAINTENANCE_INTERVAL_S)
     credentials = Credentials(environment.credentials, base.tools, launcher.authorizations, headers)
     async with runner.serving(recovery.run_ticket), replica.maintenance(parts.group, jobs), tuned_interpreter():
         yield facade, (DirectCalls(environment), live, schedules, config.channels), credentials

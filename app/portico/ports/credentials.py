@@ -56,6 +56,10 @@ class CredentialStore(Protocol):
         """Delete the values of the request of an execution."""
         ...
 
+    async def waiting_tenants(self) -> Sequence[TenantId]:
+        """Return the tenants with a call that waits for a credential."""
+        ...
+
     async def forget_ended(self, before: float) -> None:
         """Delete the values of requests that were stored before that time and whose execution has ended or is gone."""
         ...

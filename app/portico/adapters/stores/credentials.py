@@ -6,7 +6,8 @@ from typing import Any
 from sqlalchemy import and_, bindparam, delete, exists, or_, select, update
 
 from portico.adapters.stores.database import Database, ResultRow, Statement, Transaction, execute
-from portico.adapters.stores.schema import credentials, executions
+from portico.adapters.stores.schema import credentials, executions, suspensions
+from portico.domain.contract.response import SuspensionKind
 from portico.domain.ids import ExecutionId, TenantId, UserId
 from portico.domain.lifecycle import TERMINAL
 from portico.ports.credentials import THE_TENANT, StoredValue
@@ -52,6 +53,9 @@ class DatabaseCredentials:
 
     async def forget(self, execution_id: ExecutionId) -> None:
         await self._database.write(lambda: execute(FORGET, {"the_execution_id": execution_id}), idempotent=True)
+
+    async def waiting_tenants(self) -> Sequence[TenantId]:
+        return [tenant for (tenant,) in await self._database.read(lambda: execute(_WAITING, {}))]
 
     async def forget_ended(self, before: float) -> None:
         def work() -> Transaction[None]:
@@ -131,6 +135,13 @@ _REJECT = Statement(
 )
 FORGET = Statement(lambda _: delete(credentials).where(credentials.c.execution_id == bindparam("the_execution_id")))
 """Deletion of the values of an execution's request."""
+_WAITING = Statement(
+    lambda _: (
+        select(suspensions.c.tenant)
+        .where(suspensions.c.kind == SuspensionKind.AUTHORIZATION.value, suspensions.c.answered_at.is_(None))
+        .distinct()
+    )
+)
 _FORGET_ENDED = Statement(
     lambda _: delete(credentials).where(
         credentials.c.execution_id != _NO_EXECUTION,

@@ -57,6 +57,11 @@ class Authorizations:
             if after is None:
                 return
 
+    async def answer_all(self) -> None:
+        """Answer what a process has left that ended between the arrival of a value and its answers."""
+        for tenant in await self._source.parts.store.waiting_tenants():
+            await self.answer(tenant, None, None)
+
     async def after_suspension(self, header: ExecutionHeader) -> None:
         """Keep what the request brought of credentials while it waits, and answer what has arrived meanwhile."""
         holder = CredentialHolder(header.tenant, header.user, header.execution_id)
