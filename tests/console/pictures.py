@@ -35,6 +35,9 @@ def _prepare(shop: Shop) -> None:
     shop.chat("refund order 8", request_id="refund-8", agent="refunds", session_id="okafor-8")
     answer = {"tool_id": "refund", "payload": {"decision": "approve"}}
     shop.ask("POST", "/v1/executions/refund-8/resume", answer)
+    shop.chat("refund order 5000", request_id="refund-5000", agent="refunds")
+    changed = {"decision": "approve", "arguments": {"order": 4711}, "reason": "5000 was a slip of the pen"}
+    shop.ask("POST", "/v1/executions/refund-5000/resume", {"tool_id": "refund", "payload": changed})
 
 
 def main() -> None:

@@ -91,7 +91,7 @@ function Page({ place }) {
   `;
 }
 
-/** @param {{items: [string, string][], page: string, hints?: boolean}} props */
+/** @param {{items: [string, string][], page: string}} props */
 const Links = ({ items, page }) => {
   const open = useObserved(questions);
   return items.map(([name, title]) => html`
@@ -147,7 +147,6 @@ function Navigation({ page, more }) {
 
 function Person() {
   const person = useMe();
-  const replicas = person?.replicas?.length ?? person?.replicas;
   return html`
     <footer>
       ${person && html`
@@ -161,7 +160,7 @@ function Person() {
             <b>${visible(person.user)}</b>
             <small>
               ${visible(person.tenant)}
-              ${replicas > 1 ? ` · ${replicas} replicas` : ""}
+              ${person.replicas > 1 ? ` · ${person.replicas} replicas` : ""}
             </small>
           </span>
         </p>

@@ -4,9 +4,10 @@ import { html, useEffect, useMemo, useRef, useState } from "../vendor/preact.js"
 import { json } from "../parts/api.js";
 import { alignedSteps, jsonDifference, wordDifference } from "../parts/difference.js";
 import { newFold } from "../parts/fold.js";
+import { withoutData } from "../parts/frame.js";
 import { Icon } from "../parts/icons.js";
 import { link, STATES_ENDED } from "../parts/route.js";
-import { asText, cut, money, number, span, visible, withoutData } from "../parts/text.js";
+import { asText, cut, money, number, span, visible } from "../parts/text.js";
 import { Heading, Loaded, State, useLoaded } from "../parts/ui.js";
 import { useEvents, used } from "./execution.js";
 

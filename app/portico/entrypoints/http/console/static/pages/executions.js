@@ -130,9 +130,11 @@ export default function Executions({ place }) {
     setPages({ rows: [...pages.rows, ...page.data], next: page.next });
   };
   const toggle = (/** @type {string} */ id) => {
-    const next = new Set(selected);
-    if (!next.delete(id) && next.size < MOST_SELECTED) next.add(id);
-    select(next);
+    select((old) => {
+      const next = new Set(old);
+      if (!next.delete(id) && next.size < MOST_SELECTED) next.add(id);
+      return next;
+    });
   };
   const marked = [...selected];
   return html`
@@ -171,7 +173,7 @@ export default function Executions({ place }) {
           <span>Try</span>
         </a>
       </header>
-      <${Histogram} range=${range} filter=${filter} rows=${live} connection=${connection} />
+      <${Histogram} range=${range} filter=${filter} connection=${connection} />
       <${Filters} place=${place} range=${range} />
       <${Loaded} of=${first}>
         ${() =>

@@ -2,8 +2,7 @@
 /** Documents of the memory, with its search. */
 import { html, useState } from "../vendor/preact.js";
 import { json, post } from "../parts/api.js";
-import { Confirm, Facts, Frame, List, Name, Text } from "../parts/frame.js";
-import { usePages } from "../parts/pages.js";
+import { Confirm, Facts, Frame, List, Name, Text, usePages } from "../parts/frame.js";
 import { go, link } from "../parts/route.js";
 import { asText, bytes, number, visible } from "../parts/text.js";
 import { Age, Button, Empty, Failure, Loaded, More } from "../parts/ui.js";

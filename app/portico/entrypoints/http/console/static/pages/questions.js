@@ -4,10 +4,14 @@
  */
 import { html, useEffect, useMemo, useState } from "../vendor/preact.js";
 import { json } from "../parts/api.js";
-import { Grants } from "../parts/grants.js";
+import { List, useEvery } from "../parts/frame.js";
 import { executions, status, suspensionId, suspensions } from "../parts/live.js";
+import { missing, useMe } from "../parts/person.js";
 import { Question } from "../parts/question.js";
-import { Empty, Heading, Loaded, useLoaded, useNow, useObserved } from "../parts/ui.js";
+import { link } from "../parts/route.js";
+import { number, visible } from "../parts/text.js";
+import { Age, Button, Empty, Failure, Heading, Loaded } from "../parts/ui.js";
+import { useLoaded, useNow, useObserved } from "../parts/ui.js";
 
 /**
  * Return the questions that this page has shown so far, in their places, and those that are new behind them.
@@ -69,3 +73,64 @@ export default function Questions() {
     </div>
   `;
 }
+
+/**
+ * Grants that cover calls yet; `open` is the number of open questions, whose answers give some.
+ * @param {any} props
+ */
+function Grants({ open, now }) {
+  const person = useMe();
+  const found = useLoaded((signal) => json("grants", { signal }), [open]);
+  useEvery(found.again, 15000);
+  if (found.error) return html`<${Failure} error=${found.error} again=${found.again} />`;
+  if (!found.value?.data.length) return null;
+  const revoke = (/** @type {string} */ id) =>
+    json(`grants/${encodeURIComponent(id)}`, { method: "DELETE" }).then(found.again, found.again);
+  return html`
+    <section class="card spaced">
+      <h2>Grants</h2>
+      <${List}
+        rows=${found.value.data}
+        id=${(/** @type {any} */ each) => each.grant_id}
+        marks=${(/** @type {any} */ each) => ({ "data-grant-id": each.grant_id })}
+        columns=${[
+          [
+            "Tool",
+            (/** @type {any} */ each) => html`
+                <b>${visible(each.tool)}</b>
+                <small>
+                  ${each.agent ? `agent ${visible(each.agent)} ` : ""}of ${visible(each.user)}
+                </small>
+            `,
+            "request",
+          ],
+          ["Where", where],
+          ["Calls", (/** @type {any} */ each) => (each.match === "tool" ? "all" : "same arguments")],
+          ["Given by", (/** @type {any} */ each) => visible(each.granted_by)],
+          ["Used", (/** @type {any} */ each) => `${number(each.uses)} of 20`, "n"],
+          ["Ends", (/** @type {any} */ each) => html`<${Age} time=${each.expires_at} now=${now} />`],
+          [
+            html`<span class="hidden">Revoke</span>`,
+            (/** @type {any} */ each) => html`
+              <${Button}
+                kind="quiet danger"
+                aria-label=${`Revoke the grant for ${each.tool}`}
+                needs=${each.user === person?.user ? undefined : missing(person, "approve")}
+                onClick=${() => revoke(each.grant_id)}>
+                Revoke
+              <//>
+            `,
+          ],
+        ]}
+      />
+    </section>
+  `;
+}
+
+/** @param {any} grant */
+const where = (grant) =>
+  grant.for === "session" ? html`
+      session <a href=${link(["sessions", grant.session_id])}>${visible(grant.session_id)}</a>
+  ` : html`
+    <a href=${link(["executions", grant.request_id])}>${grant.request_id}</a>
+  `;

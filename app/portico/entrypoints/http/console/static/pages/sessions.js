@@ -2,9 +2,8 @@
 /** Sessions: conversations that outlive a request. */
 import { html, useState } from "../vendor/preact.js";
 import { json } from "../parts/api.js";
-import { Confirm, Facts, Frame, List, Name, Text } from "../parts/frame.js";
+import { Confirm, Facts, Frame, List, Name, Text, usePages } from "../parts/frame.js";
 import { Messages } from "../parts/messages.js";
-import { usePages } from "../parts/pages.js";
 import { go, link } from "../parts/route.js";
 import { asText, fullTime, number, visible } from "../parts/text.js";
 import { Age, Button, Empty, Loaded, More } from "../parts/ui.js";

@@ -1,6 +1,6 @@
 // @ts-check
 /** Rows of the list of executions; on a narrow screen they are cards. */
-import { html } from "../vendor/preact.js";
+import { html, useRef } from "../vendor/preact.js";
 import { useMe } from "./person.js";
 import { go, link, STATES_ENDED } from "./route.js";
 import { contentText, cut, money, number, span, visible, words } from "./text.js";
@@ -15,10 +15,34 @@ import { Age, State } from "./ui.js";
 export function Table({ rows, now, selected, toggle, replays }) {
   const person = useMe();
   const tenant = person?.can?.view_tenant;
-  const longest = Math.max(
-    1000,
-    ...rows.filter((row) => row.state !== "SUSPENDED").map((row) => lasted(row, now) ?? 0),
-  );
+  const times = rows.map((row) => (row.state === "SUSPENDED" ? 0 : (lasted(row, now) ?? 0)));
+  const longest = 2 ** Math.ceil(Math.log2(Math.max(1000, ...times)));
+  const drawn = useRef(/** @type {Map<string, {given: any[], line: any}>} */ (new Map()));
+  const before = drawn.current;
+  drawn.current = new Map();
+  /** A row of which nothing has changed is the same object, so it costs nothing. @param {Row} row */
+  const line = (row) => {
+    const id = row.request_id;
+    const calm = STATES_ENDED.has(row.state) && now - Date.parse(row.entered_at) > 90000;
+    const time = calm ? Math.floor(now / 30000) * 30000 : now;
+    const given = [row, time, longest, tenant, selected.has(id), replays[id]];
+    const known = before.get(id);
+    const same = known?.given.every((each, at) => each === given[at]);
+    const made = same ? known?.line : html`
+      <${Line}
+        key=${id}
+        row=${row}
+        now=${time}
+        longest=${longest}
+        tenant=${tenant}
+        chosen=${selected.has(id)}
+        toggle=${toggle}
+        replay=${replays[id]}
+      />
+    `;
+    drawn.current.set(id, { given, line: made });
+    return made;
+  };
   return html`
     <table class="list executions">
       <thead>
@@ -40,34 +64,18 @@ export function Table({ rows, now, selected, toggle, replays }) {
         </tr>
       </thead>
       <tbody>
-        ${rows.map((row) => html`
-          <${Line}
-            key=${row.request_id}
-            row=${row}
-            now=${
-              STATES_ENDED.has(row.state) && now - Date.parse(row.entered_at) > 90000
-                ? Math.floor(now / 30000) * 30000
-                : now
-            }
-            longest=${longest}
-            tenant=${tenant}
-            chosen=${selected.has(row.request_id)}
-            toggle=${toggle}
-            replay=${replays[row.request_id]}
-          />
-        `)}
+        ${rows.map(line)}
       </tbody>
     </table>
   `;
 }
 
 /** @param {Row} row @param {number} now */
-const lasted = (row, now) =>
-  row.duration !== null && row.duration !== undefined
-    ? row.duration * 1000
-    : row.started_at
-      ? (STATES_ENDED.has(row.state) ? Date.parse(row.entered_at) : now) -
-        Date.parse(row.started_at)
+const lasted = ({ duration, started_at, state, entered_at }, now) =>
+  duration !== null
+    ? duration * 1000
+    : started_at
+      ? (STATES_ENDED.has(state) ? Date.parse(entered_at) : now) - Date.parse(started_at)
       : null;
 
 /**
@@ -105,11 +113,10 @@ function Line({ row, now, longest, tenant, chosen, toggle, replay }) {
         </a>
         <small>
           <code>${row.request_id}</code>
-          ${second(row)}
-          ${replay && html`
-              ${" "}
-              · <b class=${replay === "identical" ? "good" : "bad"}>${visible(replay)}</b>
-          `}
+          ${[
+            second(row),
+            replay && html`<b class=${replay === "identical" ? "good" : "bad"}>${visible(replay)}</b>`,
+          ].map((each) => each && html` · ${each}`)}
         </small>
       </td>
       <td data-name="Mode">${row.mode}</td>
@@ -136,40 +143,28 @@ function Line({ row, now, longest, tenant, chosen, toggle, replay }) {
   `;
 }
 
+/** @type {Record<string, string>} */
+const WAITS = { approval: "approval", unknown_outcome: "a decision", authorization: "a credential" };
+
 /** Return what stands behind the id in the second line. @param {Row} row */
-function second(row) {
-  const open = row.suspensions?.[0];
+function second({ suspensions: [open], state, last_error: error, last_step }) {
   if (open)
     return html`
-        ${" "}
-        ·${" "}
-        <span class="warn">
-          waits for${" "}
-          ${open.kind === "approval"
-            ? "approval"
-            : open.kind === "unknown_outcome"
-              ? "a decision"
-              : "an answer"}${" "}
-          · ${visible(cut(asked(open), 90))}
-        </span>
+      <span class="warn">
+        waits for ${WAITS[open.kind] ?? "an answer"} · ${visible(cut(asked(open), 90))}
+      </span>
     `;
-  if (row.last_error && row.state === "ERROR")
-    return html`
-        ${" "}
-        ·${" "}
-        <span class="bad">
-          ${row.last_error.code} · ${visible(cut(row.last_error.message, 90))}
-        </span>
-    `;
-  if (row.last_error) return html` · recovered from ${words(row.last_error.code)}`;
-  return row.last_step ? ` · ${visible(row.last_step)}` : "";
+  if (!error) return visible(last_step ?? "");
+  return state === "ERROR"
+    ? html`<span class="bad">${error.code} · ${visible(cut(error.message, 90))}</span>`
+    : `recovered from ${words(error.code)}`;
 }
 
 /** @param {import("./api.js").Schemas["Suspension"]} suspension */
 export function asked(suspension) {
   const { kind, tool_id } = suspension;
   const value = /** @type {any} */ (suspension.value);
-  if (kind !== "approval") return `${tool_id}: ${contentText(value?.question ?? value)}`;
+  if (kind !== "approval") return `${tool_id}: ${contentText(value?.question ?? value?.credential ?? value)}`;
   const given = Object.entries(value?.arguments ?? {}).map(
     ([name, each]) => `${name}: ${JSON.stringify(each)}`,
   );

@@ -7,14 +7,15 @@ import { Icon } from "./icons.js";
 import { refine } from "./route.js";
 import { visible, words } from "./text.js";
 
+const UNFINISHED = "INIT,PLAN,PREPARE,EXECUTE,VALIDATE,SUSPENDED";
 const STATES = [
   ["", "State"],
-  ["INIT,PLAN,PREPARE,EXECUTE,VALIDATE,SUSPENDED", "Unfinished"],
-  ["SUSPENDED", "SUSPENDED"],
-  ["COMPLETE", "COMPLETE"],
-  ["ERROR", "ERROR"],
-  ["CANCELLED", "CANCELLED"],
-  ["INIT,PLAN,PREPARE,EXECUTE,VALIDATE,SUSPENDED,COMPLETE,ERROR", "Not cancelled"],
+  [UNFINISHED, "Unfinished"],
+  ["SUSPENDED"],
+  ["COMPLETE"],
+  ["ERROR"],
+  ["CANCELLED"],
+  [`${UNFINISHED},COMPLETE,ERROR`, "Not cancelled"],
 ];
 const MODES = ["chat", "structured", "plan", "redundant", "flow"];
 

@@ -1,12 +1,13 @@
 // @ts-check
-/** What pages besides the first share: their frame, lists of items, and the question before a deletion. */
+/** What pages besides the first share: their frame, texts, lists of items, the question before a deletion. */
 import { html, useEffect, useState } from "../vendor/preact.js";
-import { once } from "./api.js";
+import { json, once } from "./api.js";
 import { Alert, failureText } from "./fields.js";
-import { link } from "./route.js";
-import { asText, bytes, visible, withoutData } from "./text.js";
-import { Button, Dialog, Heading } from "./ui.js";
+import { link, query } from "./route.js";
+import { asText, bytes, visible } from "./text.js";
+import { Button, Dialog, Heading, useLoaded } from "./ui.js";
 
+const DATA_URL = /data:([\w.+-]+\/[\w.+-]+)?(?:;[\w=.-]+)*;base64,([A-Za-z0-9+/=]{64,})/g;
 const FOLDED = 65536;
 const CLAMPED = 4000;
 
@@ -129,6 +130,15 @@ export const useEvery = (run, ms) =>
     return () => clearInterval(timer);
   }, []);
 
+/** Replace embedded data by its type and size. @param {string} text */
+export const withoutData = (text) =>
+  text.includes(";base64,")
+    ? text.replace(
+        DATA_URL,
+        (_all, type, data) => `[${type || "data"}, ${bytes(data.length * 0.75)}]`,
+      )
+    : text;
+
 /**
  * A text that others wrote: never markup, never a link.
  * @param {{text: unknown, class?: string, model?: boolean}} props
@@ -168,3 +178,31 @@ export const Facts = ({ pairs }) => html`
 
 /** @param {{code: string}} props */
 export const ErrorCode = ({ code }) => html`<a href=${`#/errors/${code}`}>${code}</a>`;
+
+/** Read a list page by page. @param {string} path @param {Record<string, any>} values */
+export function usePages(path, values) {
+  const [rest, setRest] = useState({
+    of: /** @type {any} */ (null),
+    rows: /** @type {any[]} */ ([]),
+    next: null,
+  });
+  const first = useLoaded(
+    (signal) => json(`${path}${query(values)}`, { signal }),
+    [path, JSON.stringify(values)],
+  );
+  const known = rest.of === first.value;
+  const next = known ? rest.next : first.value?.next;
+  const more = async () => {
+    const page = await json(`${path}${query({ ...values, after: next })}`);
+    setRest({
+      of: first.value,
+      rows: [...(known ? rest.rows : []), ...page.data],
+      next: page.next,
+    });
+  };
+  return {
+    ...first,
+    rows: [...(first.value?.data ?? []), ...(known ? rest.rows : [])],
+    more: next ? more : null,
+  };
+}

@@ -52,7 +52,7 @@ export function bars(buckets, start, end, width) {
   return found;
 }
 
-/** @param {{range: any, filter: any, rows: Map<string, any>, connection: string}} props */
+/** @param {{range: any, filter: any, connection: string}} props */
 export function Histogram({ range, filter, connection }) {
   const until = Date.now();
   const ms = range.ms || 60 * DAY;
@@ -146,10 +146,7 @@ function Summary({ stats }) {
     );
   }
   const ended = (states.COMPLETE ?? 0) + (states.ERROR ?? 0);
-  const running = ["INIT", "PLAN", "PREPARE", "EXECUTE", "VALIDATE"].reduce(
-    (sum, state) => sum + (states[state] ?? 0),
-    0,
-  );
+  const running = ORDER.slice(4).reduce((sum, state) => sum + (states[state] ?? 0), 0);
   const all = durations.reduce((sum, count) => sum + count, 0);
   let from = 0;
   const classes = CLASSES.map(([until, name]) => {

@@ -7,7 +7,6 @@ const UNSAFE = new RegExp(
     "\\u2028-\\u202e\\u2060-\\u2069\\ufeff\\ufff9-\\ufffb]",
   "g",
 );
-const DATA_URL = /data:([\w.+-]+\/[\w.+-]+)?(?:;[\w=.-]+)*;base64,([A-Za-z0-9+/=]{64,})/g;
 const NUMBER = new Intl.NumberFormat("en");
 const FULL_TIME = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "long" });
 const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
@@ -24,15 +23,6 @@ export const visible = (text) =>
     UNSAFE,
     (found) => `\\u${found.charCodeAt(0).toString(16).padStart(4, "0")}`,
   );
-
-/** Replace embedded data by its type and size. @param {string} text */
-export const withoutData = (text) =>
-  text.includes(";base64,")
-    ? text.replace(
-        DATA_URL,
-        (_all, type, data) => `[${type || "data"}, ${bytes(data.length * 0.75)}]`,
-      )
-    : text;
 
 /** @param {unknown} value Any JSON value; a text stays as it is. */
 export const asText = (value) =>
