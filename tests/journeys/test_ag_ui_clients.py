@@ -1,4 +1,4 @@
-"""`HttpAgent` of AG-UI 1.0.0 and 0.0.59, unmodified, in front of a live service.
+"""`HttpAgent` of AG-UI 1.0.0 and 0.0.59, unmodified, in front of a live service, and the schemas of both.
 
 `make clients` installs them. Where they are not, the journey is skipped.
 """
@@ -39,6 +39,54 @@ await asks.runAgent({ resume });
 print(asks);
 console.log(interrupts[0].message, asks.messages.find((each) => each.role === "tool").content);
 """
+
+SCHEMAS = """
+const { EventSchemas } = await import("%(package)s");
+const ask = (agent, content, fields) => ({ agent, body: { threadId: "t", runId: "r", tools: [], context: [], state: {},
+  forwardedProps: {}, %(version)s messages: [{ id: "m1", role: "user", content }], ...fields } });
+const tools = [{ name: "open_menu", description: "Open a menu.", parameters: { type: "object", properties: {} } }];
+const runs = [
+  ask("helper", "Hello"),
+  ask("helper", "Please calculate 17*3"),
+  ask("helper", "Use open_menu", { tools }),
+  ask("helper", 'Use ask_person: "May I?"'),
+  ask("counter", "Count"),
+  ask("lost", "Hello"),
+];
+const seen = new Set();
+for (const { agent, body } of runs) {
+  const headers = { "content-type": "application/json" };
+  const answer = await fetch(`%(url)s/v1/ag-ui/${agent}`, { method: "POST", headers, body: JSON.stringify(body) });
+  for (const line of (await answer.text()).split("\\n\\n").filter((each) => each.startsWith("data: "))) {
+    const frame = JSON.parse(line.slice(6));
+    EventSchemas.parse(frame);
+    seen.add(frame.type === "RUN_FINISHED" ? `${frame.type} ${frame.outcome?.type}` : frame.type);
+  }
+}
+console.log([...seen].sort().join("\\n"));
+"""
+
+
+@needs_sdks
+@pytest.mark.parametrize(
+    ("package", "version"),
+    [
+        ("@ag-ui/core/schemas", 'protocolVersion: "1.0",'),
+        ("./node_modules/ag-ui-client-0/node_modules/@ag-ui/core/dist/index.mjs", ""),
+    ],
+)
+async def test_the_schemas_of_both_versions_take_every_frame(package: str, version: str, tmp_path: Path) -> None:
+    counter = {"description": "Counts.", "mode": "structured", "output": {"schema": {"type": "object"}}}
+    engines = {"main": {"model": "rehearsal://"}, "gone": {"model": "openai://none", "base_url": "http://127.0.0.1:9"}}
+    agents = {**AGENTS, "counter": counter, "lost": {"description": "Fails.", "model": "gone"}}
+    async with portico(agents=agents, engines=engines, failover={"max_retries": 0}) as (served, _):
+        ran = await run_script(SCHEMAS % {"package": package, "version": version, "url": served.url}, tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert {
+        *("RUN_STARTED", "RUN_ERROR", "RUN_FINISHED interrupt", "RUN_FINISHED success", "STATE_SNAPSHOT"),
+        *("TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"),
+        *("TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT"),
+    } <= {*ran.stdout.decode().splitlines()}
 
 
 @needs_sdks

@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import mcp
 import orjson
 import pytest
 from anyio import to_thread
+from mcp.types import ElicitResult, InputRequiredResult
 
+from tests.support.browser import TOOLS
 from tests.support.http_server import HttpAnswer, RunningServer, request_bytes
 from tests.support.postgres import PostgresServer, postgres_server
 from tests.support.postgres_proxy import postgres_proxy
@@ -156,6 +159,34 @@ async def test_concurrent_answers_and_cancels_on_two_replicas_take_effect_once(
     assert faults_of(log) == []
     assert {answer.status for answer in cancels} <= {200, 202}
     assert ended[-1]["type"] == "execution.cancelled"
+
+
+async def test_an_approval_asked_over_mcp_is_answered_at_the_other_replica_behind_a_kill(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    (tmp_path / "shop.py").write_text(TOOLS)
+    (tmp_path / "portico.toml").write_text('[tools]\nmodules = ["shop"]\n[mcp]\nenabled = true\n')
+    call: Any = "execute", {"message": "Refund with refund, order 7."}
+
+    async def never(*_: Any) -> ElicitResult:
+        raise AssertionError("the client is not asked form by form")
+
+    async with run_replicas(server.url, tmp_path, 2) as fleet:
+        first, other = fleet.replicas
+        async with mcp.Client(f"{first.served.url}/mcp", mode="auto", elicitation_callback=never) as client:
+            asked = await client.session.call_tool(*call, allow_input_required=True)
+        first.kill()
+        assert isinstance(asked, InputRequiredResult)
+        [name] = asked.input_requests or {}
+        answers: Any = {name: ElicitResult(action="accept", content={"decision": "approve"})}
+        async with mcp.Client(f"{other.served.url}/mcp", mode="auto", elicitation_callback=never) as client:
+            done = await client.session.call_tool(*call, input_responses=answers, request_state=asked.request_state)
+            again = await client.session.call_tool(*call, input_responses=answers, request_state=asked.request_state)
+        replayed = await other.served.post(b"", path=f"/v1/executions/{asked.request_state}/replay")
+    assert done.structured_content is not None
+    assert (done.structured_content["state"], again.structured_content) == ("COMPLETE", done.structured_content)
+    assert (tmp_path / "refunds.txt").read_text() == "7\n"
+    assert replayed.json["identical"]
 
 
 async def _kill_busy_replica(fleet: list[ReplicaProcess]) -> None:
