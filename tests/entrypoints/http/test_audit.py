@@ -46,9 +46,9 @@ ASK = 'Use ask_person: "May I?"'
 
 
 @asynccontextmanager
-async def audited(folder: Path, reads: str = "others") -> AsyncIterator[tuple[dict[str, Caller], Path]]:
+async def audited(folder: Path, reads: str = "others", **tables: Any) -> AsyncIterator[tuple[dict[str, Caller], Path]]:
     path = folder / "audit.jsonl"
-    async with callers(folder, GRANTS, audit={"file": str(path), "reads": reads}) as (by_name, _):
+    async with callers(folder, GRANTS, audit={"file": str(path), "reads": reads}, **tables) as (by_name, _):
         yield by_name, path
 
 
@@ -84,6 +84,26 @@ async def test_reads_of_the_data_of_others_are_recorded_with_reader_and_owner(tm
     assert lines.count(read) >= 5
     assert SECRET not in path.read_text()
     assert verify([path]) == len(entries(path))
+
+
+async def test_files_of_sessions_are_recorded_without_what_is_in_them(tmp_path: Path) -> None:
+    files = {"files": {"root": str(tmp_path / "files")}}
+    async with audited(tmp_path, "all", tools=files) as (by_name, path):
+        ann, file = by_name["ann"], "/v1/sessions/s/files/a.txt"
+        assert (await ann.send("PUT", file, SECRET.encode())).status == 201
+        assert (await ann.get("/v1/sessions/s/files")).status == 200
+        assert (await ann.get(file)).body == SECRET.encode()
+        assert (await ann.send("DELETE", file)).status == 204
+        assert (await ann.send("DELETE", file)).status == 404
+    assert recorded(path, "action", "user", "target", "outcome", "code", "detail") == [
+        ("file.write", "ann", "s", "ok", None, None),
+        ("file.read", "ann", "s", "ok", None, None),
+        ("file.read", "ann", "s", "ok", None, "content"),
+        ("file.delete", "ann", "s", "ok", None, None),
+        ("file.delete", "ann", "s", "ok", None, None),
+        ("file.delete", "ann", "s", "failed", "REQUEST_NOT_FOUND", None),
+    ]
+    assert SECRET not in path.read_text()
 
 
 async def test_changes_are_recorded_before_they_happen_and_again_if_they_fail(tmp_path: Path) -> None:

@@ -36,6 +36,23 @@ async def test_a_refund_above_the_limit_is_approved_over_http_and_one_below_it_n
     assert (answer.status, answer.json["tool_calls_made"][0]["result"]) == (200, "refunded 250")
 
 
+async def test_a_url_of_a_model_waits_for_a_person_unless_its_host_is_configured() -> None:
+    asked = 'Use http_get with url "http://docs.example.invalid/a"'
+    async with portico(tools={"http_get": {}}) as (served, _):
+        waits = await served.post(chat(asked, request_id="q"))
+        denied = await resume(served, tool_id="http_get", payload={"decision": "deny"})
+    [question] = waits.json["suspensions"]
+    assert (waits.status, question["kind"]) == (202, "approval")
+    assert question["value"] == {"tool": "http_get", "arguments": {"url": "http://docs.example.invalid/a"}}
+    assert denied.json["state"] == "COMPLETE"
+    for hosts in (["*"], ["docs.example.invalid"]):
+        async with portico(tools={"http_get": {"hosts": hosts}}) as (served, _):
+            [shown] = [each for each in (await served.get("/v1/tools")).json["data"] if each["name"] == "http_get"]
+            [call] = (await served.post(chat(asked))).json["tool_calls_made"]
+        assert (shown["source"], shown["side_effects"], shown["idempotent"]) == ("sandbox", "read", True)
+        assert (call["is_error"], "has no address" in call["result"]) == (True, True)
+
+
 @pytest.mark.parametrize("name", ["write_note", "refund", "ask_person"])
 async def test_replicas_may_not_act_or_ask(name: str) -> None:
     async with shop() as served:

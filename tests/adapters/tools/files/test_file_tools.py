@@ -147,6 +147,27 @@ def test_both_ways_of_opening_stay_beneath_the_directory(
         os.close(root)
 
 
+async def test_a_list_names_the_type_of_each_entry_in_order_and_at_most_a_thousand(tmp_path: Path) -> None:
+    found = directories(tmp_path)
+    root = found.made(caller())
+    _plant(root)
+    listed = await call(found, "list_directory")
+    assert [(each["name"], each["type"]) for each in listed["entries"]] == [
+        ("dir", "directory"),
+        ("in", "link"),
+        ("out", "link"),
+        ("pipe", "other"),
+        ("real.txt", "file"),
+        ("second", "file"),
+        ("up", "link"),
+    ]
+    assert listed["entries"][4]["bytes"] == 4
+    for number in range(1_001):
+        (root / "dir" / f"{number:04}").touch()
+    listed = await call(found, "list_directory", path="dir")
+    assert (len(listed["entries"]), listed["entries"][-1]["name"], listed["truncated"]) == (1_000, "0999", True)
+
+
 async def test_a_link_within_the_directory_is_followed(tmp_path: Path) -> None:
     found = directories(tmp_path)
     root = found.made(caller())
