@@ -236,6 +236,7 @@ UNUSUAL: dict[str, Any] = {
     "store": False,
     "webhooks": ["orders"],
     "background": True,
+    "run_at": "2026-12-01T00:00:00Z",
     "on_disconnect": "cancel",
     "if_session_busy": "enqueue",
     "on_limit": "salvage",

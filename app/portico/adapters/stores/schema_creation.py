@@ -16,7 +16,7 @@ from portico.adapters.stores.database import Backend, dialect_of
 from portico.adapters.stores.schema import CONDITION, MEMORY_INDEX, metadata
 from portico.domain.failures import Code, ConfigurationFailure
 
-SCHEMA_ID: Final = "1m"
+SCHEMA_ID: Final = "1n"
 """Id of the schema. Until the first release every change of it takes a new one: `1a`, `1b` and so on."""
 SELECT_SCHEMA_ID: Final = "SELECT coalesce(max(version_num), '') FROM alembic_version"
 _VERSION: Final = Table(

@@ -69,7 +69,7 @@ def claim_execution(
         return None
     *columns, run_at = found[0]
     if run_at is not None:
-        yield from execute(FORGET_START, {"the_execution_id": execution_id})
+        yield from execute(FORGET_START, {"the_tenant": columns[0], "the_execution_id": execution_id})
     rows = yield from execute(COMMITS, {"the_execution_id": execution_id})
     if any(codec.is_newer_format(cell) for row in rows for cell in (row[4], row[5])):
         raise _newer_version()

@@ -239,7 +239,10 @@ CLAIM = Statement(
     )
 )
 FORGET_START = Statement(
-    lambda _: delete(delayed_starts).where(delayed_starts.c.timer_id == bindparam("the_execution_id"))
+    lambda _: delete(delayed_starts).where(
+        delayed_starts.c.tenant == bindparam("the_tenant"),
+        delayed_starts.c.timer_id == bindparam("the_execution_id"),
+    )
 )
 """Delete the time of a delayed start, which has begun or will never."""
 RELEASE = Statement(
