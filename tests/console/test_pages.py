@@ -36,6 +36,7 @@ PLACES = (
     "tools/refund",
     "engines",
     "engines/main",
+    "engines/nothing",
     "memory",
     "memory/ulm",
     "usage",
@@ -72,4 +73,16 @@ def test_no_page_has_a_violation_or_scrolls_sideways_in_the_light_or_in_the_dark
         moving = "document.getAnimations().filter(each => each.playState === 'running').length"
         assert console.page.evaluate(moving) == 0
         assert found == [], "\n".join(found)
+        assert console.faults == []
+
+
+def test_every_page_says_what_failed_and_offers_to_try_again(browser: Browser, shop: Shop) -> None:
+    problem = {"status": 503, "code": "STORAGE_UNAVAILABLE", "detail": "the store is away"}
+    with console_page(browser, shop.url) as console:
+        console.page.route("**/v1/**", lambda route: route.fulfill(status=503, json=problem))
+        for place in PLACES:
+            if place != "try":
+                console.open(place)
+                expect(console.page.get_by_role("alert").first).to_contain_text("the store is away")
+                expect(console.page.get_by_role("button", name="Try again").first).to_be_enabled()
         assert console.faults == []

@@ -7,7 +7,7 @@ import { missing, useMe } from "../parts/person.js";
 import { link } from "../parts/route.js";
 import { fullTime, number, span, visible, words } from "../parts/text.js";
 import { Wave } from "../parts/wave.js";
-import { Heading, Loaded, useLoaded } from "../parts/ui.js";
+import { Empty, Heading, Loaded, useLoaded } from "../parts/ui.js";
 
 /** @param {{place: import("../parts/route.js").Place}} props */
 export default function Engines({ place }) {
@@ -36,6 +36,13 @@ export default function Engines({ place }) {
                   <${Heading}>${visible(name)}<//>
                 </header>
                 <${Engine} engine=${item} />
+            `;
+          if (name)
+            return html`
+                <${Heading}>Engines<//>
+                <${Empty} title="There is none of this name">
+                  <a href="#/engines">All</a>
+                <//>
             `;
           return html`
               <header class="top">
