@@ -87,7 +87,7 @@ class StructuredLogger:
 
     def log(self, level: int, event: str, /, **fields: object) -> None:
         """Write an entry of that level; `exc_info` is an exception, or what `sys.exc_info` returns."""
-        if self.is_enabled_for(level):
+        if level >= self._level:
             name = logging.getLevelName(level).lower()
             stamp = {"timestamp": format_timestamp(self._clock.now()), "level": name, "event": event}
             self._output.write(_format_exception(stamp | fields))

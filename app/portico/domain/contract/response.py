@@ -351,7 +351,10 @@ STORED: Final[Mapping[str, bool]] = MappingProxyType({"stored": True})
 
 def public_message(message: Message) -> dict[str, Any]:
     """Return a message as clients see it: without absent fields and without what only its provider can read."""
-    return message.model_dump(mode="json", exclude_none=True, exclude={"provider", "account", "kept", "origin"})
+    dumped: dict[str, Any] = message.__pydantic_serializer__.to_python(
+        message, mode="json", exclude_none=True, exclude={"provider", "account", "kept", "origin"}
+    )
+    return dumped
 
 
 def _read_message(stored: object) -> object:

@@ -22,7 +22,6 @@ BranchStopped never cross a task group: `gather` turns them into values and rais
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import NoReturn, TypeVar
 
@@ -198,11 +197,10 @@ class Execution:
             self.recorder.commit(new_messages=new_messages)
         self.lifecycle = lifecycle
 
-    @contextmanager
-    def until_stopped(self) -> Iterator[None]:
-        """Run what is within to its end, unless it is left because of `stop`, of the deadline, or of `abandon`."""
-        with anyio.CancelScope() as self._scope:
-            yield
+    def until_stopped(self) -> anyio.CancelScope:
+        """Return the scope of what runs to its end, unless it is left because of `stop`, the deadline, or `abandon`."""
+        self._scope = anyio.CancelScope()
+        return self._scope
 
     def start_deadline(self) -> Deadline:
         """Return the deadline of the running time that is left; it runs while it is entered."""

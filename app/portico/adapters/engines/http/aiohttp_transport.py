@@ -7,11 +7,12 @@ the context of a fault. aiohttp repeats a GET once when its connection breaks, w
 
 import ssl
 from asyncio import Future, get_running_loop
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import field
 from io import BytesIO
 from math import inf
+from types import TracebackType
 from typing import Any, Final, TypeAlias
 
 import aiohttp
@@ -105,19 +106,8 @@ class AiohttpTransport:
         self._route = route
         self._timeout = aiohttp.ClientTimeout(total=None, connect=route.connect_seconds, ceil_threshold=inf)
 
-    @asynccontextmanager
-    async def exchange(self, request: HttpRequest) -> AsyncIterator[HttpResponse]:
-        response = _Response(await self._send(request))
-        del request  # its body need not be in memory while a long reply arrives
-        try:
-            yield response
-        except BaseException:
-            response.end()
-            raise
-        if response.is_complete:
-            response.end()
-        else:
-            get_running_loop().call_later(LINGER_SECONDS, response.end)
+    def exchange(self, request: HttpRequest) -> "_Exchange":
+        return _Exchange(self._send(request))
 
     async def _send(self, request: HttpRequest) -> aiohttp.ClientResponse:
         body = request.body
@@ -135,6 +125,30 @@ class AiohttpTransport:
         except _ERRORS as error:
             fault = _fault_before_response(error)
         raise fault
+
+
+class _Exchange:
+    """One exchange, from the response on that `opening` returns.
+
+    It has no request, whose body need not be in memory while a long reply arrives.
+    """
+
+    __slots__ = ("_opening", "_response")
+
+    def __init__(self, opening: Coroutine[Any, Any, aiohttp.ClientResponse]) -> None:
+        self._opening = opening
+
+    async def __aenter__(self) -> HttpResponse:
+        self._response = _Response(await self._opening)
+        return self._response
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None or self._response.is_complete:
+            self._response.end()
+        else:
+            get_running_loop().call_later(LINGER_SECONDS, self._response.end)
 
 
 class _Response:

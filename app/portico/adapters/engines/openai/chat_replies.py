@@ -192,11 +192,14 @@ def _usage(reply: Mapping[str, Any]) -> TokenCounts | None:
 
 def _token_counts(usage: Mapping[str, Any]) -> TokenCounts:
     read, written = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
-    reasoning = detail(usage, "completion_tokens_details", "reasoning_tokens")
-    cached = detail(usage, "prompt_tokens_details", "cached_tokens")
+    reasoning = cached = cache_written = 0
+    if usage.get("completion_tokens_details"):
+        reasoning = detail(usage, "completion_tokens_details", "reasoning_tokens")
+    if usage.get("prompt_tokens_details"):
+        cached = detail(usage, "prompt_tokens_details", "cached_tokens")
+        cache_written = detail(usage, "prompt_tokens_details", "cache_write_tokens")
     total = usage.get("total_tokens") or 0
     if reasoning and total == sum_counts(read, written, reasoning):
         written += reasoning
     cached = cached or usage.get("prompt_cache_hit_tokens") or usage.get("num_cached_tokens") or 0
-    cache_written = detail(usage, "prompt_tokens_details", "cache_write_tokens")
     return TokenCounts(read, written, reasoning, cached, total, cache_written)
