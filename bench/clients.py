@@ -34,14 +34,21 @@ _QUESTION: Final[Mapping[str, object]] = MappingProxyType(
 )
 _STORY: Final[Mapping[str, object]] = MappingProxyType({"messages": [{"role": "user", "content": "Tell me more."}]})
 _ROUTE: Final[Mapping[str, object]] = MappingProxyType({"model": "default", "tools": []})
+_RUN: Final[Mapping[str, object]] = MappingProxyType(
+    {
+        **{"threadId": "t", "runId": "r", "protocolVersion": "1.0", "tools": [], "context": [], "state": {}},
+        "forwardedProps": {},
+        "messages": [{"id": "m", "role": "user", "content": "Tell me more."}],
+    }
+)
 _CHAT: Final = "/v1/chat/completions"
 
 
 @dataclass(frozen=True, slots=True)
 class _Api:
-    """Requests of one API: for an answer, and for a stream, which ends as `StreamClient` says."""
+    """Requests of one API: for an answer, if it has any, and for a stream, which ends as `StreamClient` says."""
 
-    answer: bytes
+    answer: bytes | None
     stream: bytes
     ends: Sequence[bytes]
 
@@ -63,6 +70,7 @@ APIS: Final[Mapping[str, _Api]] = MappingProxyType(
             *(b"event: response.output_text.done", b"data: [DONE]"),
         ),
         "messages": _requests("/v1/messages", _QUESTION, _STORY, b"event: message_stop"),
+        "ag_ui": _Api(None, request({**_RUN}, path="/v1/ag-ui/default"), (b"TEXT_MESSAGE_END", b"RUN_FINISHED")),
     }
 )
 
@@ -74,7 +82,8 @@ async def clients(bench: BenchEnvironment) -> Numbers:
         open_connections(portico.port, CONNECTIONS) as connections,
     ):
         new, continued = await _rounds(portico)
-        sent = {**{name: api.answer for name, api in APIS.items()}, "new": new, "continued": continued}
+        answers = {name: api.answer for name, api in APIS.items() if api.answer is not None}
+        sent = {**answers, "new": new, "continued": continued}
         for body in sent.values():
             await connections.run(body, WARM_UP, expected=TEXT.encode())
         costs: dict[str, list[float]] = {name: [] for name in sent}
@@ -82,7 +91,7 @@ async def clients(bench: BenchEnvironment) -> Numbers:
             for name, body in sent.items():
                 costs[name].append(await cpu_per_request(portico, connections, body))
     return {
-        **{f"clients_{name}_more_ms": _more(costs[name], costs[NATIVE]) * 1000 for name in APIS if name != NATIVE},
+        **{f"clients_{name}_more_ms": _more(costs[name], costs[NATIVE]) * 1000 for name in answers if name != NATIVE},
         "clients_continued_more_ms": _more(costs["continued"], costs["new"]) * 1000,
     }
 
