@@ -35,6 +35,7 @@ BOUNDS = (
         "ms",
         0.3,
     ),
+    Bound("clients_mcp_ratio", "Call of `execute` over MCP: CPU relative to the native API", "×", 3),
     Bound("clients_chat_chunk_more_us", "Chat completions, SSE: CPU per chunk beyond the native API", "µs", 10),
     Bound("clients_responses_chunk_more_us", "Responses, SSE: CPU per chunk beyond the native API", "µs", 10),
     Bound("clients_messages_chunk_more_us", "Messages, SSE: CPU per chunk beyond the native API", "µs", 10),

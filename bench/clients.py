@@ -36,11 +36,18 @@ _STORY: Final[Mapping[str, object]] = MappingProxyType({"messages": [{"role": "u
 _ROUTE: Final[Mapping[str, object]] = MappingProxyType({"model": "default", "tools": []})
 _RUN: Final[Mapping[str, object]] = MappingProxyType(
     {
-        **{"threadId": "t", "runId": "r", "protocolVersion": "1.0", "tools": [], "context": [], "state": {}},
+        "threadId": "t",
+        "runId": "r",
+        "protocolVersion": "1.0",
+        "tools": [],
+        "context": [],
+        "state": {},
         "forwardedProps": {},
         "messages": [{"id": "m", "role": "user", "content": "Tell me more."}],
     }
 )
+_MCP_VERSION: Final = "2026-07-28"
+_MCP_HEAD: Final = f"\r\nMCP-Protocol-Version: {_MCP_VERSION}\r\nMcp-Method: tools/call\r\nMcp-Name: execute\r\n\r\n"
 _CHAT: Final = "/v1/chat/completions"
 
 
@@ -78,12 +85,12 @@ APIS: Final[Mapping[str, _Api]] = MappingProxyType(
 async def clients(bench: BenchEnvironment) -> Numbers:
     """Measure the answers of each API, in turn with the native one, and a round that continues the record."""
     async with (
-        open_portico(bench.cores, bench.upstream.port) as portico,
+        open_portico(bench.cores, bench.upstream.port, configuration="[mcp]\nenabled = true\n") as portico,
         open_connections(portico.port, CONNECTIONS) as connections,
     ):
         new, continued = await _rounds(portico)
         answers = {name: api.answer for name, api in APIS.items() if api.answer is not None}
-        sent = {**answers, "new": new, "continued": continued}
+        sent = {**answers, "new": new, "continued": continued, "mcp": _tool_call()}
         for body in sent.values():
             await connections.run(body, WARM_UP, expected=TEXT.encode())
         costs: dict[str, list[float]] = {name: [] for name in sent}
@@ -93,6 +100,9 @@ async def clients(bench: BenchEnvironment) -> Numbers:
     return {
         **{f"clients_{name}_more_ms": _more(costs[name], costs[NATIVE]) * 1000 for name in answers if name != NATIVE},
         "clients_continued_more_ms": _more(costs["continued"], costs["new"]) * 1000,
+        "clients_mcp_ratio": statistics.median(
+            above / below for above, below in zip(costs["mcp"], costs[NATIVE], strict=True)
+        ),
     }
 
 
@@ -135,6 +145,20 @@ async def _rounds(portico: MeasuredProcess) -> tuple[bytes, bytes]:
         return request({**asked, "messages": [*asked["messages"], called, result]}, path=_CHAT)
 
     return with_result("call_of_another_service_0000000000000_00"), with_result(call["id"])
+
+
+def _tool_call() -> bytes:
+    """Return a call of the tool `execute` over MCP."""
+    client = {"clientInfo": {"name": "bench", "version": "1"}, "clientCapabilities": {}}
+    meta = {
+        f"io.modelcontextprotocol/{name}": each for name, each in {"protocolVersion": _MCP_VERSION, **client}.items()
+    }
+    params = {"name": "execute", "arguments": {"message": "What is the answer?"}, "_meta": meta}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    sent = request(body, path="/mcp").replace(
+        b"Accept: application/json", b"Accept: application/json, text/event-stream", 1
+    )
+    return sent.replace(b"\r\n\r\n", _MCP_HEAD.encode(), 1)
 
 
 def _more(costs: Sequence[float], beside: Sequence[float]) -> float:
