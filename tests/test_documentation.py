@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from tests.support.documentation import (
     README,
     ROOT,
     SERVER,
+    DocumentedServer,
     documented_server,
     masked,
     regenerate,
@@ -74,19 +76,30 @@ def test_an_answer_that_drifted_is_noticed() -> None:
         assert '{"alive": true}' in with_answers(page, server)
 
 
-@pytest.mark.parametrize(("name", "code"), PYTHON, ids=[f"{name}-{number}" for number, (name, _) in enumerate(PYTHON)])
-def test_every_python_example_runs(name: str, code: str) -> None:
+@pytest.fixture(scope="module")
+def page_server(request: pytest.FixtureRequest) -> Iterator[DocumentedServer]:
+    """Serve for all examples of the page of this name."""
+    with documented_server(page=TEXTS[request.param]) as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("page_server", "code"),
+    PYTHON,
+    ids=[f"{name}-{number}" for number, (name, _) in enumerate(PYTHON)],
+    indirect=["page_server"],
+)
+def test_every_python_example_runs(page_server: DocumentedServer, code: str) -> None:
     tests = [f"{test}()" for test in re.findall(r"^def (test_\w+)\(", code, re.MULTILINE)]
-    with documented_server(page=TEXTS[name]) as server:
-        ran = subprocess.run(
-            [sys.executable, "-c", "\n".join([code.replace(SERVER, server.url), *tests])],
-            cwd=server.directory,
-            env=dict(server.environment),
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+    ran = subprocess.run(
+        [sys.executable, "-c", "\n".join([code.replace(SERVER, page_server.url), *tests])],
+        cwd=page_server.directory,
+        env=dict(page_server.environment),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert (ran.returncode, ran.stderr) == (0, "")
 
 

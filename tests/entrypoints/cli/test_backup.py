@@ -1,8 +1,6 @@
 """`portico backup` and `portico restore`: a server under load is backed up, killed, lost and restored."""
 
-import errno
 import json
-import os
 import re
 import signal
 import sqlite3
@@ -230,18 +228,6 @@ def test_without_room_nothing_is_left(command: tuple[str, ...]) -> None:
         result = run(*command)
     assert (result.exit_code, files()) == (STORAGE, before)
     assert result.stderr.startswith("STORAGE_FULL: cannot write ")
-
-
-def test_a_disk_that_refuses_what_was_written_is_named_and_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    stored("kept")
-    monkeypatch.setattr(os, "fdatasync", refuse)
-    result = run("backup", "copy.db")
-    assert result.exit_code == STORAGE
-    assert "cannot write copy.db: no space left on device" in result.stderr
-    assert files() == ["portico.db", "var"]
 
 
 def test_a_restore_beneath_a_server_is_refused(start: Callable[..., Process]) -> None:
