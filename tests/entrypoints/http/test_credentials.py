@@ -431,7 +431,7 @@ async def test_a_server_of_tools_is_asked_once_more_after_a_401_and_then_is_unav
     assert "value-of" not in refused.body.decode()
 
 
-async def test_replicas_ask_nobody_for_a_credential(tmp_path: Path) -> None:
+async def test_replicas_do_not_ask_for_a_credential(tmp_path: Path) -> None:
     async with tracked(tmp_path) as (by_name, tracker, _):
         body = chat(
             "Use issues.",
