@@ -109,6 +109,6 @@ def test_one_endpoint_costs_one_statement_more_in_the_commit_of_an_end(tmp_path:
     others = {**endpoint, "tenant": "another"}
     with asyncio.Runner(loop_factory=InlineLoop) as runner:
         plain = runner.run(of_an_end(tmp_path))
-        told = runner.run(of_an_end(tmp_path, webhooks={"endpoints": {"team": endpoint}}))
-        untold = runner.run(of_an_end(tmp_path, webhooks={"endpoints": {"team": others}}, limits={}))
-    assert (plain, untold, told) == (plain, plain, plain + 1)
+        with_endpoint = runner.run(of_an_end(tmp_path, webhooks={"endpoints": {"team": endpoint}}))
+        others_alone = runner.run(of_an_end(tmp_path, webhooks={"endpoints": {"team": others}}, limits={}))
+    assert (plain, others_alone, with_endpoint) == (plain, plain, plain + 1)

@@ -54,7 +54,7 @@ class Server(AuthorizationServer):
         self._on_token(token)
 
     def send_signal(self, name: str, *args: Any, **kwargs: Any) -> None:
-        """Tell nobody."""
+        """Send nothing."""
 
     def create_oauth2_request(self, request: OAuth2Request) -> OAuth2Request:
         return request

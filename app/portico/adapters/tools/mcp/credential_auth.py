@@ -21,7 +21,7 @@ class CallRefusal:
         self.is_refused = False
 
 
-_OF_CALL: ContextVar[CallRefusal | None] = ContextVar("refusal_of_call", default=None)
+_OF_CALL: Final[ContextVar[CallRefusal | None]] = ContextVar("refusal_of_call", default=None)
 """The note of the call of this context, in which the SDK sends its request, too."""
 
 
