@@ -21,7 +21,7 @@ READ_ONLY_TYPES = frozenset(
 CONTEXT_VARIABLES = frozenset(
     {"app/portico/ports/current_caller.py", "app/portico/adapters/tools/mcp/credential_auth.py"}
 )
-"""Modules with a context variable: code that a library calls without a context asks for whom it acts, or in which call."""
+"""Modules with a context variable: code that a library calls asks for whom it acts, or in which call."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
