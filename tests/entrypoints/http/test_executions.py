@@ -154,6 +154,7 @@ async def test_a_summary_has_figures_instead_of_the_response(tmp_path: Path) -> 
         figures = ("tokens", "cost", "duration")
         for full, short in zip(whole, brief, strict=True):
             response = full.pop("response")
+            assert full.pop("progress") is None
             tokens, cost, duration = (short.pop(name) for name in figures)
             assert short == full
             assert (short["provider"], cost) == ("one", response["cost"])
@@ -224,6 +225,8 @@ async def test_an_execution_is_shown_with_its_status_and_response() -> None:
         "channel": "api",
         "state": "COMPLETE",
         "events": 23,
+        "run_at": None,
+        "progress": None,
         "attempt": 1,
         "provider": "rehearsal",
         "model": "rehearsal",
