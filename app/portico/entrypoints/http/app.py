@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
+from copy import copy
 from functools import cache
 from importlib.metadata import version
 from typing import Any, Final
@@ -163,14 +164,15 @@ def _api_routes() -> Sequence[BaseRoute]:
         docs,
     )
     routes = [route for module in modules for route in module.router.routes]
-    gets = [route for route in routes if isinstance(route, APIRoute) and "GET" in (route.methods or ())]
-    heads = [
-        type(route)(
-            route.path, route.endpoint, methods=["HEAD"], dependencies=route.dependencies, include_in_schema=False
-        )
-        for route in gets
-    ]
+    heads = [_head_of(route) for route in routes if isinstance(route, APIRoute) and "GET" in (route.methods or ())]
     return (*routes, *heads)
+
+
+def _head_of(route: APIRoute) -> APIRoute:
+    """Return the same route for HEAD, which the description leaves out."""
+    head = copy(route)
+    head.methods, head.include_in_schema = {"HEAD"}, False
+    return head
 
 
 def _pages(settings: Settings) -> Sequence[BaseRoute]:
