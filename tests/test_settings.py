@@ -423,6 +423,11 @@ class TestUnknownKeys:
             ("[limits]\nbody = 1", "limits.body is not known; did you mean limits.body_bytes?"),
             ("[auth]\nmod = 1", "auth.mod is not known; did you mean auth.mode?"),
             (f"{ENGINE}base = 1", "engines.primary.base is not known; did you mean engines.primary.base_url?"),
+            (
+                f"{ENGINE}[engines.primary.deployments.x]\nwieght = 2",
+                "did you mean engines.primary.deployments.x.weight?",
+            ),
+            ("[webhooks.endpoints.team]\nevnts = []", "did you mean webhooks.endpoints.team.events?"),
             (f"{ENGINE}price = {{ input = 1, output = 1, outptu = 1 }}", "did you mean engines.primary.price.output?"),
         ],
     )

@@ -231,12 +231,12 @@ def _is_text(node: Tree) -> bool:
     return any(option.get("type") == "string" for option in node.get("anyOf", (node,)))
 
 
-def _names(node: Tree, path: KeyPath, prefix: str = "") -> Iterator[str]:
+def _names(node: Tree, path: KeyPath, here: KeyPath = ()) -> Iterator[str]:
     """Yield every known dotted name. Where any name is allowed, the one of the path is used."""
     table = _dereferenced(node)
     below = dict(table.get("properties", {}))
-    if prefix == f"{path[0]}.":
-        below |= {name: child for child in table.get("patternProperties", {}).values() for name in path[1:2]}
+    if len(here) < len(path) and here == path[: len(here)]:
+        below |= {path[len(here)]: child for child in table.get("patternProperties", {}).values()}
     for name, child in below.items():
-        yield prefix + name
-        yield from _names(child, path, f"{prefix}{name}.")
+        yield ".".join((*here, name))
+        yield from _names(child, path, (*here, name))
