@@ -9,6 +9,7 @@ import pytest
 from portico.domain.access.api_key import ApiKey
 from portico.domain.failures import ConfigurationFailure
 from portico.settings import Settings, load_settings
+from tests.support.another_user import as_ordinary_user
 
 KEY = "ptk_abcd1234_" + "s" * 43
 ISSUER = {
@@ -54,17 +55,13 @@ def test_a_key_file_that_is_missing_or_useless_is_refused(tmp_path: Path) -> Non
 
 def test_a_key_file_that_may_not_be_read_is_named_with_user_owner_and_mode() -> None:
     owner = os.geteuid()
-    user = owner or 65534
     with TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         file = Path(folder) / "key"
         file.write_text(KEY)
         file.chmod(0o000)
-        os.seteuid(user)
-        try:
+        with as_ordinary_user() as user:
             message = refusal(auth__mode="keys", auth__bootstrap_key_file=str(file))
-        finally:
-            os.seteuid(owner)
     expected = f"names a file that user {user} cannot read: it belongs to user {owner} and has mode 0000"
     assert message == f"auth.bootstrap_key_file: {expected}"
 

@@ -19,6 +19,7 @@ from portico.domain.failures import Code, ConfigurationFailure, StorageFailure
 from portico.domain.journal.events import ExecutionSuspended
 from portico.domain.lifecycle import State
 from portico.ports.storage import ExecutionFilter, SuspensionAnswers
+from tests.support.another_user import as_ordinary_user
 from tests.support.entropy import SeededEntropy
 from tests.support.examples import COMPLETED, SUSPENSION, recorded_step, response
 from tests.support.postgres import RealTimeDatabase, open_empty_postgres
@@ -80,16 +81,13 @@ async def test_a_read_only_database_shows_committed_data_and_refuses_writes(two:
 @contextmanager
 def without_write_permission(folder: Path) -> Iterator[None]:
     """Let this process read the folder only, as root too."""
-    user = os.geteuid()
     folder.chmod(0o555)
     for file in folder.iterdir():
         file.chmod(0o444)
-    if user == 0:
-        os.seteuid(65_534)
     try:
-        yield
+        with as_ordinary_user():
+            yield
     finally:
-        os.seteuid(user)
         folder.chmod(0o755)
 
 
