@@ -12,7 +12,8 @@ from portico.adapters.stores.outbox import DatabaseOutbox, delivery_row, insert_
 from portico.adapters.stores.schema import webhook_deliveries
 from portico.adapters.stores.timers import DatabaseTimerQueue, DatabaseTimers
 from portico.domain.ids import TenantId
-from portico.domain.webhooks import DAY_S, DeliveryAttempt, WebhookEndpoint
+from portico.domain.time_zones import DAY_S
+from portico.domain.webhooks import DeliveryAttempt, WebhookEndpoint
 from portico.orchestration.announcements import Announcements
 from portico.orchestration.deliveries import AT_ONCE, Deliveries, DeliveryParts, EndpointCatalogue
 from portico.ports.outbox import Delivery, DueDelivery

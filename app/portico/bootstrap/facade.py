@@ -32,6 +32,7 @@ from portico.orchestration.execution.environment import Environment
 from portico.orchestration.facade import Facade, FacadeStores
 from portico.orchestration.flow.served_flow import ServedFlow
 from portico.orchestration.keys import KeyParts
+from portico.orchestration.later_rights import LaterRights
 from portico.orchestration.memory import MemoryParts
 from portico.orchestration.runtime.launcher import Launcher
 from portico.orchestration.runtime.recovery import Recovery
@@ -92,8 +93,9 @@ async def open_facade(
     measure = base.observe_gauges(runner, environment.health, database).measure
     purge = purge_job(database, base.clock, settings.storage, base.files)
     jobs = MaintenanceJobs(recovery, tailer, feed, purge, database.check, measure, base.on_storage_error)
-    schedules = start_schedules(facade, stores, base.announcements, replica, database, settings.limits, base.entropy)
-    start_delayed(environment, launcher, stores, config.channels, replica, database)
+    rights = LaterRights(stores.keys.callers, config.channels, stores.keys.mode)
+    start_delayed(environment, launcher, stores.executions, rights, replica, database)
+    schedules = start_schedules(facade, stores, rights, base, replica, database)
     headers = request_headers(settings)
     if launcher.authorizations is not None:
         answer_all = (launcher.authorizations.answer_all,)

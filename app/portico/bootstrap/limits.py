@@ -20,6 +20,7 @@ from portico.capabilities.models.tokens import MAX_RATIOS, LearningTokenEstimato
 from portico.domain.access.limits import LimitKind
 from portico.domain.failures import StorageFailure
 from portico.domain.ids import ReplicaId
+from portico.domain.time_zones import DAY_S
 from portico.domain.value import value
 from portico.ports.runtime import Clock
 from portico.settings import Settings
@@ -31,7 +32,6 @@ SETTLE_INTERVAL_S = 1.0
 WRITE_INTERVAL_S = 4.0
 """Less than the five seconds after which usage is settled."""
 RATIO_INTERVAL_S = 60.0
-_DAY_S = 86_400.0
 
 
 @value
@@ -74,7 +74,7 @@ async def open_limits(
     estimator = LearningTokenEstimator(await ratios.load(MAX_RATIOS))
     quotas = Quotas(store, clock, limits, observer, engine_limits(settings))
     accounts = LimitAccounts(quotas, UsageMeter(stored_usage, owner), estimator)
-    retention_s = settings.storage.answer_retention_days * _DAY_S
+    retention_s = settings.storage.answer_retention_days * DAY_S
 
     async def purge() -> None:
         await stored_usage.purge(clock.now() - retention_s)

@@ -7,6 +7,7 @@ from portico.adapters.stores.executions.retention import RetentionLimits, is_sto
 from portico.adapters.stores.sessions import DatabaseSessions
 from portico.adapters.tools.files.store import DirectoryFiles
 from portico.domain.access.principal import AccessScope
+from portico.domain.time_zones import DAY_S
 from portico.domain.tools import Caller
 from portico.ports.runtime import Clock
 from portico.settings.tables.storage import StorageSettings
@@ -14,7 +15,6 @@ from portico.settings.tables.storage import StorageSettings
 PURGE_BATCH = 500
 SWEEP_SECONDS = 3_600.0
 """Time between two searches for files that belong to nothing."""
-_DAY_S = 86_400.0
 
 
 def purge_job(
@@ -42,7 +42,7 @@ class Retention:
         deleted, now = PURGE_BATCH, self._clock.now()
         storage = self._storage
         limits = RetentionLimits(
-            now - storage.event_retention_days * _DAY_S, now - storage.answer_retention_days * _DAY_S
+            now - storage.event_retention_days * DAY_S, now - storage.answer_retention_days * DAY_S
         )
         while deleted == PURGE_BATCH:
             deleted = await purge(self._database, limits, limit=PURGE_BATCH, now=now)

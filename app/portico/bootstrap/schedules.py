@@ -6,17 +6,15 @@ from portico.adapters.stores.database import Database
 from portico.adapters.stores.delayed_starts import DatabaseDelayedStarts
 from portico.adapters.stores.schedules import DatabaseSchedules
 from portico.adapters.stores.timers import DatabaseTimerQueue
+from portico.bootstrap.foundation import Foundation
 from portico.bootstrap.replicas import ClusteredReplica, SingleReplica
-from portico.domain.limits import ConfiguredLimits
-from portico.orchestration.announcements import Announcements
-from portico.orchestration.channels import Channels
 from portico.orchestration.delayed_starts import DelayedStartParts, DelayedStarts
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.facade import Facade, FacadeStores
 from portico.orchestration.later_rights import LaterRights
 from portico.orchestration.runtime.launcher import Launcher
 from portico.orchestration.schedules import ScheduleParts, Schedules
-from portico.ports.runtime import Entropy
+from portico.ports.storage import ExecutionStore
 from portico.ports.timers import TimerJob, TimerKind
 
 AT_ONCE: Final = 16
@@ -26,11 +24,10 @@ AT_ONCE: Final = 16
 def start_schedules(
     facade: Facade,
     stores: FacadeStores,
-    announcements: Announcements,
+    rights: LaterRights,
+    base: Foundation,
     replica: SingleReplica | ClusteredReplica,
     database: Database,
-    limits: ConfiguredLimits,
-    entropy: Entropy,
 ) -> Schedules:
     """Return the schedules, whose times the timers of the replica settle."""
     queue = DatabaseTimerQueue(database, TimerKind.SCHEDULE, replica.owner)
@@ -39,11 +36,11 @@ def start_schedules(
         executions=stores.executions,
         queue=queue,
         notices=replica.timers,
-        announcements=announcements,
-        rights=LaterRights(stores.keys.callers, facade.channels, stores.keys.mode),
+        announcements=base.announcements,
+        rights=rights,
         clock=stores.keys.clock,
-        entropy=entropy,
-        most=limits.schedules,
+        entropy=base.entropy,
+        most=base.settings.limits.schedules,
     )
     schedules = Schedules(facade, parts)
     replica.timers.add(TimerJob(TimerKind.SCHEDULE, queue, schedules.run_due, AT_ONCE))
@@ -53,8 +50,8 @@ def start_schedules(
 def start_delayed(
     environment: Environment,
     launcher: Launcher,
-    stores: FacadeStores,
-    channels: Channels,
+    executions: ExecutionStore,
+    rights: LaterRights,
     replica: SingleReplica | ClusteredReplica,
     database: Database,
 ) -> None:
@@ -62,9 +59,9 @@ def start_delayed(
     queue = DatabaseTimerQueue(database, TimerKind.START, replica.owner)
     parts = DelayedStartParts(
         store=DatabaseDelayedStarts(database, replica.owner),
-        executions=stores.executions,
+        executions=executions,
         queue=queue,
-        rights=LaterRights(stores.keys.callers, channels, stores.keys.mode),
+        rights=rights,
     )
     starts = DelayedStarts(environment, launcher, parts)
     replica.timers.add(TimerJob(TimerKind.START, queue, starts.run_due, AT_ONCE))

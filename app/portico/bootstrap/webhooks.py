@@ -18,8 +18,9 @@ from portico.adapters.stores.timers import DatabaseTimerQueue
 from portico.adapters.telemetry.metrics.sink import MetricsSink
 from portico.bootstrap.retention import SWEEP_SECONDS
 from portico.domain.ids import ReplicaId, TenantId
+from portico.domain.time_zones import DAY_S
 from portico.domain.value import value
-from portico.domain.webhooks import DAY_S, DeliveryAttempt, WebhookEndpoint
+from portico.domain.webhooks import DeliveryAttempt, WebhookEndpoint
 from portico.orchestration.announcements import Announcements
 from portico.orchestration.deliveries import AT_ONCE, Deliveries, DeliveryParts, DeliveryResult, EndpointCatalogue
 from portico.orchestration.webhooks import WebhookParts

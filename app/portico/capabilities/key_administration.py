@@ -1,18 +1,16 @@
 """Creation, list and revocation of API keys."""
 
 from collections.abc import Sequence
-from typing import Final
 
 from portico.domain.access.api_key import ID_COUNT, SECRET_BYTES, ApiKey
 from portico.domain.access.limits import AccessLimits
 from portico.domain.access.principal import AccessScope, Permissions
 from portico.domain.ids import ChannelName, KeyId, TenantId, UserId
+from portico.domain.time_zones import DAY_S
 from portico.domain.value import value
 from portico.ports.access import KeyStore, StoredKey
 from portico.ports.runtime import Clock, Entropy
 from portico.ports.storage import ResultPage
-
-DAY_S: Final = 86_400.0
 
 
 @value

@@ -18,7 +18,6 @@ DisabledBecause = Literal["gone", "failing", "revoked"]
 """Why an endpoint hears nothing: it answered 410, took nothing for three days, or its key was revoked."""
 RESERVED_NAMES: Final = frozenset({"deliveries"})
 """Names that are paths of their own."""
-DAY_S: Final = 86_400.0
 FAILING_DAYS: Final = 3.0
 """Days in which nothing was delivered after which an endpoint is disabled."""
 MAX_RETRY_AFTER_S: Final = 86_400.0

@@ -25,7 +25,7 @@ from portico.domain.journal.header import EffectiveLimits
 from portico.domain.limits import CAPS, Cap, ConfiguredLimits
 from portico.domain.plan.parsed_plan import ParsedStep, parse_plan
 from portico.domain.plan.steps import StepType
-from portico.domain.time_zones import unix_seconds
+from portico.domain.time_zones import DAY_S, unix_seconds
 from portico.domain.tools import REPLICA_RULE, STEP_PREFIX, reference_of
 from portico.domain.value import value
 from portico.orchestration.execution.environment import Environment
@@ -38,7 +38,6 @@ PLAIN: Final = frozenset({"messages", "model", "metadata", "request_id", "sessio
 """Fields that a plain request may give: its messages, its model, its metadata and ids."""
 _HINTED_CHARACTERS: Final = 128
 MAX_DELAY_DAYS: Final = 366
-_DAY_S: Final = 86_400.0
 _UNTOUCHED: Final = SystemRequest()
 _BUILT_IN_TYPES: Final = frozenset(StepType)
 _NO_PLAN, _NO_POLICY = PlanOptions(), PlanPolicy()
@@ -215,7 +214,7 @@ def _refused_store(inputs: CheckInputs) -> Iterator[FieldError]:
 
 def _too_late_a_start(inputs: CheckInputs) -> Iterator[FieldError]:
     run_at = inputs.request.run_at
-    if run_at is not None and unix_seconds(run_at) > inputs.environment.clock.now() + MAX_DELAY_DAYS * _DAY_S:
+    if run_at is not None and unix_seconds(run_at) > inputs.environment.clock.now() + MAX_DELAY_DAYS * DAY_S:
         yield FieldError("run_at", f"must be at most {MAX_DELAY_DAYS} days ahead")
 
 

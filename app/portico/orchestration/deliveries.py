@@ -17,9 +17,9 @@ from dataclasses import replace
 from typing import Final, Literal, TypeAlias
 
 from portico.domain.ids import TenantId
+from portico.domain.time_zones import DAY_S
 from portico.domain.value import value
 from portico.domain.webhooks import (
-    DAY_S,
     FAILING_DAYS,
     DeliveryAttempt,
     EndpointState,

@@ -12,12 +12,13 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from portico.capabilities.key_administration import DAY_S, KeyAdministration, KeyGrant
+from portico.capabilities.key_administration import KeyAdministration, KeyGrant
 from portico.domain.access.limits import NO_LIMITS, AccessLimits
 from portico.domain.access.principal import KEY_DEFAULT, Permission, Permissions, Principal, is_permission
 from portico.domain.contract.constrained_types import CallerName, ChannelText, CostRate, UnitRate
 from portico.domain.failures import AccessFailure, Code, RequestFailure, invalid_request
 from portico.domain.ids import ChannelName, KeyId, TenantId, UserId
+from portico.domain.time_zones import DAY_S
 from portico.domain.value import value
 from portico.orchestration.caller import AuthMode
 from portico.orchestration.rights import denied, require

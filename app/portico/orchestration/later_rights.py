@@ -8,6 +8,7 @@ from portico.domain.access.principal import Permission, Principal
 from portico.domain.failures import AccessFailure, Code
 from portico.domain.ids import ChannelName
 from portico.domain.schedules import ScheduleOwner
+from portico.domain.time_zones import DAY_S
 from portico.orchestration.caller import AuthMode
 from portico.orchestration.channels import Channels
 from portico.orchestration.rights import require
@@ -15,7 +16,6 @@ from portico.ports.access import Authenticator
 
 TOKEN_DAYS: Final = 30
 """Days for which the rights of a token hold."""
-_DAY_S: Final = 86_400.0
 
 
 class LaterRights:
@@ -28,7 +28,7 @@ class LaterRights:
 
     def owner(self, principal: Principal, at: float) -> ScheduleOwner:
         """Return the owner of what the principal has asked for at that time, in Unix seconds."""
-        expires_at = at + TOKEN_DAYS * _DAY_S if self._mode != "none" and principal.key_id is None else None
+        expires_at = at + TOKEN_DAYS * DAY_S if self._mode != "none" and principal.key_id is None else None
         return ScheduleOwner(principal.tenant, principal.user, principal.key_id, principal.permissions, expires_at)
 
     async def principal(self, owner: ScheduleOwner, channel: ChannelName) -> Principal:

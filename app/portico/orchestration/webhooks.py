@@ -15,9 +15,9 @@ from portico.domain.access.principal import Permission, Principal
 from portico.domain.contract.request import SystemRequest
 from portico.domain.failures import AccessFailure, Code, RequestFailure, invalid_request
 from portico.domain.ids import KeyId, RequestId, TenantId
+from portico.domain.time_zones import DAY_S
 from portico.domain.value import value
 from portico.domain.webhooks import (
-    DAY_S,
     RESERVED_NAMES,
     WEBHOOK_EVENTS,
     DeliveryState,

@@ -134,8 +134,9 @@ class ClientStarter(Generic[S]):
 
     @property
     def reads_reasoning(self) -> bool:
-        """True if the events have to be read for the reasoning of the answer, since nothing is stored that has it."""
-        return self.decoded.shown.with_reasoning and not self.decoded.request.store
+        """True if events are read for the reasoning of a JSON answer, since nothing is stored that has it."""
+        shown = self.decoded.shown
+        return shown.with_reasoning and not (shown.is_stream or self.decoded.request.store)
 
     async def start(self, client: ClientView | None = None) -> ExecutionHandle | Accepted | ExecutionView:
         """Start the execution, as `execute` does; `client` is for answers that are read later. Raises: Failure."""

@@ -112,7 +112,7 @@ class _ResponsesResponder:
             return await (reader.stream(0) if shown.is_stream else reader.json(0))
         if isinstance(started, ExecutionView):
             return await responder.repeat(started)
-        if responder.reads_reasoning and not shown.is_stream:
+        if responder.reads_reasoning:
             return await _with_reasoning(responder, started)
         response = await responder.respond(started)
         if not shown.is_stream and request.store and self._is_recorded(shown, started.response):

@@ -21,7 +21,7 @@ from portico.domain.value import value
 MAX_SHOWN: Final = 2_000
 """Characters of a question that a form may have."""
 Action = Literal["accept", "decline", "cancel"]
-"""Kinds that are answered by a decision."""
+"""What a person does with a form."""
 _TEXT: Final[Mapping[str, Any]] = {"type": "string"}
 _ABOUT: Final = frozenset({"type", "title", "description", "default"})
 _OF_FIELDS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(

@@ -287,7 +287,7 @@ def _answer(
     open_suspensions = left[0][0]
     if owner is not None and open_suspensions == 0:
         claimed = {"the_execution_id": which["the_execution_id"], "the_epoch": epoch, "owner": owner}
-        epoch = (yield from execute(queries.CLAIM, claimed))[0][-2]
+        *_, epoch, _run_at = (yield from execute(queries.CLAIM, claimed))[0]
         yield from execute(queries.CONTINUE_ANSWERED, {**which, "now": now})
     return AnswerReceipt(open_suspensions, epoch, last_commit, numbered)
 
