@@ -18,7 +18,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from portico.adapters.engines.http.aiohttp_transport import open_session
 from portico.adapters.system import SystemClock
-from portico.bootstrap.engines import EngineResources, build_engine, engine_profile, server_url
+from portico.bootstrap.engine_builders.build import EngineResources
+from portico.bootstrap.engine_urls import server_url
+from portico.bootstrap.engines import build_engine, engine_profile
 from portico.domain.model_call import AttemptFailureReason
 from portico.ports.model import Engine, EngineError
 from portico.settings import Settings
@@ -277,7 +279,8 @@ import asyncio, sys
 from contextlib import AsyncExitStack
 from portico.adapters.engines.http.aiohttp_transport import open_session
 from portico.adapters.system import SystemClock
-from portico.bootstrap.engines import EngineResources, build_engine
+from portico.bootstrap.engine_builders.build import EngineResources
+from portico.bootstrap.engines import build_engine
 from portico.settings import Settings
 settings = Settings.model_validate({"engines": {"a": %r}}, context={"environ": {"TOKEN": "t"}})
 async def main():

@@ -24,3 +24,12 @@ print("mcp.server" in sys.modules)
 """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert ended.stdout.split() == ["False", "True"]
+
+
+def test_the_application_is_imported_without_any_dialect() -> None:
+    program = """
+import sys, portico.entrypoints.http.app
+print(*sorted(name for name in sys.modules if name.startswith("portico.adapters.engines.") and "dialect" in name))
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert ended.stdout.split() == []

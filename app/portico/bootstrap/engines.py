@@ -1,32 +1,15 @@
 """Builders of engines by their scheme, the profiles of configured engines, and the metrics that know their names."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from ssl import SSLContext
-from types import MappingProxyType
+from importlib import import_module
 
-from portico.adapters.engines import scripted
-from portico.adapters.engines.anthropic.dialect import AnthropicDialect
-from portico.adapters.engines.dialect import Dialect
-from portico.adapters.engines.gemini.dialect import GeminiDialect
-from portico.adapters.engines.http.aiohttp_transport import AiohttpTransport, HttpSession, Route
-from portico.adapters.engines.http.engine import STREAM_PARSERS, Endpoint, HttpEngine, ReplyLimits, StreamParser
-from portico.adapters.engines.http.tls import tls_context
-from portico.adapters.engines.http.transport import Transport
-from portico.adapters.engines.llama_cpp import engine as llama_cpp
-from portico.adapters.engines.ollama.dialect import OllamaDialect
-from portico.adapters.engines.openai import models
-from portico.adapters.engines.openai.chat_completions import ChatCompletionsDialect
-from portico.adapters.engines.openai.responses import ResponsesDialect
-from portico.adapters.engines.openai.vendors import GENERIC, OPENAI, VENDORS
-from portico.adapters.engines.rehearsal import engine as rehearsal
-from portico.adapters.engines.timeouts import Timeouts
+from portico.adapters.engines.openai.vendors import GENERIC, VENDORS
 from portico.adapters.telemetry.genai import ModelName
 from portico.adapters.telemetry.metrics.sink import MetricsSink
-from portico.bootstrap import clouds
+from portico.bootstrap import engine_builders
+from portico.bootstrap.engine_builders.build import EngineBuild, EngineResources
 from portico.capabilities.models.catalogue import EngineCatalogue
 from portico.capabilities.models.deployments import (
     DeployedEngine,
@@ -43,150 +26,25 @@ from portico.capabilities.models.health import (
     ProviderHealth,
 )
 from portico.domain.access.limits import NO_LIMITS, AccessLimits
-from portico.domain.failures import Code, ConfigurationFailure
 from portico.domain.token_prices import TokenPrices
-from portico.domain.value import value
 from portico.ports.engine_schemes import SCHEMES
 from portico.ports.model import Engine, EngineProfile
-from portico.ports.runtime import Clock
 from portico.settings import EngineSettings, Price, Settings, known_features, missing_capabilities
-
-
-@value
-class EngineResources:
-    """Everything that the engines of a service share.
-
-    Resources that an engine opens are closed with the `stack`. `on_unknown_frames` counts the frames of an engine's
-    streams that its dialect does not know.
-    """
-
-    clock: Clock
-    session: HttpSession
-    stack: AsyncExitStack
-    on_unknown_frames: Callable[[str, int], None]
-
-
-@value
-class EngineBuild:
-    """Everything that an engine is built from."""
-
-    engine: EngineSettings
-    profile: EngineProfile
-    settings: Settings
-    resources: EngineResources
-    limits: ReportedLimits | None = None
-    """Receives what the provider reports about its limits; None for an engine without deployments."""
-
-    @property
-    def timeouts(self) -> Timeouts:
-        """Return the timeouts of its attempts."""
-        failover = self.settings.failover
-        return Timeouts(
-            connect_seconds=failover.connect_timeout,
-            attempt_seconds=failover.attempt_timeout,
-            first_token_seconds=failover.first_token_timeout,
-            idle_seconds=failover.idle_timeout,
-        )
-
-
-def _http(
-    spec: EngineBuild,
-    dialect: Dialect,
-    authenticated: Callable[[Transport], Transport] | None = None,
-    stream_parsers: Mapping[str, Callable[[int], StreamParser]] = STREAM_PARSERS,
-) -> Engine:
-    base_url = server_url(spec.engine)
-    limits = ReplyLimits(spec.settings.limits.upstream_bytes, spec.settings.limits.upstream_line_bytes)
-    headers = {name: value.read() or "" for name, value in spec.engine.headers.items()}
-    endpoint = Endpoint(base_url, spec.engine.api_key.read, spec.timeouts, limits, headers, stream_parsers)
-    proxy = spec.settings.proxy_for(spec.engine, base_url)
-    route = Route(_tls(spec), spec.timeouts.connect_seconds, proxy)
-    transport: Transport = AiohttpTransport(spec.resources.session, route)
-    return HttpEngine(
-        replace(spec.profile, binds_kept=dialect.binds_kept),
-        dialect,
-        endpoint=endpoint,
-        transport=transport if authenticated is None else authenticated(transport),
-        clock=spec.resources.clock,
-        on_unknown_frames=spec.resources.on_unknown_frames,
-        on_used_up=None if spec.limits is None else spec.limits.report,
-    )
-
-
-def _tls(spec: EngineBuild) -> SSLContext:
-    try:
-        return tls_context(spec.engine.ca_file)
-    except OSError as error:
-        name, deployment = spec.profile.name, spec.profile.deployment
-        key = f"engines.{name}" if deployment is None else f"engines.{name}.deployments.{deployment}"
-        raise ConfigurationFailure(
-            Code.CONFIG_INVALID, f"{key}.ca_file: must be a file of certificates in PEM format"
-        ) from error
-
-
-def _openai(spec: EngineBuild) -> Engine:
-    """Build an engine for one of the two APIs of OpenAI; compatible providers have the older one."""
-    vendor = VENDORS[spec.engine.vendor or OPENAI]
-    return _http(spec, ResponsesDialect() if _api(spec) == "responses" else ChatCompletionsDialect(vendor))
-
-
-def _api(spec: EngineBuild) -> str:
-    if spec.engine.api is not None:
-        return spec.engine.api
-    name = spec.profile.known_as or spec.profile.model
-    return "responses" if models.requires_responses_api(name) else "chat_completions"
-
-
-def _azure(spec: EngineBuild) -> Engine:
-    return _http(spec, *clouds.azure(spec.engine, _api(spec), spec.resources.clock))
-
-
-def _bedrock(spec: EngineBuild) -> Engine:
-    return _http(spec, *clouds.bedrock(spec.engine))
-
-
-def _vertex(spec: EngineBuild) -> Engine:
-    return _http(spec, *clouds.vertex(spec.engine, spec.resources.clock))
-
-
-def _llamacpp(spec: EngineBuild) -> Engine:
-    engine = llama_cpp.LlamaCppEngine(spec.profile, spec.timeouts)
-    spec.resources.stack.push_async_exit(engine)
-    return engine
-
-
-def _scripted(spec: EngineBuild) -> Engine:
-    return scripted.ScriptedEngine.from_file(spec.profile, Path(spec.engine.model.model), spec.resources.clock)
-
-
-def _rehearsal(spec: EngineBuild) -> Engine:
-    return rehearsal.RehearsalEngine(spec.profile, spec.resources.clock)
-
-
-BUILDERS: Mapping[str, Callable[[EngineBuild], Engine]] = MappingProxyType(
-    {
-        "openai": _openai,
-        "anthropic": partial(_http, dialect=AnthropicDialect()),
-        "gemini": partial(_http, dialect=GeminiDialect()),
-        "azure": _azure,
-        "bedrock": _bedrock,
-        "vertex": _vertex,
-        "ollama": partial(_http, dialect=OllamaDialect()),
-        "llamacpp": _llamacpp,
-        "scripted": _scripted,
-        "rehearsal": _rehearsal,
-    }
-)
-"""The builder of the engines of each scheme; `SCHEMES` has the facts."""
 
 
 def build_engine(name: str, settings: Settings, resources: EngineResources) -> Engine | DeployedEngine:
     """Build a configured engine. Raises: ConfigurationFailure (CONFIG_INVALID)."""
     engine, profile = settings.engines[name], engine_profile(name, settings)
     if not engine.deployments:
-        return BUILDERS[engine.model.scheme](EngineBuild(engine, profile, settings, resources))
+        return _builder(engine.model.scheme)(EngineBuild(engine, profile, settings, resources))
     deployments = [_build_deployment(profile, key, settings, resources) for key in engine.deployments]
     return DeployedEngine(profile, deployments, engine.balance, settings.failover.max_deployments)
+
+
+def _builder(scheme: str) -> Callable[[EngineBuild], Engine]:
+    """Return the builder of the engines of a scheme; its module is imported now, since most are never needed."""
+    build: Callable[[EngineBuild], Engine] = import_module(f"{engine_builders.__name__}.{scheme}").build
+    return build
 
 
 def _build_deployment(shared: EngineProfile, key: str, settings: Settings, resources: EngineResources) -> Deployment:
@@ -201,7 +59,7 @@ def _build_deployment(shared: EngineProfile, key: str, settings: Settings, resou
         deployment=key,
         account=deployment.account or key,
     )
-    built = BUILDERS[endpoint.model.scheme](EngineBuild(endpoint, profile, settings, resources, limits))
+    built = _builder(endpoint.model.scheme)(EngineBuild(endpoint, profile, settings, resources, limits))
     return Deployment(built, deployment.weight, endpoint.api_key.read, limits)
 
 
@@ -227,14 +85,6 @@ def engine_catalogue(settings: Settings, engines: Mapping[str, Engine | Deployed
         rerouting=[name for name, route in routes if route.on_content_failure == "next"],
         by_cause={name: route.on.lists() for name, route in routes},
     )
-
-
-def server_url(engine: EngineSettings) -> str:
-    """Return the URL of the server that the engine asks; an empty one if it asks none."""
-    scheme, address = SCHEMES[engine.model.scheme], engine.model.address
-    if scheme.places:
-        return (engine.base_url or clouds.cloud_url(engine.model)) + clouds.vertex_path(engine.model)
-    return engine.base_url or (f"http://{address}" if address else scheme.base_url)
 
 
 def endpoint_settings(settings: Settings) -> Mapping[str, EngineSettings]:

@@ -29,8 +29,8 @@ from portico.adapters.thread_pool import WorkerThread
 from portico.adapters.tools.files.store import DirectoryFiles
 from portico.adapters.tools.threads import DaemonThreads
 from portico.bootstrap.agents import agent_source, check_agents, configured_agents
+from portico.bootstrap.engine_builders.build import EngineResources
 from portico.bootstrap.engines import (
-    EngineResources,
     build_engine,
     engine_catalogue,
     failover_policy,

@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 from portico.adapters.telemetry.genai import ModelName
 from portico.adapters.telemetry.logs import LogSink
 from portico.adapters.telemetry.metrics.sink import MetricsSink
-from portico.bootstrap.engines import endpoint_settings, server_url
+from portico.bootstrap.engine_urls import server_url
+from portico.bootstrap.engines import endpoint_settings
 from portico.domain.ids import ReplicaId, TraceId
 from portico.orchestration.execution.environment import Environment
 from portico.ports.runtime import Entropy

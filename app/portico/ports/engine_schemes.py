@@ -122,4 +122,7 @@ SCHEMES: Mapping[str, EngineScheme] = MappingProxyType(
         ),
     }
 )
-"""Every scheme; the composition root has a builder for each. The order is that of preference for a default engine."""
+"""Every scheme, in the order of preference for a default engine.
+
+The composition root has a module for each, which builds its engines.
+"""

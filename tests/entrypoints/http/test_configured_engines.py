@@ -9,7 +9,8 @@ import orjson
 import pytest
 
 from portico.adapters.engines.http.aiohttp_transport import open_session
-from portico.bootstrap.engines import EngineResources, build_engine
+from portico.bootstrap.engine_builders.build import EngineResources
+from portico.bootstrap.engines import build_engine
 from portico.domain.failures import ConfigurationFailure
 from portico.entrypoints.http.app import create_app
 from portico.settings import Secret, Settings

@@ -1,0 +1,10 @@
+"""Builder of engines of Ollama."""
+
+from portico.adapters.engines.ollama.dialect import OllamaDialect
+from portico.bootstrap.engine_builders.build import EngineBuild
+from portico.bootstrap.engine_builders.http import http_engine
+from portico.ports.model import Engine
+
+
+def build(spec: EngineBuild) -> Engine:
+    return http_engine(spec, OllamaDialect())
