@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 from portico.domain.access.channels import ChannelRules, Entrance
@@ -59,9 +60,15 @@ class Channels:
     def _within(self, principal: Principal, channel: ChannelName) -> Principal:
         rules = self._rules.get(channel)
         if rules is None:
-            return principal if channel == principal.channel else replace(principal, channel=channel)
+            return _through(principal, channel)
         whole = principal.permissions
         return replace(principal, channel=channel, permissions=rules.narrow(whole), outside_channel=whole)
+
+
+@lru_cache(maxsize=1_024)
+def _through(principal: Principal, channel: ChannelName) -> Principal:
+    """Return the caller in the channel. It is made once for all of its requests."""
+    return principal if channel == principal.channel else replace(principal, channel=channel)
 
 
 def name_channel(failure: Failure, principal: Principal) -> Failure:

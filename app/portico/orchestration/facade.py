@@ -343,6 +343,10 @@ class Facade:
         """Return who the caller is, what it may do, and what is left of its limits."""
         return caller_view(principal, self.limits_of(principal), self._config.replica, self._environment.clock.now())
 
+    def now(self) -> float:
+        """Return the time in Unix seconds."""
+        return self._environment.clock.now()
+
     def new_id(self) -> str:
         """Return a new UUIDv7."""
         return self._environment.entropy.uuid7()

@@ -52,6 +52,7 @@ from portico.orchestration.facade import (
     ExecutionView,
 )
 from portico.ports.events import Subscription
+from portico.ports.tracing import TRACE_KEY
 
 S = TypeVar("S", bound=Shown)
 Cancel = Callable[[], None]
@@ -80,13 +81,13 @@ async def _read(executions: Executions, principal: Principal, request_id: Reques
 
 def _in_session(context: RequestContext, decoded: DecodedRequest[S]) -> DecodedRequest[S]:
     """Return the request in the session that the header `portico-session` names. Raises: RequestFailure."""
-    given = [value.decode("latin-1") for name, value in context.scope["headers"] if name == SESSION_HEADER]
-    if not given:
+    given = request_headers(context.scope).values.get(SESSION_HEADER)
+    if given is None:
         return decoded
     if len(given) > 1 or decoded.request.session_id is not None:
         raise invalid_request((SESSION_HEADER.decode(), "must be the only name of the session"))
     try:
-        session_id = _SESSION_ID.validate_python(given[0])
+        session_id = _SESSION_ID.validate_python(given[0].decode("latin-1"))
     except ValidationError:
         raise invalid_request((SESSION_HEADER.decode(), "must be the id of a session")) from None
     return replace(decoded, request=decoded.request.model_copy(update={"session_id": session_id}))
@@ -97,10 +98,10 @@ def stored(context: RequestContext, decoded: DecodedRequest[S]) -> DecodedReques
 
     Raises: RequestFailure for another value.
     """
-    given = {value for name, value in context.scope["headers"] if name == STORE_HEADER}
-    if not given:
+    given = request_headers(context.scope).values.get(STORE_HEADER)
+    if given is None:
         return decoded
-    if given != {b"true"}:
+    if {*given} != {b"true"}:
         raise invalid_request((STORE_HEADER.decode(), "must be true, or absent"))
     return replace(decoded, request=decoded.request.model_copy(update={"store": True}))
 
@@ -140,9 +141,9 @@ class ClientStarter(Generic[S]):
 
     async def start(self, client: ClientView | None = None) -> ExecutionHandle | Accepted | ExecutionView:
         """Start the execution, as `execute` does; `client` is for answers that are read later. Raises: Failure."""
-        context = self.context
-        keys = request_headers(context.scope).idempotency_key
-        trace_id, parent_span_id, sampled = context.trace
+        context, headers = self.context, request_headers(self.context.scope)
+        keys, has_trace = headers.idempotency_key, headers.traceparent or TRACE_KEY in context.scope
+        trace_id, parent_span_id, sampled = context.trace if has_trace else (None, None, None)
         options = CallOptions(
             trace_id=trace_id,
             parent_span_id=parent_span_id,
@@ -217,9 +218,8 @@ class ClientResponder(ClientStarter[S]):
 
     async def respond(self, handle: ExecutionHandle) -> Response:
         """Return the answer of a running execution, whole or as a stream. Raises: as `ExecutionResponder.respond`."""
-        correlation = correlation_of(self.context, handle)
         if handle.subscription is not None and self.decoded.shown.is_stream:
-            return self.stream(handle.subscription, correlation, handle=handle)
+            return self.stream(handle.subscription, correlation_of(self.context, handle), handle=handle)
 
         def show(response: SystemResponse, correlation: Correlation, *extra: Header) -> WholeResponse:
             return self.whole(response, correlation, *extra, has_acted=handle.has_acted)
@@ -228,12 +228,13 @@ class ClientResponder(ClientStarter[S]):
         first = await responder.whole(handle, None if handle.outlives_client else handle.cancel, show)
         if handle.response is None:
             failed = client_error(SystemError.of(STOPPING), handle.request_id, has_acted=handle.has_acted)
+            correlation = correlation_of(self.context, handle)
             return error_response(failed, self.api.errors, correlation, location_header(handle.request_id))
         if not handle.is_suspended or self.decoded.shown.ends_at_suspension:
             return first
         waiter = self._waiter(handle)
         response = await waiter.wait(self.context.scope, self.context.receive, handle.response)
-        return self.whole(response, correlation, has_acted=True)
+        return self.whole(response, correlation_of(self.context, handle), has_acted=True)
 
     async def repeat(self, first: ExecutionView) -> Response:
         """Return the answer of the first request with the same idempotency key."""

@@ -6,6 +6,8 @@ from typing import Any, ClassVar
 from fastapi import Request
 from fastapi.routing import APIRoute
 from starlette.responses import Response
+from starlette.routing import Match
+from starlette.types import Scope
 
 from portico.domain.access.channels import AG_UI, ANTHROPIC, OPENAI
 from portico.domain.ids import ChannelName
@@ -24,6 +26,10 @@ class ClientRoute(APIRoute):
     error_shape: ClassVar[ErrorShape]
     entrance: ClassVar[ChannelName]
     reads_api_key: ClassVar[bool] = False
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Pass by other paths at once. FastAPI's own look costs ten times as much, and several routes come first."""
+        return super().matches(scope) if scope["path"].endswith(self.path) else (Match.NONE, {})
 
     def get_route_handler(self) -> Handler:
         endpoint: Callable[[RequestContext], Coroutine[Any, Any, Response]] = self.endpoint

@@ -78,8 +78,10 @@ class RequestContext:
                 audience=audience,
             )
             is_plain = self.service.channels.is_empty and ENTRANCE_KEY not in self.scope
-            if not is_plain or not {name for name, _ in self.scope["headers"]}.isdisjoint(_NAMING):
-                principal = self.scope[ENTERED_KEY] = self.service.channels.enter(principal, _entrance(self.scope))
+            is_named = not {name for name, _ in self.scope["headers"]}.isdisjoint(_NAMING)
+            if is_named or not is_plain:
+                entrance = _named_entrance(self.scope) if is_named else Entrance(self.scope.get(ENTRANCE_KEY, API))
+                principal = self.scope[ENTERED_KEY] = self.service.channels.enter(principal, entrance)
             wanted = self.service.credentials.request_headers
             if wanted and not wanted.keys().isdisjoint([name for name, _ in self.scope["headers"]]):
                 self.scope[CREDENTIALS_KEY] = True
@@ -180,8 +182,8 @@ def context_of(request: Request) -> RequestContext:
     return context
 
 
-def _entrance(scope: Scope) -> Entrance:
-    """Return the entrance of the request; a header that is given several times names nothing valid."""
+def _named_entrance(scope: Scope) -> Entrance:
+    """Return the entrance of a request whose headers name a user or a channel. One given several times is not valid."""
     given: dict[bytes, list[str]] = {name: [] for name in _NAMING}
     for name, value in scope["headers"]:
         if name in _NAMING:

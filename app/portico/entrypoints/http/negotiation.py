@@ -5,7 +5,7 @@ preference [RFC 7240]. The execution still runs in the background, and so outliv
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import Final
 
@@ -22,7 +22,7 @@ class RequestHeaders:
     """Headers of one request: what kind of response it asks for, its idempotency key, and the trace it continues.
 
     `accept` and `prefer` are lists: repeated ones are joined, and one that is absent is empty. The other fields have
-    each value that was given.
+    each value that was given, `values` those of all headers by name.
     """
 
     accept: bytes
@@ -30,6 +30,7 @@ class RequestHeaders:
     idempotency_key: Sequence[bytes]
     traceparent: Sequence[bytes]
     request_id: Sequence[bytes]
+    values: Mapping[bytes, Sequence[bytes]]
 
 
 class ResponseKind(Enum):
@@ -53,6 +54,7 @@ def request_headers(scope: Scope) -> RequestHeaders:
             idempotency_key=values.get(b"idempotency-key", ()),
             traceparent=values.get(b"traceparent", ()),
             request_id=values.get(b"x-request-id", ()),
+            values=values,
         )
     return headers
 

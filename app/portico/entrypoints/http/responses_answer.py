@@ -19,7 +19,7 @@ from portico.domain.lifecycle import State
 from portico.domain.value import value
 from portico.entrypoints.http.body import read_decoded
 from portico.entrypoints.http.client_apis.api import DecodedRequest, JsonObject
-from portico.entrypoints.http.client_apis.ids import called_execution, created_at
+from portico.entrypoints.http.client_apis.ids import called_execution
 from portico.entrypoints.http.client_apis.models import ModelNames
 from portico.entrypoints.http.client_apis.responses import responses_api
 from portico.entrypoints.http.client_apis.responses.answer import QUEUED, ResponsesShown, response_object
@@ -138,9 +138,7 @@ class _ResponsesResponder:
         can_approve = self.context.principal.permissions.allows(Permission.APPROVE)
         if shown.ends_at_suspension and not (can_approve and self.context.service.settings.policy.self_approval):
             decoded = replace(decoded, shown=replace(shown, ends_at_suspension=False))
-        facade = self.context.facade
-        api = responses_api(lambda: created_at(RequestId(facade.new_id())))
-        return ClientResponder(self.context, decoded, api)
+        return ClientResponder(self.context, decoded, responses_api(self.context.facade.now))
 
     async def _resolved(self, responder: ClientResponder[ResponsesShown]) -> ClientResponder[ResponsesShown]:
         """Return the responder of the request with the ids that the previous answer has.

@@ -12,6 +12,7 @@ from portico.domain.ids import RequestId
 from portico.domain.value import value
 
 _NAMED = re.compile(r"[a-z]+[_-](?P<digits>[0-9a-f]{32})(?:_(?P<number>0|[1-9][0-9]{0,5}))?")
+_VERSION_7 = re.compile("[0-9a-f]{12}7[0-9a-f]{19}")
 _CALL: Final = "call"
 
 
@@ -52,5 +53,4 @@ def called_execution(call_id: str) -> NamedExecution | None:
 def created_at(request_id: RequestId) -> int:
     """Return the Unix seconds that a UUIDv7 contains [RFC 9562]; 0 for any other id."""
     found = digits(request_id)
-    is_version_7 = len(found) == 32 and found[12] == "7" and set(found) <= set("0123456789abcdef")
-    return int(found[:12], 16) // 1000 if is_version_7 else 0
+    return int(found[:12], 16) // 1000 if _VERSION_7.fullmatch(found) else 0

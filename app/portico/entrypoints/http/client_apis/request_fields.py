@@ -4,8 +4,7 @@ What every client API decodes alike is here: the model and its target, the exten
 refused, and the errors of the finished request under the paths of the body.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
@@ -56,8 +55,8 @@ _REASONS: Final[Mapping[str, str]] = MappingProxyType(
 )
 _SAID_TWICE: Final = "is said by the request itself, too"
 _NO_SUPPORT: Final = "is not supported"
-_METADATA: Final = ("user", "safety_identifier", "prompt_cache_key")
-"""Parameters that are kept as metadata."""
+_METADATA: Final = tuple((f"metadata.{name}", name) for name in ("user", "safety_identifier", "prompt_cache_key"))
+"""Parameters that are kept as metadata, behind the fields."""
 MAX_SHOWN_ERRORS: Final = 20
 _LEVELS_BY_EFFORT: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -87,60 +86,71 @@ class RequestFields:
         Raises: RequestFailure; AccessFailure.
         """
         self._can_ask_person = can_ask_person
-        refuse_unsupported(body)
-        self.model = as_text(body.get("model"), ("model",))
+        self._left = dict(body)
+        for name in [name for name in body if name in NEUTRAL_VALUES]:
+            _require_neutral(name, self._left.pop(name))
+        self.model = as_text(self.take("model"), ("model",))
         self.target: Target = names.resolve(self.model)
         self.has_extension = EXTENSION in body
+        self._extension_fields = self.take(EXTENSION)
         self.extension: Extension = read_extension(body[EXTENSION]) if self.has_extension else NO_EXTENSION
-        self._body = body
         self._names = names
-        self._taken = {"model", EXTENSION, *NEUTRAL_VALUES}
+        self._agent = names.agent(self.target)
         self._fields: dict[str, Any] = {}
-        self._paths: dict[tuple[str, ...], WirePath] = {}
-        self._ignored: list[str] = []
+        self._paths: dict[str, WirePath] = {}
+        """The paths in the body, by the dotted names of fields."""
+        self.ignored: list[str] = []
+        """The parameters without effect, by their dotted names as they were sent; all of them once it is finished."""
+
+    @property
+    def are_left(self) -> bool:
+        """True if there are parameters that were not taken yet: a plain question has none behind its messages."""
+        return bool(self._left)
 
     def take(self, name: str) -> Any:
-        """Return the value of this parameter, None without one."""
-        self._taken.add(name)
-        return self._body.get(name)
+        """Return the value of this parameter, None without one, and at the second time."""
+        return self._left.pop(name, None)
 
     def put(self, name: str, value: object, path: WirePath) -> None:
         """Set the field of this dotted name, such as `hints.seed`. The `path` is where the value stands in the body."""
-        *parents, last = name.split(".")
+        parents, _, last = name.rpartition(".")
         fields = self._fields
-        for parent in parents:
+        for parent in parents.split(".") if parents else ():
             fields = fields.setdefault(parent, {})
         fields[last] = value
-        self._paths[tuple(name.split("."))] = path
+        self._paths[name] = path
 
-    def put_parameter(self, name: str, parameter: str) -> None:
-        """Set the field to the value of the parameter, if it has one."""
-        value = self.take(parameter)
-        if value is not None:
-            self.put(name, value, (parameter,))
+    def put_parameters(self, names: Sequence[tuple[str, str]]) -> None:
+        """Set the field that each pair begins with to the value of the parameter behind it, if it has one."""
+        for name, parameter in names:
+            value = self._left.pop(parameter, None)
+            if value is not None:
+                self.put(name, value, (parameter,))
 
-    def put_option(self, option: str, value: object, path: WirePath) -> None:
-        """Set the engine's option, or ignore it if no engine of the model passes it on."""
-        if value is None:
-            return
-        if self._names.passes_option(self.target, option):
-            self.put(f"hints.options.{option}", value, path)
-        else:
-            self.ignore(".".join(path))
+    def put_options(self, options: Sequence[str]) -> None:
+        """Set the engine's options of these names, or ignore those that no engine of the model passes on.
+
+        Of none of them zero has an effect.
+        """
+        for option in options:
+            value = self._left.pop(option, None)
+            if value is None or (isinstance(value, int | float) and value == 0):
+                continue
+            if self._names.passes_option(self.target, option):
+                self.put(f"hints.options.{option}", value, (option,))
+            else:
+                self.ignore(option)
 
     def ignore(self, name: str) -> None:
         """Report a parameter, by its dotted name as it was sent, as one without effect."""
-        self._ignored.append(name)
+        self.ignored.append(name)
 
     def put_metadata(self) -> None:
         """Set the metadata: `metadata` itself, and the parameters that are kept under their names."""
         metadata = self.take("metadata")
         if metadata is not None:
             self.put("metadata", dict(as_object(metadata, ("metadata",))), ("metadata",))
-        for name in _METADATA:
-            value = self.take(name)
-            if value is not None:
-                self.put(f"metadata.{name}", value, (name,))
+        self.put_parameters(_METADATA)
 
     def put_conversation(self, conversation: WireConversation, path: WirePath) -> None:
         """Set the messages, or the input of the flow that the model names. The `path` is that of the whole list."""
@@ -150,9 +160,9 @@ class RequestFields:
             return
         self.put("messages", messages, path)
         for index, (source, calls) in enumerate(paths):
-            self._paths["messages", str(index)] = source
+            self._paths[f"messages.{index}"] = source
             for number, call in enumerate(calls):
-                self._paths["messages", str(index), "tool_calls", str(number)] = call
+                self._paths[f"messages.{index}.tool_calls.{number}"] = call
 
     def put_client_tools(self, tools: Sequence[Mapping[str, Any]], paths: Sequence[WirePath]) -> None:
         """Offer these tools of the client. An execution ends with their calls. An empty schema stands for no input."""
@@ -161,7 +171,7 @@ class RequestFields:
         offered = [{name: each for name, each in tool.items() if (name, each) != ("parameters", {})} for tool in tools]
         self.put("client_tools", offered, ("tools",))
         for index, path in enumerate(paths):
-            self._paths["client_tools", str(index)] = path
+            self._paths[f"client_tools.{index}"] = path
         self.put("on_client_call", "end", ("tools",))
 
     def finish(self) -> SystemRequest:
@@ -170,28 +180,27 @@ class RequestFields:
         self._put_extension()
         self._put_mode()
         self._leave_out_person_tools()
-        for name, value in self._body.items():
-            if name not in self._taken and value is not None:
-                self.ignore(name)
+        self.ignored += [name for name, value in self._left.items() if value is not None]
         return self._validated()
 
-    @property
-    def ignored(self) -> Sequence[str]:
-        """The parameters without effect, once the request is finished."""
-        return self._ignored
-
-    def shown(self, shown: S, request: SystemRequest) -> S:
-        """Return the facts that an answer shows, with those that every API has.
+    def shown(self, make: Callable[..., S], request: SystemRequest, *, is_stream: bool) -> S:
+        """Return the facts that an answer shows, which `make` makes of those that every API has.
 
         Raises: RequestFailure if text cannot be shown when the client wants it.
         """
         mode, delivery = self._delivery(request)
-        is_quote = self.extension.quote
-        return replace(shown, mode=mode, delivery=delivery, has_extension=self.has_extension, is_quote=is_quote)
+        return make(
+            model=self.model,
+            mode=mode,
+            is_stream=is_stream,
+            delivery=delivery,
+            has_extension=self.has_extension,
+            is_quote=self.extension.quote,
+        )
 
     def _delivery(self, request: SystemRequest) -> tuple[Mode, DisplayTime]:
         """Return the mode in force, and when text is shown."""
-        agent = self._names.agent(self.target)
+        agent = self._agent
         mode = request.mode if agent is None or "mode" in request.model_fields_set else agent.mode
         output = request.output if agent is None or "output" in request.model_fields_set else agent.output
         delivery, wanted = delivery_of(mode, request, output), self.extension.deltas
@@ -219,7 +228,7 @@ class RequestFields:
     def _put_extension(self) -> None:
         if not self.has_extension:
             return
-        for name, value in requested_fields(self._body[EXTENSION]).items():
+        for name, value in requested_fields(self._extension_fields).items():
             path, given = (EXTENSION, name), self._fields.get(name)
             if name == "limits" and isinstance(given, dict):
                 for limit in sorted(value.keys() & given.keys()):
@@ -233,23 +242,23 @@ class RequestFields:
     def _put_mode(self) -> None:
         """Choose mode structured for a required format, unless the agent or the extension names another."""
         output = self._fields.get("output")
-        agent = self._names.agent(self.target)
+        agent = self._agent
         is_open = "mode" not in self._fields and (agent is None or agent.mode is Mode.CHAT)
         if is_open and output is not None and "schema" in output:
-            self.put("mode", Mode.STRUCTURED, self._paths.get(("output", "schema"), (EXTENSION, "output")))
+            self.put("mode", Mode.STRUCTURED, self._paths.get("output.schema", (EXTENSION, "output")))
 
     def _leave_out_person_tools(self) -> None:
         """Leave out the tools that wait for a person, except in the background, where the wait costs no connection."""
         if self._fields.get("background") or self._can_ask_person:
             return
-        agent, named = self._names.agent(self.target), self._fields.get("tools")
+        agent, named = self._agent, self._fields.get("tools")
         waiting = self._names.served.person_tools
         if named is None and agent is not None and waiting & agent.tools:
             self.put("tools", sorted(reference_of(tool) for tool in agent.tools - waiting), ("model",))
-            self._ignored += [f"tools.{reference_of(tool)}" for tool in agent.tools & waiting]
+            self.ignored += [f"tools.{reference_of(tool)}" for tool in agent.tools & waiting]
         elif named:
-            self.put("tools", [tool for tool in named if tool not in waiting], self._paths["tools",])
-            self._ignored += [f"tools.{tool}" for tool in named if tool in waiting]
+            self.put("tools", [tool for tool in named if tool not in waiting], self._paths["tools"])
+            self.ignored += [f"tools.{tool}" for tool in named if tool in waiting]
 
     def _validated(self) -> SystemRequest:
         try:
@@ -264,7 +273,7 @@ class RequestFields:
     def path_of(self, path: Sequence[str]) -> WirePath:
         """Return the path in the body of a field of the request: that of the nearest part that has one."""
         for length in range(len(path), 0, -1):
-            source = self._paths.get(tuple(path[:length]))
+            source = self._paths.get(".".join(path[:length]))
             if source is not None:
                 return (*source, *path[length:])
         return tuple(path)
@@ -285,11 +294,7 @@ def put_parallel_calls(fields: RequestFields) -> None:
         fields.put("limits.calls_per_reply", 1, path)
 
 
-def refuse_unsupported(body: Mapping[str, Any]) -> None:
-    """Raise RequestFailure (`unsupported_parameter`) for a parameter that the service does not have."""
-    for name, neutral in NEUTRAL_VALUES.items():
-        value = body.get(name)
-        if value is None:
-            continue
-        if not any(type(value) is type(each) and value == each for each in neutral):
-            raise unsupported(name, _REASONS.get(name, _NO_SUPPORT))
+def _require_neutral(name: str, value: object) -> None:
+    """Raise RequestFailure (`unsupported_parameter`) for a value that would have an effect."""
+    if value is not None and not any(type(value) is type(each) and value == each for each in NEUTRAL_VALUES[name]):
+        raise unsupported(name, _REASONS.get(name, _NO_SUPPORT))

@@ -221,7 +221,7 @@ def turn_of(response: SystemResponse) -> Turn:
     """Return the turn of a response that completed or is suspended."""
     return Turn(
         request_id=response.request_id,
-        items=tuple(_items(response)),
+        items=_items(response),
         finish=finish_of(response),
         usage=response.token_usage,
         response=response,
@@ -236,14 +236,17 @@ def finish_of(response: SystemResponse) -> FinishReason:
     return "stop" if reason == "tool_calls" else reason
 
 
-def _items(response: SystemResponse) -> Iterator[Item]:
+def _items(response: SystemResponse) -> Sequence[Item]:
+    items: list[Item] = []
     if response.mode is Mode.CHAT:
-        yield from _chat_items(response)
+        items += _chat_items(response)
     elif response.content:
-        yield TextItem(response.content)
+        items.append(TextItem(response.content))
     for number, call in enumerate(response.client_calls):
-        yield ClientCallItem(client_call_id(response.request_id, number), call.name, call.arguments)
-    yield from (_approval(each) for each in response.suspensions if each.kind in DECISION_KINDS)
+        items.append(ClientCallItem(client_call_id(response.request_id, number), call.name, call.arguments))
+    if response.suspensions:
+        items += [_approval(each) for each in response.suspensions if each.kind in DECISION_KINDS]
+    return items
 
 
 def _chat_items(response: SystemResponse) -> Iterator[Item]:

@@ -5,6 +5,7 @@ application's key, so that a visitor could name the session of another.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from portico.domain.contract.request import SystemRequest
@@ -94,7 +95,7 @@ def decode(body: JsonObject, agent: str, names: ModelNames) -> DecodedRequest[Ru
     request = fields.finish()
     if not request.flow and not _has_news(request):
         raise invalid(("messages",), "must end with a new message of the user, or with the result of a tool")
-    shown = fields.shown(RunShown(model=model, is_stream=True, ends_at_suspension=True, run=run), request)
+    shown = fields.shown(partial(RunShown, ends_at_suspension=True, run=run), request, is_stream=True)
     return DecodedRequest(request, fields.ignored, shown, fields.path_of)
 
 

@@ -1,6 +1,7 @@
 """Requests of chat completions."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from portico.domain.value import value
@@ -27,16 +28,16 @@ from portico.entrypoints.http.client_apis.wire_values import (
 )
 
 _ROLES: Final = ("system", "developer", "user", "assistant", "tool")
-_HINTS: Final = (
-    ("max_tokens", "max_tokens"),
-    ("max_tokens", "max_completion_tokens"),
-    ("temperature", "temperature"),
-    ("top_p", "top_p"),
-    ("seed", "seed"),
+_PARAMETERS: Final = (
+    ("hints.max_tokens", "max_tokens"),
+    ("hints.max_tokens", "max_completion_tokens"),
+    ("hints.temperature", "temperature"),
+    ("hints.top_p", "top_p"),
+    ("hints.seed", "seed"),
+    ("store", "store"),
 )
-"""Fields of `hints` with their parameters; of two parameters for one field the later has precedence."""
-_OPTIONS: Final = ("top_k",)
-_PENALTIES: Final = ("presence_penalty", "frequency_penalty")
+"""Fields with their parameters; of two parameters for one field the later has precedence."""
+_OPTIONS: Final = ("top_k", "presence_penalty", "frequency_penalty")
 _CHOICES: Final = ("auto", "none", "required")
 
 
@@ -53,13 +54,13 @@ def decode(body: JsonObject, names: ModelNames) -> DecodedRequest[ChatShown]:
     is_stream = as_flag(fields.take("stream"), ("stream",))
     includes_usage = _includes_usage(fields.take("stream_options"))
     fields.put_conversation(_conversation(fields.take("messages")), ("messages",))
-    _put_hints(fields)
-    _put_tools(fields)
-    _put_format(fields)
-    fields.put_metadata()
-    fields.put_parameter("store", "store")
+    if fields.are_left:
+        _put_hints(fields)
+        _put_tools(fields)
+        _put_format(fields)
+        fields.put_metadata()
     request = fields.finish()
-    shown = fields.shown(ChatShown(fields.model, is_stream=is_stream, includes_usage=includes_usage), request)
+    shown = fields.shown(partial(ChatShown, includes_usage=includes_usage), request, is_stream=is_stream)
     return DecodedRequest(request, fields.ignored, shown, fields.path_of)
 
 
@@ -134,16 +135,12 @@ def _call(call: Mapping[str, Any], path: WirePath) -> Mapping[str, Any]:
 
 
 def _put_hints(fields: RequestFields) -> None:
-    for field, parameter in _HINTS:
-        fields.put_parameter(f"hints.{field}", parameter)
+    fields.put_parameters(_PARAMETERS)
+    fields.put_options(_OPTIONS)
     stop = fields.take("stop")
     if stop is not None and stop != []:
         fields.put("hints.stop", stop, ("stop",))
     put_effort(fields, fields.take("reasoning_effort"), ("reasoning_effort",))
-    for option in _OPTIONS:
-        fields.put_option(option, fields.take(option), (option,))
-    for option in _PENALTIES:
-        fields.put_option(option, fields.take(option) or None, (option,))
 
 
 def _put_tools(fields: RequestFields) -> None:

@@ -18,10 +18,12 @@ from portico.entrypoints.http.client_apis.wire_values import (
     invalid,
 )
 
-HINTS: Final[Mapping[str, str]] = MappingProxyType(
-    {"max_tokens": "max_tokens", "temperature": "temperature", "top_p": "top_p", "stop_sequences": "stop"}
+_HINTS: Final = (
+    ("hints.max_tokens", "max_tokens"),
+    ("hints.temperature", "temperature"),
+    ("hints.top_p", "top_p"),
 )
-"""Parameters that are hints under these names."""
+_OPTIONS: Final = ("top_k",)
 CHOICES: Final[Mapping[str, str]] = MappingProxyType({"auto": "auto", "any": "required", "none": "none"})
 
 
@@ -32,18 +34,24 @@ def decode(body: JsonObject, names: ModelNames) -> DecodedRequest[Shown]:
     add_system(conversation, fields.take("system"))
     add_turns(conversation, fields.take("messages"))
     fields.put_conversation(conversation, ("messages",))
-    for parameter, hint in HINTS.items():
-        if body.get(parameter) != []:
-            fields.put_parameter(f"hints.{hint}", parameter)
-    fields.put_option("top_k", fields.take("top_k"), ("top_k",))
-    left_out = _put_tools(fields, fields.take("tools"))
-    _put_choice(fields, fields.take("tool_choice"), left_out)
-    _put_output(fields, fields.take("output_config"))
-    fields.put_metadata()
     is_stream = as_flag(fields.take("stream"), ("stream",))
+    if fields.are_left:
+        _put_hints(fields)
+        left_out = _put_tools(fields, fields.take("tools"))
+        _put_choice(fields, fields.take("tool_choice"), left_out)
+        _put_output(fields, fields.take("output_config"))
+        fields.put_metadata()
     request = fields.finish()
-    shown = fields.shown(Shown(fields.model, is_stream=is_stream), request)
+    shown = fields.shown(Shown, request, is_stream=is_stream)
     return DecodedRequest(request, fields.ignored, shown, fields.path_of)
+
+
+def _put_hints(fields: RequestFields) -> None:
+    fields.put_parameters(_HINTS)
+    fields.put_options(_OPTIONS)
+    stop = fields.take("stop_sequences")
+    if stop is not None and stop != []:
+        fields.put("hints.stop", stop, ("stop_sequences",))
 
 
 def _put_tools(fields: RequestFields, tools: object) -> Sequence[str]:

@@ -5,6 +5,8 @@ dropped. A request whose input ends with answers to approvals is no new turn: it
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -58,10 +60,12 @@ _SUMMARIES: Final = ("auto", "concise", "detailed")
 _NOT_EMBEDDED: Final = "must be a text, an image, a file with its `file_data` or `file_url`, or audio"
 _FORMAT_NAME: Final = "answer"
 _CONFIGURED: Final = "the operator configures servers"
-_HINTS: Final = (
+_PARAMETERS: Final = (
     ("hints.max_tokens", "max_output_tokens"),
     ("hints.temperature", "temperature"),
     ("hints.top_p", "top_p"),
+    ("store", "store"),
+    ("background", "background"),
 )
 _OPTIONS: Final = ("presence_penalty", "frequency_penalty", "top_k")
 
@@ -101,37 +105,36 @@ def decode(body: JsonObject, names: ModelNames) -> DecodedResponsesRequest:
     fields = RequestFields(body, names)
     previous = _put_previous(fields)
     references = _put_input(fields, previous)
-    tools = _Tools(fields)
+    is_stream = as_flag(fields.take("stream"), ("stream",))
+    view = ClientView(
+        fields.model, has_extension=fields.has_extension, has_instructions=body.get("instructions") is not None
+    )
+    if fields.are_left:
+        view = _put_rest(fields, view)
+    request = fields.finish()
+    make_shown = partial(
+        ResponsesShown,
+        fields=shown_fields(request, view),
+        with_reasoning=view.summary is not None,
+        ends_at_suspension=view.client_approves,
+    )
+    shown = fields.shown(make_shown, request, is_stream=is_stream)
+    return DecodedResponsesRequest(request, fields.ignored, shown, fields.path_of, references=references, view=view)
+
+
+def _put_rest(fields: RequestFields, view: ClientView) -> ClientView:
+    """Set all but the conversation, and return the view with what it repeats of that."""
+    choice = fields.take("tool_choice")
+    tools = _Tools(fields, choice)
     tools.put()
-    _put_choice(fields, tools)
+    _put_choice(fields, choice)
     summary = _put_sampling(fields)
     form = _put_format(fields)
-    for name in ("store", "background"):
-        fields.put_parameter(name, name)
     fields.put_metadata()
-    is_stream = as_flag(fields.take("stream"), ("stream",))
     as_object(fields.take("stream_options") or {}, ("stream_options",))
     for each in as_list(fields.take("include") or [], ("include",)):
         fields.ignore(f"include.{as_text(each, ('include',))}")
-    request = fields.finish()
-    view = ClientView(
-        fields.model,
-        summary,
-        tools.asks_approval,
-        fields.has_extension,
-        has_instructions=body.get("instructions") is not None,
-        format=form,
-    )
-    shown = ResponsesShown(
-        fields.model,
-        is_stream=is_stream,
-        fields=shown_fields(request, view),
-        with_reasoning=summary is not None,
-        ends_at_suspension=tools.asks_approval,
-    )
-    return DecodedResponsesRequest(
-        request, fields.ignored, fields.shown(shown, request), fields.path_of, references=references, view=view
-    )
+    return replace(view, summary=summary, client_approves=tools.asks_approval, format=form)
 
 
 def approval_answers(body: JsonObject) -> ApprovalAnswers | None:
@@ -394,10 +397,10 @@ def _part(part: Mapping[str, Any], path: WirePath) -> Mapping[str, Any]:
 class _Tools:
     """The tools of a body: functions of the client, and those of the service by the server label `portico`."""
 
-    def __init__(self, fields: RequestFields) -> None:
+    def __init__(self, fields: RequestFields, choice: object) -> None:
         self.asks_approval = False
         self._fields = fields
-        self._allowed = _allowed_names(fields.take("tool_choice"))
+        self._allowed = _allowed_names(choice)
         self._client: list[Mapping[str, Any]] = []
         self._paths: list[WirePath] = []
 
@@ -442,7 +445,7 @@ class _Tools:
         self.asks_approval = tool.get("require_approval", "always") != "never"
 
 
-def _allowed_names(choice: Any) -> frozenset[str] | None:
+def _allowed_names(choice: object) -> frozenset[str] | None:
     """Return the names of the only functions that are offered; None if all are."""
     if not isinstance(choice, dict) or choice.get("type") != "allowed_tools":
         return None
@@ -451,9 +454,8 @@ def _allowed_names(choice: Any) -> frozenset[str] | None:
     return frozenset([as_text(each.get("name"), path) for each in named if each.get("type") == "function"])
 
 
-def _put_choice(fields: RequestFields, tools: _Tools) -> None:
+def _put_choice(fields: RequestFields, choice: object) -> None:
     """Set the choice among tools. Raises: RequestFailure for a tool that is not offered."""
-    choice = fields.take("tool_choice")
     path: WirePath = ("tool_choice",)
     if isinstance(choice, dict):
         match choice.get("type"):
@@ -476,10 +478,8 @@ def _put_choice(fields: RequestFields, tools: _Tools) -> None:
 
 def _put_sampling(fields: RequestFields) -> str | None:
     """Set the hints and options; return how reasoning is summed up, None if it is not shown."""
-    for name, parameter in _HINTS:
-        fields.put_parameter(name, parameter)
-    for option in _OPTIONS:
-        fields.put_option(option, fields.take(option), (option,))
+    fields.put_parameters(_PARAMETERS)
+    fields.put_options(_OPTIONS)
     reasoning = as_object(fields.take("reasoning") or {}, ("reasoning",))
     put_effort(fields, reasoning.get("effort"), ("reasoning", "effort"))
     summary = reasoning.get("summary")
