@@ -87,6 +87,21 @@ async def test_a_run_that_uses_more_than_it_may_is_ended(code: str, reason: str,
     assert str(ended.value).removeprefix("the program was ended: ") == reason
 
 
+async def test_no_variable_of_a_program_acts_on_what_makes_its_box(program: Programs) -> None:
+    outside = program.directory.parent / f"{program.directory.name}-outside"
+    outside.mkdir()
+    for name in ("setpriv", "prlimit", "bwrap"):
+        planted = program.directory / name
+        planted.write_text(f"#!/bin/sh\n: > {outside}/{name}\n")
+        planted.chmod(0o755)
+    loader = {"LD_DEBUG": "files", "LD_DEBUG_OUTPUT": f"{outside}/loaded"}
+    is_enforced = program.level is not IsolationLevel.LIMITS
+    environment = {"PATH": str(program.directory), "A": "b\nc=d", **(loader if is_enforced else {})}
+    output = await run(program("/bin/sh", "-c", 'echo "$PATH" "$A"', environment=environment))
+    assert f"{program.directory} b\nc=d\n" in output
+    assert os.listdir(outside) == []
+
+
 async def test_a_daemon_with_an_empty_environment_ends_with_the_run(program: Programs) -> None:
     assert await run(program.python(DAEMON)) == "started\n"
     assert commands(lambda command: "portico-daemon-run-of-a-test" in command) == []

@@ -2,7 +2,8 @@
 
 `--unshare-user` stands beside `--unshare-all` because that alone goes on without a user namespace. /proc/sys is bound
 read-only, since a box of root could write the host's `core_pattern` there. /dev is a file system in memory without a
-bound, so nothing can be written to it.
+bound, so nothing can be written to it. The program's environment is set inside the box: outside of it, a variable such
+as LD_PRELOAD could let what makes the box load a file that the program has written.
 """
 
 import os
@@ -22,6 +23,7 @@ from portico.adapters.tools.sandbox.box import (
     system_paths,
 )
 from portico.adapters.tools.sandbox.limits import limiting_words
+from portico.adapters.tools.sandbox.process_table import marks_of
 from portico.adapters.tools.sandbox.seccomp import filter_program
 
 _HOME: Final = "/run/home"
@@ -42,6 +44,7 @@ def in_bubblewrap(
     with ExitStack() as resources:
         program = filter_program(platform.machine(), network=box.network, metadata=True)
         filtered = resources.enter_context(passed_bytes(program))
+        variables = resources.enter_context(passed_bytes(_variables({"HOME": _HOME, "TMPDIR": _HOME, **environment})))
         report, status = os.pipe2(os.O_CLOEXEC)
         resources.callback(os.close, report)
         resources.callback(os.close, status)
@@ -49,19 +52,25 @@ def in_bubblewrap(
             *limiting_words(limits),
             *(bubblewrap, *_NAMESPACES, *(("--share-net",) if box.network else ())),
             *_files(box, Path(command[0])),
-            *("--seccomp", str(filtered), "--json-status-fd", str(status)),
+            *("--args", str(variables), "--seccomp", str(filtered), "--json-status-fd", str(status)),
             *("--", *command),
         )
-        home = {"HOME": _HOME, "TMPDIR": _HOME}
         yield BoxedCommand(
             words,
-            {**home, **environment},
+            marks_of(environment),
             Path("/"),
-            descriptors=(filtered, status),
+            descriptors=(filtered, variables, status),
             report=report,
             reports_exit=True,
             makers=_MAKERS,
         )
+
+
+def _variables(environment: Mapping[str, str]) -> bytes:
+    """Return the words that set these variables, as `--args` reads them."""
+    return b"".join(
+        os.fsencode(word) + b"\0" for name, given in environment.items() for word in ("--setenv", name, given)
+    )
 
 
 def _files(box: Box, program: Path) -> Iterator[str]:

@@ -18,7 +18,7 @@ from portico.adapters.tools.sandbox.box import (
     paths_of_program,
     system_paths,
 )
-from portico.adapters.tools.sandbox.process_table import MARK
+from portico.adapters.tools.sandbox.process_table import marks_of
 from portico.adapters.tools.sandbox.seccomp import filter_program
 
 MINIMUM_ABI: Final = 6
@@ -53,8 +53,15 @@ def in_landlock(
         resources.callback(os.close, report)
         resources.callback(os.close, status)
         words = (*PYTHON_CODE, _KEEPER, str(given), str(status))
-        marks = {name: value for name, value in environment.items() if name == MARK}
-        yield BoxedCommand(words, marks, Path("/"), descriptors=(given, status), report=report, home=home, makers=1)
+        yield BoxedCommand(
+            words,
+            marks_of(environment),
+            Path("/"),
+            descriptors=(given, status),
+            report=report,
+            home=home,
+            makers=1,
+        )
 
 
 def _encoded(orders: Mapping[str, Sequence[str]]) -> bytes:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from ctypes import CDLL
+from pathlib import Path
 from shutil import which
 from types import MappingProxyType
 from typing import Final, assert_never
@@ -60,7 +61,7 @@ class Sandbox:
         self.states = states
         self._counts: Counter[IsolationLevel] = Counter()
         self.runs = RunRegistry()
-        self._bubblewrap = bubblewrap
+        self._bubblewrap = _path_of(bubblewrap) or bubblewrap
 
     @property
     def strongest(self) -> IsolationLevel:
@@ -159,7 +160,7 @@ def try_levels(bubblewrap: str) -> Mapping[IsolationLevel, LevelState]:
 
 
 def _try_bubblewrap(name: str) -> LevelState:
-    path = which(name) or which(name, path=SEARCH_PATH)
+    path = _path_of(name)
     if path is None:
         return LevelState(reason=f"{name} is not installed")
     if (reason := _unsupported()) or (reason := ", ".join(missing_programs())):
@@ -168,6 +169,12 @@ def _try_bubblewrap(name: str) -> LevelState:
     if _numbers(version) < MINIMUM_BUBBLEWRAP:
         return LevelState(version, "version 0.8 or later is needed")
     return LevelState(version, _trial(lambda command: in_bubblewrap(path, Box(), command, {}, None)))
+
+
+def _path_of(bubblewrap: str) -> str | None:
+    """Return the absolute path of bubblewrap, by its name or path; None if it is not installed."""
+    path = which(bubblewrap) or which(bubblewrap, path=SEARCH_PATH)
+    return None if path is None else str(Path(path).absolute())
 
 
 def _try_landlock() -> LevelState:

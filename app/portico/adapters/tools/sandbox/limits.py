@@ -7,6 +7,7 @@ which no call from outside could do without a gap. It stops accidents, not attac
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from math import ceil
 from shutil import which
 
@@ -25,6 +26,15 @@ def in_limits(
         yield BoxedCommand(words, {**places, **environment}, box.directory or home, home=home)
 
 
+@cache
+def system_program(name: str) -> str:
+    """Return the path of a program of the system; the name if it is not there.
+
+    It runs outside of the box, so no PATH that the boxed program has decides about it.
+    """
+    return which(name, path=SEARCH_PATH) or name
+
+
 def missing_programs() -> list[str]:
     """Return what limits programs and is not here."""
     missing = [name for name in ("prlimit", "setpriv") if which(name, path=SEARCH_PATH) is None]
@@ -33,12 +43,12 @@ def missing_programs() -> list[str]:
 
 def limiting_words(limits: ProcessLimits | None) -> tuple[str, ...]:
     """Return the words before a command that let it end with the service and set its limits, if it has any."""
-    bound = ("setpriv", "--pdeathsig", "KILL", "--")
+    bound = (system_program("setpriv"), "--pdeathsig", "KILL", "--")
     if limits is None:
         return bound
     processes = limits.processes if os.geteuid() == 0 else limits.processes + task_count_of_user()
     return (
         *bound,
-        *("prlimit", "--core=0", f"--cpu={ceil(limits.cpu_seconds)}", f"--as={limits.memory}"),
+        *(system_program("prlimit"), "--core=0", f"--cpu={ceil(limits.cpu_seconds)}", f"--as={limits.memory}"),
         *(f"--nproc={processes}", f"--nofile={limits.open_files}", f"--fsize={limits.file_bytes}", "--"),
     )

@@ -102,6 +102,11 @@ class RunRegistry:
         return bool(ended & alive.keys())
 
 
+def marks_of(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the part of an environment that identifies the run."""
+    return {name: value for name, value in environment.items() if name == MARK}
+
+
 def is_readable() -> bool:
     """Return True if the system has a process table that lists the children of a process."""
     return (_PROC / "thread-self" / "children").exists()
