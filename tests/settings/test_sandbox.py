@@ -20,7 +20,7 @@ command = ["awk", "1"]
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """Return the directory of a configuration with everything that no box may open."""
-    for name in ("data", "modules", "skills/one", "tools"):
+    for name in ("data", "log", "modules", "skills/one", "tools"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "secrets.env").write_text("TOKEN=hunter22\n")
     (tmp_path / "headers.txt").write_text("Authorization: Bearer x\n")
@@ -49,14 +49,19 @@ def refusal(place: Path, text: str) -> str:
     ("lines", "message"),
     [
         ('isolation = "limits"\nrequire_isolation = true', "require_isolation: cannot be kept at the level limits"),
+        ('require_isolation = true\n[tools.sandbox]\nisolation = "limits"', "cannot be kept at the level limits"),
         ('side_effects = "none"\nnetwork = "open"', 'network: must be "none" for a tool without side effects'),
         ('read_paths = ["nowhere"]', "read_paths.0: does not exist"),
         ('read_paths = ["data", "/"]', "read_paths.1: must not be /"),
         ('write_paths = ["/proc"]', "write_paths.0: must not be /proc"),
+        ('read_paths = ["/sys"]', "read_paths.0: must not be /sys"),
+        ('working_dir = "/dev"', "working_dir: must not be /dev"),
         ('read_paths = ["."]', "read_paths.0: must not be opened to a program, since portico.toml is in it"),
         ('read_paths = ["link"]', "read_paths.0: must not be opened to a program, since portico.toml is in it"),
         ('read_paths = ["var"]', "read_paths.0: must not be opened to a program, since portico.db is in it"),
         ('env_file = "{place}/secrets.env"\nread_paths = ["secrets.env"]', "since secrets.env is in it"),
+        ('read_paths = ["log"]\n[audit]\nfile = "{place}/log/audit.jsonl"', "since audit.jsonl is in it"),
+        ('read_paths = ["var"]\n[tools.files]\nroot = "var/files"', "must not contain the root of tools.files"),
         ('working_dir = "."', "working_dir: must not be opened to a program, since portico.toml is in it"),
         ('working_dir = "nowhere"', "working_dir: does not exist"),
     ],
@@ -70,6 +75,9 @@ def test_a_box_that_would_open_too_much_stops_the_start(place: Path, lines: str,
     [
         ("modules", '[tools]\nmodules = ["modules.shop"]', "shop.py"),
         ("skills", '[skills]\ndirectory = "{place}/skills"', "skills"),
+        ("tools", '[tools.python]\ninterpreter = "{place}/tools/run.sh"', "run.sh"),
+        ("tools", '[tools.sandbox]\nbubblewrap = "tools/run.sh"', "run.sh"),
+        ("tools", '[tools.mcp.other]\ncommand = ["tools/run.sh"]', "run.sh"),
         ("tools", '[tools.cli.other]\ndescription = "Other"\ncommand = ["tools/run.sh"]', "run.sh"),
     ],
 )

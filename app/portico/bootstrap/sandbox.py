@@ -104,6 +104,9 @@ def _code_files(settings: Settings) -> Iterator[Path]:
             if table.command and "/" in table.command[0]:
                 start = table.directory(directory) or directory
                 yield (start / table.command[0]).resolve()
+    for program in (tools.sandbox.bubblewrap, "" if tools.python is None else tools.python.interpreter):
+        if "/" in program:
+            yield (directory / program).resolve()
 
 
 def _invalid(key: str, message: str) -> ConfigurationFailure:

@@ -132,9 +132,9 @@ class Settings(Table):
 
     @property
     def protected_files(self) -> Sequence[Path]:
-        """Return the files that no program may be shown: the configuration, the database, and the secrets."""
-        key_file = self.auth.bootstrap_key_file
-        own = (self._file, self.storage.file, None if key_file is None else Path(key_file), *self._seal_files())
+        """Return the files that no program may be shown: configuration, database, audit log, and the secrets."""
+        named = [Path(name) for name in (self.auth.bootstrap_key_file, self.audit.file) if name is not None]
+        own = (self._file, self.storage.file, *named, *self._seal_files())
         return [path.resolve() for path in (*own, *_secret_files(self)) if path is not None]
 
     def _seal_files(self) -> tuple[Path, ...]:
