@@ -1,4 +1,7 @@
-"""Service that holds 20 boxes whose programs leave daemons, until it is killed. Arguments: the level, a directory."""
+"""Service that holds 20 boxes whose programs leave daemons, and a worker for code, until it is killed.
+
+Its arguments are the level and a directory.
+"""
 
 import os
 import sys
@@ -7,10 +10,12 @@ from pathlib import Path
 
 import anyio
 
+from portico.adapters.tools.code.interpreter import MontyInterpreter
 from portico.adapters.tools.sandbox.box import Box
 from portico.adapters.tools.sandbox.levels import IsolatedProgram
 from portico.adapters.tools.sandbox.run import ProgramRun, run_program
 from portico.domain.tools import IsolationLevel
+from tests.support.processes import programs_below
 from tests.support.programs import LIMITS
 from tests.support.sandbox import opened_sandbox
 
@@ -33,6 +38,7 @@ async def main() -> None:
     box = Box(writable=(directory,), directory=directory)
     isolated = IsolatedProgram(opened_sandbox(), box, 1 << 20, level)
     async with anyio.create_task_group() as group:
+        group.start_soon(MontyInterpreter(isolated, workers=1).keep_ready)
         for number in range(20):
             started = directory / f"started-{number}"
             name = f"portico-daemon-{os.getpid()}-{number}"
@@ -45,6 +51,8 @@ async def main() -> None:
             )
             group.start_soon(run_program, program)
         while len(list(directory.glob("started-*"))) < 20:  # noqa: ASYNC110, ASYNC240 - what other processes do
+            await anyio.sleep(0.01)
+        while not programs_below(os.getpid(), "/monty"):  # noqa: ASYNC110 - see above
             await anyio.sleep(0.01)
         sys.stdout.write("running\n")
         sys.stdout.flush()

@@ -12,6 +12,7 @@ import pytest
 
 from portico.domain.tools import IsolationLevel
 from portico.ports.tool import ToolError
+from tests.support.processes import programs_below
 from tests.support.programs import LIMITS, Programs, run
 from tests.support.sandbox import opened_sandbox, require_level
 
@@ -130,9 +131,10 @@ async def test_nothing_outlives_a_service_that_is_killed(level: IsolationLevel, 
     assert await service.stdout.receive() == b"running\n"
     name = f"portico-daemon-{service.pid}-"
     assert len(commands(lambda command: name in command)) >= 20
+    [worker] = programs_below(service.pid, "/monty")
     service.send_signal(signal.SIGKILL)
     await service.wait()
-    await until(lambda: commands(lambda command: name in command) == [])
+    await until(lambda: commands(lambda command: name in command) == [] and not Path("/proc", str(worker)).exists())
 
 
 def commands(matches: Callable[[str], bool]) -> list[str]:

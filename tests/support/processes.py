@@ -3,14 +3,29 @@
 import os
 import select
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from glob import glob
 from pathlib import Path
 
 
 def children_of(pid: int) -> list[int]:
-    """Return the ids of the children that have not ended."""
-    listed = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
-    return [int(child) for children in listed for child in children if _is_running(int(child))]
+    """Return the ids of the children that have not ended; none of a process that is gone."""
+    children = []
+    for listed in glob(f"/proc/{pid}/task/*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            children += [int(child) for child in Path(listed).read_text().split()]
+    return list(filter(_is_running, children))
+
+
+def programs_below(pid: int, name: str) -> list[int]:
+    """Return the descendants of a process whose program ends in that name, and that have not ended."""
+    found: list[int] = []
+    for child in children_of(pid):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if Path(f"/proc/{child}/cmdline").read_text().partition("\0")[0].endswith(name):
+                found.append(child)
+        found += programs_below(child, name)
+    return found
 
 
 @contextmanager
@@ -28,5 +43,5 @@ def _is_running(pid: int) -> bool:
     """Return True if the process has neither ended nor is a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False

@@ -211,9 +211,14 @@ class Foundation:
         return statistics
 
     async def start_background_tasks(self, group: TaskGroup) -> None:
-        """Start to measure the lag of the event loop, and connect the MCP servers; those get a moment to answer."""
+        """Start to measure the lag of the event loop, and what tools need.
+
+        That is a worker for code that calls tools, and the MCP servers; those get a moment to answer.
+        """
         observe, log = self.metrics.observe_lag, self.logs.log_lag
         group.start_soon(partial(watch_loop_lag, self.clock, observe, log, threshold=LAG_WARNING_S))
+        if (code := self.tool_parts.code) is not None:
+            group.start_soon(code.keep_ready)
         if (mcp := self.tool_parts.mcp) is not None:
             group.start_soon(mcp.run)
             await mcp.wait_for_servers()

@@ -30,7 +30,6 @@ from portico.capabilities.tools.registry import MODULES, ToolList, ToolRegistry
 from portico.capabilities.tools.step_function import StepFunction
 from portico.domain.failures import Code, ConfigurationFailure
 from portico.domain.value import value
-from portico.ports.code import CodeInterpreter
 from portico.ports.runtime import Clock, Entropy
 from portico.ports.tool import Tool, ToolSource
 from portico.settings import Settings
@@ -67,7 +66,7 @@ class ToolParts:
     sandbox: Sandbox | None = None
     files: FileDirectories | None = None
     mcp: "McpSource | None" = None
-    code: CodeInterpreter | None = None
+    code: MontyInterpreter | None = None
     credentials: ServiceCredentials = NO_SERVICE_CREDENTIALS
 
 
@@ -148,7 +147,7 @@ def _sandbox_tools(settings: Settings, sandbox: Sandbox | None, files: FileDirec
     return tools
 
 
-def _code_interpreter(settings: Settings, sandbox: Sandbox | None) -> CodeInterpreter | None:
+def _code_interpreter(settings: Settings, sandbox: Sandbox | None) -> MontyInterpreter | None:
     """Return the interpreter of code that calls tools. Raises: ConfigurationFailure (CONFIG_INVALID) without it."""
     table = settings.tools.code
     if table is None or sandbox is None:

@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,22 +11,19 @@ import anyio
 import pytest
 
 from portico.adapters.system import SystemClock
-from portico.adapters.tools.sandbox.process_table import MARK
 from portico.domain.access.tool_policy import PolicyRule, PolicyRules
 from portico.domain.contract.response import SystemResponse
 from portico.domain.failures import Code
 from portico.domain.journal.outcomes import CodeRound, CodeStarted, InferenceSetup
 from portico.domain.lifecycle import Mode, State
-from portico.domain.tools import IsolationLevel, SideEffects
+from portico.domain.tools import SideEffects
 from portico.orchestration.runtime.replay import follows_record, open_code
-from portico.ports.code import CodeProgram
 from portico.ports.journal import ExecutionHistory
 from portico.ports.tool import ToolContext, ToolError
 from tests.support.code import DONE, code_harness, in_real_time, interpreter, rounds_of, runs
 from tests.support.harness import PATTERNS, chat_request, open_suspensions, replay_offline, response_of
-from tests.support.processes import children_of
+from tests.support.processes import programs_below
 from tests.support.recovery import open_starts
-from tests.support.sandbox import opened_sandbox, require_level
 from tests.support.tools import FakeTool
 
 
@@ -274,18 +270,6 @@ async def test_a_replica_is_offered_only_what_it_may_call() -> None:
     assert all("refund" not in [tool.name for tool in each.tools] for each in started)
 
 
-@pytest.mark.parametrize("level", [IsolationLevel.BUBBLEWRAP, IsolationLevel.LANDLOCK, IsolationLevel.LIMITS])
-async def test_the_interpreter_ends_with_its_run_at_each_level(level: IsolationLevel) -> None:
-    require_level(opened_sandbox(), level)
-    with in_real_time():
-        program = CodeProgram("await f(n=1)", frozenset({"f"}), 1.0, f"seed-{level}")
-        async with interpreter(level).open(program) as running:
-            [call] = await running.start()
-            assert (call.function, call.arguments) == ("f", {"n": 1})
-            assert processes_of_run(f"seed-{level}")
-        assert processes_of_run(f"seed-{level}") == []
-
-
 async def test_code_that_runs_when_its_execution_is_stopped_ends_with_its_process() -> None:
     with in_real_time():
         here = code_harness(SystemClock(), runs("await calculate(expression='1')\nwhile True:\n    pass"), DONE)
@@ -300,19 +284,4 @@ async def test_code_that_runs_when_its_execution_is_stopped_ends_with_its_proces
     assert response_of(execution).state is State.CANCELLED
     assert open_starts(record.events) == []
     assert replay_offline(record) == len(record.steps)
-    assert not any("monty" in name for name in commands_of_children())
-
-
-def processes_of_run(seed: str) -> list[str]:
-    """Return the processes of the machine that carry the mark of a run, its descendants included."""
-    found = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        with suppress(OSError):
-            if f"{MARK}={seed}\0".encode() in Path("/proc", name, "environ").read_bytes() + b"\0":
-                found.append(name)
-    return found
-
-
-def commands_of_children() -> list[str]:
-    """Return the command lines of this process's children that have not ended."""
-    return [Path(f"/proc/{child}/cmdline").read_text() for child in children_of(os.getpid())]
+    assert programs_below(os.getpid(), "/monty") == []
