@@ -55,9 +55,11 @@ test-llamacpp: $(LLAMACPP)/.ready ## Build llama.cpp once, which takes minutes, 
 	$(LLAMACPP)/bin/pytest tests/llamacpp
 
 clients: ## Install the clients and servers from npm and PyPI that journeys run; those from npm need it
-	@python3 -m venv .clients/git_server && .clients/git_server/bin/pip install --quiet --no-deps --require-hashes \
-		--requirement tests/journeys/pypi/git_server.lock
-	@for each in sdks claude_code codex mcp_servers; do \
+	@for each in git_server pydantic_ai; do \
+		python3 -m venv .clients/$$each && .clients/$$each/bin/pip install --quiet --no-deps --require-hashes \
+			--requirement tests/journeys/pypi/$$each.lock || exit; \
+	done
+	@for each in sdks claude_code codex mcp_servers conformance; do \
 		mkdir -p .clients/$$each && cp tests/journeys/npm/$$each/package*.json .clients/$$each/; \
 		npm ci --prefix .clients/$$each --ignore-scripts --no-audit --no-fund --loglevel error || exit; \
 	done

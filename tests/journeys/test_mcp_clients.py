@@ -1,4 +1,4 @@
-"""The Agents SDK of OpenAI, and the SDK of the protocol for TypeScript, as clients of the MCP server."""
+"""The Agents SDK of OpenAI, Pydantic AI, and the SDK of the protocol for TypeScript, as clients of the MCP server."""
 
 import json
 import shutil
@@ -8,9 +8,10 @@ import anyio
 import pytest
 from agents.mcp import MCPServerStreamableHttp
 
-from tests.entrypoints.mcp.test_http import served_mcp
+from tests.entrypoints.mcp.test_http import APPROVE_DICE, DICE, served_mcp
 
 SERVERS = Path(__file__).parents[2] / ".clients" / "mcp_servers" / "node_modules"
+PYDANTIC_AI = Path(__file__).parents[2] / ".clients" / "pydantic_ai" / "bin" / "python"
 SECONDS = 50.0
 needs_sdk = pytest.mark.skipif(
     not SERVERS.exists() or shutil.which("node") is None, reason="no Node packages: make clients installs them"
@@ -28,6 +29,23 @@ async def test_the_agents_sdk_lists_the_tools_and_calls_them() -> None:
         assert "Hello" in done.content[0].text
         refused = await server.call_tool("execute", {"message": ""})
     assert "message" in refused.content[0].text
+
+
+@pytest.mark.skipif(not PYDANTIC_AI.exists(), reason="no Pydantic AI with MCP: make clients installs it")
+@pytest.mark.timeout(60)
+async def test_an_agent_of_pydantic_ai_calls_tools_and_its_user_approves_in_a_form() -> None:
+    program = Path(__file__).with_name("pydantic_ai_agent.py")
+    async with served_mcp(policy=APPROVE_DICE) as (served, _):
+        command = [str(PYDANTIC_AI), str(program), f"{served.url}/mcp", DICE]
+        with anyio.fail_after(SECONDS):
+            ran = await anyio.run_process(command, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == {
+        "tools": ["agent__roller", "cancel", "execute", "get_execution", "resume"],
+        "results": ["COMPLETE", "COMPLETE"],
+        "asked": [True],
+        "output": "Done.",
+    }
 
 
 @needs_sdk

@@ -297,6 +297,15 @@ async def test_what_is_not_the_protocol_is_refused_and_never_a_5xx() -> None:
         assert (await served.get("/mcp/")).status == 404
 
 
+async def test_spaces_around_a_header_do_not_count() -> None:
+    named = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+    params = {"name": "execute", "arguments": {"message": "Hello"}, "_meta": named}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
+    headers = {**POST, "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "  execute  "}
+    async with served_mcp() as (served, _):
+        assert (await served.post(body, headers, path="/mcp")).status == 200
+
+
 async def test_without_the_table_there_is_no_server() -> None:
     async with portico() as (served, _):
         assert (await served.post(b"{}", POST, path="/mcp")).status == 404

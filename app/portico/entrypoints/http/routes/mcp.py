@@ -53,6 +53,7 @@ SESSIONS_OF_USER: Final = 50
 CHECK_SECONDS: Final = 1.0
 """Time between two looks at whether an open stream may stay open."""
 _SESSION_ID: Final = b"mcp-session-id"
+_SPACE: Final = b" \t"
 _SCOPES_OF_OBJECTS: Final = ("agent:*", "model:*", "tool:*")
 
 
@@ -120,6 +121,7 @@ class McpEndpoint:
                 await _parse_error(error, context)(scope, receive, send)
                 return
             receive = _replayed(body, receive)
+        scope["headers"] = [(name, value.strip(_SPACE)) for name, value in scope["headers"]]  # [RFC 9110, section 5.5]
         await self._sessions.handle_request(scope, receive, send)
 
     async def _stream(self, context: RequestContext, send: Send) -> None:
