@@ -10,9 +10,11 @@ from pathlib import Path
 
 import anyio
 import pytest
+from playwright.sync_api import Route
 
 from tests.clients.faulty_proxy import faulty_proxy
 from tests.clients.journey import FILE, check_journey, journey_service
+from tests.support.browser import running_browser, running_shop
 from tests.support.portico import portico
 from tests.support.scripted_provider import answered, scripted_service, streamed
 from tests.support.upstream import UpstreamAction, reply
@@ -43,6 +45,19 @@ const lookup = {
 const fails = { name: "fails", run: () => { throw new RangeError("none"); } };
 const response = await new Portico().run("Look", { tools: [lookup, fails] });
 console.log(response.content, seen.sort().join(" "));
+"""
+BROWSER_PAGE = """<!doctype html>
+<script type="importmap">{"imports": {"@portico/client": "/page/index.js"}}</script>
+<pre></pre>
+<script type="module">
+import { Portico } from "@portico/client";
+const pre = document.querySelector("pre");
+const stream = new Portico({ baseUrl: location.origin }).stream("Hello");
+for await (const { text, replaces } of stream.text()) {
+  pre.textContent = [...pre.textContent].slice(0, [...pre.textContent].length - replaces).join("") + text;
+}
+pre.id = stream.requestId;
+</script>
 """
 needs_ai_sdk = pytest.mark.skipif(not AI_SDK.exists(), reason="no AI SDK: make clients installs it")
 needs_typescript = pytest.mark.skipif(
@@ -158,6 +173,25 @@ async def test_every_chunk_for_the_ai_sdk_is_one_of_its_schema(project: Path) ->
     async with scripted_service(*scripts, failover={"max_retries": 1}, policy=ASKS) as scripted:
         printed = await run_node(project, "ai_sdk.mjs", scripted.served.url)
     assert printed == "whole\n"
+
+
+@needs_typescript
+@pytest.mark.browser
+@pytest.mark.timeout(60)
+def test_a_browser_reads_a_stream_of_its_own_origin(project: Path, tmp_path: Path) -> None:
+    modules = project / "node_modules" / "@portico" / "client" / "dist"
+
+    def serve(route: Route) -> None:
+        name = route.request.url.rpartition("/page/")[2]
+        route.fulfill(path=modules / name) if name else route.fulfill(body=BROWSER_PAGE, content_type="text/html")
+
+    with running_shop(tmp_path) as shop, running_browser() as browser:
+        page = browser.new_page()
+        page.route("**/page/*", serve)
+        page.goto(f"{shop.url}/page/")
+        page.locator("pre[id]").wait_for(timeout=20_000)
+        shown, request_id = page.locator("pre").text_content(), page.locator("pre").get_attribute("id")
+        assert shop.ask("GET", f"/v1/executions/{request_id}")["response"]["content"] == shown
 
 
 def test_what_is_written_by_hand_stays_small() -> None:

@@ -1,15 +1,22 @@
-"""`HttpAgent` of AG-UI 1.0.0 and 0.0.59, unmodified, in front of a live service, and the schemas of both.
+"""`HttpAgent` of AG-UI 1.0.0 and 0.0.59 and CopilotKit, unmodified, in front of a live service, and both schemas.
 
 `make clients` installs them. Where they are not, the journey is skipped.
 """
 
+import json
+import os
+import re
+import shutil
 from pathlib import Path
 
+import anyio
 import pytest
 
-from tests.journeys.test_npm_clients import needs_sdks, run_script
+from tests.journeys.test_npm_clients import ROOT, SECONDS, SERVER, needs_sdks, run_script
 from tests.support.portico import portico
 
+COPILOTKIT = ROOT / ".clients" / "copilotkit" / "node_modules"
+PAGE = (ROOT / "docs" / "ag-ui.md").read_text(encoding="utf-8")
 AGENTS = {"helper": {"description": "Helps.", "tools": ["calculate", "ask_person"]}}
 JOURNEY = """
 import { HttpAgent } from "%(package)s";
@@ -102,3 +109,25 @@ async def test_a_page_reads_text_runs_a_tool_and_answers_a_question(package: str
         "user assistant tool assistant",
         "May I? yes",
     ]
+
+
+@pytest.mark.skipif(
+    not COPILOTKIT.exists() or shutil.which("node") is None, reason="no CopilotKit: make clients installs it"
+)
+@pytest.mark.timeout(90)
+async def test_copilotkit_shows_text_runs_a_tool_of_the_page_and_asks_for_an_approval(tmp_path: Path) -> None:
+    """The page's server has the ten lines of the documentation."""
+    [server] = re.findall(r"```ts\n(.*?)```", PAGE, re.DOTALL)
+    agents = {"support": {"description": "Helps.", "tools": ["roll_dice"]}}
+    shutil.copy(Path(__file__).with_name("copilotkit_page.mjs"), tmp_path / "page.mjs")
+    (tmp_path / "node_modules").symlink_to(COPILOTKIT)
+    async with portico(agents=agents, policy={"approve": [{"tool": "roll_dice"}]}) as (served, _):
+        (tmp_path / "server.mjs").write_text(server.replace(SERVER, served.url), encoding="utf-8")
+        environment = {"PATH": os.environ["PATH"], "COPILOTKIT_TELEMETRY_DISABLED": "true"}
+        with anyio.fail_after(SECONDS):
+            ran = await anyio.run_process(["node", str(tmp_path / "page.mjs")], env=environment, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    found = json.loads(ran.stdout.splitlines()[-1])
+    assert (found["opened"], found["reason"]) == (["menu"], "approval")
+    assert [roles for roles, _ in found["shown"]] == ["user assistant", *["user assistant tool assistant"] * 2]
+    assert [text.partition(":")[0] for _, text in found["shown"]][1:] == ["A tool answered", "roll_dice answered"]
