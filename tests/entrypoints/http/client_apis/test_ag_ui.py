@@ -29,6 +29,7 @@ from portico.entrypoints.http.client_apis.turn import DisplayTime, TurnReader
 from tests.support.callers import callers
 from tests.support.http_server import HttpAnswer, RunningServer
 from tests.support.portico import ASK_PERSON, portico
+from tests.support.scripted_provider import scripted_service, streamed
 from tests.support.upstream import ScriptedUpstream, reply
 
 FRAME = TypeAdapter[Any](Event)
@@ -136,6 +137,50 @@ async def test_a_call_of_the_page_ends_the_run_and_its_result_goes_on(version: s
         origin = (await served.get(f"/v1/executions/{second}")).json["origin"]
     assert text_of(goes_on)
     assert origin["request_id"] == frames[0]["metadata"]["portico"]["request_id"]
+
+
+def folded(frames: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the messages that a page makes of the frames."""
+    messages: dict[str, dict[str, Any]] = {}
+    names = {each["toolCallId"]: each["toolCallName"] for each in frames if "toolCallName" in each}
+    for frame in frames:
+        match frame:
+            case {"type": "TEXT_MESSAGE_CONTENT", "messageId": name, "delta": text}:
+                message = messages.setdefault(name, {"id": name, "role": "assistant", "content": ""})
+                message["content"] += text
+            case {"type": "TOOL_CALL_ARGS", "toolCallId": name, "delta": arguments}:
+                call = {"id": name, "type": "function", "function": {"name": names[name], "arguments": arguments}}
+                messages[name] = {"id": name, "role": "assistant", "toolCalls": [call]}
+            case {"type": "TOOL_CALL_RESULT", "messageId": name, "toolCallId": call, "content": content}:
+                messages[name] = {"id": name, "role": "tool", "toolCallId": call, "content": content}
+    return [*messages.values()]
+
+
+@pytest.mark.parametrize("edited", [False, True])
+async def test_a_run_with_calls_of_both_kinds_is_continued_unless_the_page_has_edited_it(*, edited: bool) -> None:
+    calls = (("p1", "calculate", {"expression": "17*3"}), ("p2", "open_menu", {"at": 1}))
+    async with scripted_service(
+        streamed("One.", ("p0", "calculate", {"expression": "1+1"})),
+        streamed("Both.", *calls),
+        streamed("Done."),
+        agents=AGENTS,
+    ) as scripted:
+        question = user("Calculate and open.")
+        frames = frames_of(await post(scripted.served, run_input(question, tools=[MENU])))
+        messages = folded(frames)
+        assert [each["role"] for each in messages] == [
+            *("assistant", "assistant", "tool"),
+            *("assistant", "assistant", "tool", "assistant"),
+        ]
+        if edited:
+            messages[-2]["content"] = "52"
+        opened = {"id": "a2", "role": "tool", "toolCallId": messages[-1]["id"], "content": "opened"}
+        goes_on = frames_of(await post(scripted.served, run_input(question, *messages, opened, tools=[MENU])))
+        request_id = goes_on[0]["metadata"]["portico"]["request_id"]
+        view = await scripted.served.get(f"/v1/executions/{request_id}")
+    assert (view.json.get("origin") is None) is edited
+    results = [each["content"] for each in scripted.sent_messages() if each["role"] == "tool"]
+    assert results == ["2", "52" if edited else "51", "opened"]
 
 
 async def test_a_question_interrupts_the_run_and_its_answer_goes_on_once() -> None:

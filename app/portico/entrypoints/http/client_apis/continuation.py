@@ -6,6 +6,7 @@ messages behind the answer. So what a client cannot carry survives: results of t
 the origins of texts. What was edited, compacted, expired or not stored is taken as it was sent.
 
 An answer is the run of assistant messages up to the last one with calls, since an API may show it as several items.
+Where an API shows the calls that ran here, these and their results are part of it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,21 +19,20 @@ from portico.domain.fingerprints import received_digest
 from portico.domain.ids import RequestId, ToolCallId
 from portico.domain.value import value
 from portico.entrypoints.http.client_apis.ids import called_execution
-from portico.entrypoints.http.client_apis.turn import turn_of
+from portico.entrypoints.http.client_apis.turn import ServerCallItem, Turn, turn_of
 
 _PARAGRAPH: Final = "\n\n"
 
 
 @value
 class SentConversation:
-    """A conversation as a client sent it, split at the last answer with calls.
+    """A conversation as a client sent it, split behind the last message with calls.
 
     `request_id` is the execution that all these calls name.
     """
 
     request_id: RequestId
-    before: Sequence[Message]
-    answer: Sequence[Message]
+    answered: Sequence[Message]
     behind: Sequence[Message]
 
 
@@ -40,12 +40,7 @@ def sent_conversation(messages: Sequence[Message]) -> SentConversation | None:
     """Return the conversation split at its last answer with calls; None if they do not all name one execution."""
     end = next((at for at in range(len(messages), 0, -1) if messages[at - 1].tool_calls), 0)
     request_id = _named_execution(messages[end - 1].tool_calls or ()) if end else None
-    if request_id is None:
-        return None
-    start = end - 1
-    while start and messages[start - 1].role == "assistant":
-        start -= 1
-    return SentConversation(request_id, messages[:start], messages[start:end], messages[end:])
+    return None if request_id is None else SentConversation(request_id, messages[:end], messages[end:])
 
 
 def continued_request(
@@ -55,11 +50,17 @@ def continued_request(
 
     `received` is the digest of what that execution received. None if the client has sent another conversation.
     """
-    calls = _calls_shown(response)
-    if calls is None or received != received_digest(sent.before) or not _is_shown(sent.answer, response, calls):
+    if not response.client_calls:
+        return None
+    turn = turn_of(response)
+    ran = {item.id: item for item in turn.items if isinstance(item, ServerCallItem)}
+    start = len(sent.answered)
+    while start and (sent.answered[start - 1].role == "assistant" or sent.answered[start - 1].tool_call_id in ran):
+        start -= 1
+    if received != received_digest(sent.answered[:start]) or not _is_shown(sent.answered[start:], turn, ran):
         return None
     stored_ids: dict[str, ToolCallId] = {
-        shown.id: call.id for shown, call in zip(calls, response.client_calls, strict=True)
+        shown.id: call.id for shown, call in zip(turn.client_calls, response.client_calls, strict=True)
     }
     behind = [_renamed(message, stored_ids) for message in sent.behind]
     messages = [*system_prompt(request.messages), *behind]
@@ -72,20 +73,23 @@ def _named_execution(calls: Sequence[ToolCall]) -> RequestId | None:
     return named.pop() if len(named) == 1 else None
 
 
-def _calls_shown(response: SystemResponse) -> Sequence[ToolCall] | None:
-    """Return the client calls under the ids that the client was shown; None without any."""
-    if not response.client_calls:
-        return None
-    return [
-        ToolCall(id=call.id, name=call.name, arguments=dict(call.arguments)) for call in turn_of(response).client_calls
-    ]
+def _is_shown(answer: Sequence[Message], turn: Turn, ran: Mapping[str, ServerCallItem]) -> bool:
+    """Return True if the answer has the texts and the calls that were shown. How texts are divided does not count.
 
-
-def _is_shown(answer: Sequence[Message], response: SystemResponse, calls: Sequence[ToolCall]) -> bool:
-    """Return True if the answer has the texts and the calls that were shown. How texts are divided does not count."""
-    texts = [text for message in answer for text in _texts(message)]
-    sent = [call for message in answer for call in message.tool_calls or ()]
-    return sent == list(calls) and _PARAGRAPH.join(texts) == _PARAGRAPH.join(turn_of(response).texts)
+    Calls that ran here, and their results, may be left out, since not every API shows them.
+    """
+    texts = [text for message in answer if message.role == "assistant" for text in _texts(message)]
+    calls = [(call.id, call.name, call.arguments) for message in answer for call in message.tool_calls or ()]
+    results = [message for message in answer if message.tool_call_id is not None]
+    return (
+        [call for call in calls if call[0] not in ran]
+        == [(call.id, call.name, dict(call.arguments)) for call in turn.client_calls]
+        and all(
+            (name, arguments) == (ran[each].name, ran[each].arguments) for each, name, arguments in calls if each in ran
+        )
+        and all(each.content == ran[each.tool_call_id or ""].output for each in results)
+        and _PARAGRAPH.join(texts) == _PARAGRAPH.join(turn.texts)
+    )
 
 
 def _texts(message: Message) -> Sequence[str]:
