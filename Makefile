@@ -59,7 +59,7 @@ clients: ## Install the clients and servers from npm and PyPI that journeys run;
 		python3 -m venv .clients/$$each && .clients/$$each/bin/pip install --quiet --no-deps --require-hashes \
 			--requirement tests/journeys/pypi/$$each.lock || exit; \
 	done
-	@for each in sdks claude_code codex mcp_servers conformance copilotkit; do \
+	@for each in sdks claude_code codex mcp_servers conformance copilotkit checkers; do \
 		cp -r tests/journeys/npm/$$each .clients/; \
 		npm ci --prefix .clients/$$each --ignore-scripts --no-audit --no-fund --loglevel error || exit; \
 	done

@@ -25,6 +25,7 @@ MODULES = ROOT / ".clients" / "typescript" / "node_modules"
 EXAMPLE = re.compile(r"```ts\n(.*?)```\n\n```\n(.*?)```", re.DOTALL)
 PAGES = (ROOT / "docs" / "clients.md", PACKAGE / "README.md")
 SECONDS = 50.0
+TYPESCRIPT_7 = ROOT / ".clients" / "checkers" / "node_modules" / "typescript" / "bin" / "tsc"
 AI_SDK = ROOT / ".clients" / "sdks" / "node_modules" / "ai"
 ASKS = {"approve": [{"tool": "roll_dice"}]}
 HAND_WRITTEN_LINES = 970
@@ -209,7 +210,10 @@ async def test_the_examples_of_the_pages_compile_and_print_what_they_show(projec
     for name, (code, _) in zip(names, examples, strict=True):
         (project / f"{name}.ts").write_text(code, encoding="utf-8")
     options = ("--strict", "--target", "es2022", "--module", "nodenext")
-    await run_node(project, str(MODULES / "typescript" / "bin" / "tsc"), *options, *(f"{name}.ts" for name in names))
+    sources = [f"{name}.ts" for name in names]
+    await run_node(project, str(MODULES / "typescript" / "bin" / "tsc"), *options, *sources)
+    if TYPESCRIPT_7.exists():
+        await run_node(project, str(TYPESCRIPT_7), *options, "--noEmit", *sources)
     async with portico() as (served, _):
         printed = [await run_node(project, f"{name}.js", url=served.url) for name in names]
     assert len(examples) == 3
