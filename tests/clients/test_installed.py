@@ -64,7 +64,9 @@ def test_the_examples_pass_strict_mypy(project: Path) -> None:
     run(sys.executable, "-m", "mypy", "--strict", "--python-executable", python, *names, folder=project)
 
 
-@pytest.mark.skipif(not PYRIGHT.exists() or shutil.which("node") is None, reason="no pyright: make clients installs it")
+@pytest.mark.skipif(
+    not PYRIGHT.exists() or shutil.which("node") is None, reason="no Node packages: make clients installs them"
+)
 def test_the_examples_pass_strict_pyright(project: Path) -> None:
     configuration = {"typeCheckingMode": "strict", "venvPath": ".", "venv": "environment", "include": ["example*.py"]}
     (project / "pyrightconfig.json").write_text(json.dumps(configuration), encoding="utf-8")

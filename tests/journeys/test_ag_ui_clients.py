@@ -112,7 +112,7 @@ async def test_a_page_reads_text_runs_a_tool_and_answers_a_question(package: str
 
 
 @pytest.mark.skipif(
-    not COPILOTKIT.exists() or shutil.which("node") is None, reason="no CopilotKit: make clients installs it"
+    not COPILOTKIT.exists() or shutil.which("node") is None, reason="no Node packages: make clients installs them"
 )
 @pytest.mark.timeout(90)
 async def test_copilotkit_shows_text_runs_a_tool_of_the_page_and_asks_for_an_approval(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from tests.entrypoints.mcp.test_http import APPROVE_DICE, DICE, served_mcp
 
 SERVERS = Path(__file__).parents[2] / ".clients" / "mcp_servers" / "node_modules"
 PYDANTIC_AI = Path(__file__).parents[2] / ".clients" / "pydantic_ai" / "bin" / "python"
+NO_PROGRAM = "no Pydantic AI with MCP: make clients installs it"
 SECONDS = 50.0
 needs_sdk = pytest.mark.skipif(
     not SERVERS.exists() or shutil.which("node") is None, reason="no Node packages: make clients installs them"
@@ -31,7 +32,7 @@ async def test_the_agents_sdk_lists_the_tools_and_calls_them() -> None:
     assert "message" in refused.content[0].text
 
 
-@pytest.mark.skipif(not PYDANTIC_AI.exists(), reason="no Pydantic AI with MCP: make clients installs it")
+@pytest.mark.skipif(not PYDANTIC_AI.exists(), reason=NO_PROGRAM)
 @pytest.mark.timeout(60)
 async def test_an_agent_of_pydantic_ai_calls_tools_and_its_user_approves_in_a_form() -> None:
     program = Path(__file__).with_name("pydantic_ai_agent.py")

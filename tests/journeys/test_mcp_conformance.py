@@ -32,7 +32,7 @@ WITHOUT_PROMPTS = {"sep-2549-prompts-list-caching-hints"}
 """Checks of prompts, which Portico does not have; the suite asks every server for them."""
 
 
-@pytest.mark.skipif(NODE is None, reason="no conformance suite of MCP: make clients installs it")
+@pytest.mark.skipif(NODE is None, reason="no Node packages: make clients installs them")
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("version", SCENARIOS)
 async def test_the_conformance_suite_passes(version: str, tmp_path: Path) -> None:
