@@ -53,7 +53,7 @@ def continued_request(
     if not response.client_calls:
         return None
     turn = turn_of(response)
-    ran = {item.id: item for item in turn.items if isinstance(item, ServerCallItem)}
+    ran: dict[str, ServerCallItem] = {item.id: item for item in turn.items if isinstance(item, ServerCallItem)}
     start = len(sent.answered)
     while start and (sent.answered[start - 1].role == "assistant" or sent.answered[start - 1].tool_call_id in ran):
         start -= 1
