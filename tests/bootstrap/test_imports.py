@@ -26,10 +26,16 @@ print("mcp.server" in sys.modules)
     assert ended.stdout.split() == ["False", "True"]
 
 
-def test_the_application_is_imported_without_any_dialect() -> None:
+def test_the_application_is_made_without_any_dialect_and_without_the_boxes_of_programs() -> None:
     program = """
 import sys, portico.entrypoints.http.app
+from portico.bootstrap.foundation import Foundation
+from portico.settings import Settings
+Foundation.of(Settings())
 print(*sorted(name for name in sys.modules if name.startswith("portico.adapters.engines.") and "dialect" in name))
+print(*sorted(name for name in sys.modules if "sandbox" in name or "monty" in name))
+Foundation.of(Settings.model_validate({"tools": {"cli": {"greet": {"description": "Greet", "command": ["echo"]}}}}))
+print("portico.adapters.tools.sandbox.levels" in sys.modules)
 """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-    assert ended.stdout.split() == []
+    assert ended.stdout.splitlines() == ["", "", "True"]

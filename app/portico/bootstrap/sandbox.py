@@ -13,7 +13,7 @@ from portico.settings.tables.tool_sources import ChildSettings, McpServerSetting
 
 def open_sandbox(settings: Settings) -> Sandbox | None:
     """Return the levels of isolation that start here, each tried once; None if no program and no code is configured."""
-    if settings.tools.code is None and not any(True for _ in _programs(settings)):
+    if not settings.tools.has_boxes:
         return None
     bubblewrap = settings.tools.sandbox.bubblewrap
     return Sandbox(bubblewrap, try_levels(bubblewrap))
@@ -27,7 +27,7 @@ def level_states(settings: Settings) -> Mapping[IsolationLevel, LevelState]:
 
 def network_warnings(settings: Settings) -> Iterator[str]:
     """Yield a warning for each program that reaches all that the service reaches."""
-    for key, table in _programs(settings):
+    for key, table in settings.tools.programs():
         if table.network is NetworkAccess.OPEN:
             yield f"{key}.network: it reaches all that the service reaches, loopback and metadata services included"
 
@@ -57,13 +57,6 @@ def isolated(key: str, table: ChildSettings, settings: Settings, sandbox: Sandbo
 def isolated_interpreter(sandbox: Sandbox) -> IsolatedProgram:
     """Return the box of the interpreter of code, at the strongest level: it reads and writes nothing."""
     return IsolatedProgram(sandbox, Box(), written_bytes=0)
-
-
-def _programs(settings: Settings) -> Iterator[tuple[str, ChildSettings]]:
-    yield from ((f"tools.cli.{name}", table) for name, table in settings.tools.cli.items())
-    yield from ((f"tools.mcp.{name}", table) for name, table in settings.tools.mcp.items() if table.command)
-    if settings.tools.python is not None:
-        yield "tools.python", settings.tools.python
 
 
 def _writes_directory(table: ChildSettings) -> bool:

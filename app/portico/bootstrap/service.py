@@ -25,7 +25,7 @@ from portico.adapters.stores.health import StorageHealth
 from portico.adapters.stores.journal.stored_journal import JournalConfig, open_journal
 from portico.adapters.telemetry.logs import LogSink
 from portico.adapters.telemetry.metrics.sink import MetricsSink
-from portico.adapters.tools.code.interpreter import installed_interpreter
+from portico.adapters.tools.code.installed import installed_interpreter
 from portico.adapters.validation.worker_pool import WorkerLimits, open_worker_pool
 from portico.bootstrap.access import AccessReports, key_parts, open_access
 from portico.bootstrap.credentials import open_launcher

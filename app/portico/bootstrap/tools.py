@@ -6,23 +6,16 @@ from typing import TYPE_CHECKING
 from portico.adapters.telemetry.logs import LogSink
 from portico.adapters.tools.builtin import BUILTIN_TOOLS
 from portico.adapters.tools.caller_values import HeaderTemplates
-from portico.adapters.tools.code.interpreter import MontyInterpreter, installed_interpreter
-from portico.adapters.tools.external_tool import ExternalToolFacts
 from portico.adapters.tools.files.directories import FileDirectories
 from portico.adapters.tools.files.file_tools import FileTools
 from portico.adapters.tools.mcp.server_config import McpCredential, McpServerConfig
-from portico.adapters.tools.programs.program_tool import ProgramConfig, ProgramTool
-from portico.adapters.tools.programs.python_tool import PythonConfig, PythonTool
-from portico.adapters.tools.sandbox.box import ProcessLimits
-from portico.adapters.tools.sandbox.levels import Sandbox
 from portico.adapters.tools.threads import DaemonThreads
 from portico.bootstrap.credentials import NO_SERVICE_CREDENTIALS, ServiceCredentials
 from portico.bootstrap.files import open_files
 from portico.bootstrap.flows import LoadedFlow, tools_of_flows
 from portico.bootstrap.modules import load_tools
-from portico.bootstrap.sandbox import isolated, isolated_interpreter, open_sandbox
+from portico.bootstrap.tool_facts import facts_of
 from portico.capabilities.tools.availability import AvailabilityProbes
-from portico.capabilities.tools.code_tool import CodeTool
 from portico.capabilities.tools.credentials import CredentialSource
 from portico.capabilities.tools.executor import ToolExecutor
 from portico.capabilities.tools.policy import NO_POLICY, ToolPolicy
@@ -34,20 +27,18 @@ from portico.ports.runtime import Clock, Entropy
 from portico.ports.tool import Tool, ToolSource
 from portico.settings import Settings
 from portico.settings.tables.tool_sources import (
-    ExternalToolSettings,
     HttpToolSettings,
     McpServerSettings,
-    ProgramSettings,
-    PythonSettings,
-    RunSettings,
 )
 from portico.settings.values import closest_name
 
 if TYPE_CHECKING:
     import httpx2
 
+    from portico.adapters.tools.code.interpreter import MontyInterpreter
     from portico.adapters.tools.http_api.http_tool import HttpTool
     from portico.adapters.tools.mcp.source import McpSource
+    from portico.adapters.tools.sandbox.levels import IsolatedProgram, Sandbox
 
 SANDBOX = "sandbox"
 """Name of the source of the tools for files, requests and code, whose results are untrusted."""
@@ -63,10 +54,10 @@ class ToolParts:
     """
 
     sources: Sequence[ToolSource] = ()
-    sandbox: Sandbox | None = None
+    sandbox: "Sandbox | None" = None
     files: FileDirectories | None = None
     mcp: "McpSource | None" = None
-    code: MontyInterpreter | None = None
+    code: "MontyInterpreter | None" = None
     credentials: ServiceCredentials = NO_SERVICE_CREDENTIALS
 
 
@@ -82,11 +73,38 @@ def open_tools(
 
     Raises: ConfigurationFailure (CONFIG_INVALID) for a source that cannot be used.
     """
-    sandbox, files, credentials = open_sandbox(settings), open_files(settings), ServiceCredentials.of(settings, clock)
+    sandbox, files, credentials = _sandbox(settings), open_files(settings), ServiceCredentials.of(settings, clock)
     mcp = open_mcp(settings, logs, sandbox, credentials, reaches_servers=reaches_servers)
     sources = tool_sources(settings, tools_of_flows(flows), sandbox, mcp)
-    own = ToolList(SANDBOX, _sandbox_tools(settings, sandbox, files))
-    return ToolParts([own, *sources], sandbox, files, mcp, _code_interpreter(settings, sandbox), credentials)
+    own = _files_and_requests(settings, files)
+    if sandbox is None:
+        return ToolParts([ToolList(SANDBOX, own), *sources], None, files, mcp, None, credentials)
+    from portico.bootstrap.boxed_tools import code_interpreter, code_tools  # noqa: PLC0415 - see above
+
+    own += code_tools(settings, sandbox, files)
+    code = code_interpreter(settings, sandbox)
+    return ToolParts([ToolList(SANDBOX, own), *sources], sandbox, files, mcp, code, credentials)
+
+
+def _sandbox(settings: Settings) -> "Sandbox | None":
+    """Return the levels of isolation that start here; None, and nothing is loaded or tried, if there is no box."""
+    if not settings.tools.has_boxes:
+        return None
+    from portico.bootstrap.sandbox import open_sandbox  # noqa: PLC0415 - loads the boxes
+
+    return open_sandbox(settings)
+
+
+def _files_and_requests(settings: Settings, files: FileDirectories | None) -> list[Tool]:
+    """Return the tools of the source `sandbox` that need no box, those whose tables the configuration has."""
+    tools: list[Tool] = [] if files is None else list(FileTools(files).tools())
+    table = settings.tools.http_get
+    if table is not None:
+        from portico.adapters.http.exchange import http_client  # noqa: PLC0415 - loads the HTTP client
+        from portico.adapters.tools.http_api.http_get import HttpGet  # noqa: PLC0415 - see above
+
+        tools.append(HttpGet(table.hosts, table.max_bytes, table.timeout, http_client()))
+    return tools
 
 
 def open_registry(
@@ -130,59 +148,8 @@ def check_tool_names(settings: Settings, tools: ToolRegistry) -> None:
                 raise ConfigurationFailure(Code.CONFIG_INVALID, message)
 
 
-def _sandbox_tools(settings: Settings, sandbox: Sandbox | None, files: FileDirectories | None) -> list[Tool]:
-    """Return the tools of the source `sandbox`, those whose tables the configuration has."""
-    tools: list[Tool] = [] if files is None else list(FileTools(files).tools())
-    table = settings.tools.http_get
-    if table is not None:
-        from portico.adapters.http.exchange import http_client  # noqa: PLC0415 - loads the HTTP client
-        from portico.adapters.tools.http_api.http_get import HttpGet  # noqa: PLC0415 - see above
-
-        tools.append(HttpGet(table.hosts, table.max_bytes, table.timeout, http_client()))
-    if settings.tools.python is not None and sandbox is not None:
-        tools.append(_python(settings.tools.python, settings, sandbox, files))
-    if settings.tools.code is not None and sandbox is not None:
-        reason = isolated_interpreter(sandbox).refusal()
-        tools.append(CodeTool(replaces_tools=settings.tools.code.replace_tools, reason=reason))
-    return tools
-
-
-def _code_interpreter(settings: Settings, sandbox: Sandbox | None) -> MontyInterpreter | None:
-    """Return the interpreter of code that calls tools. Raises: ConfigurationFailure (CONFIG_INVALID) without it."""
-    table = settings.tools.code
-    if table is None or sandbox is None:
-        return None
-    if installed_interpreter() is None:
-        raise ConfigurationFailure(Code.CONFIG_INVALID, "tools.code: install portico[code]")
-    return MontyInterpreter(isolated_interpreter(sandbox), table.workers)
-
-
-def _python(table: PythonSettings, settings: Settings, sandbox: Sandbox, files: FileDirectories | None) -> PythonTool:
-    config = PythonConfig(
-        interpreter=table.interpreter,
-        base=settings.directory.absolute(),
-        isolated=isolated("tools.python", table, settings, sandbox),
-        limits=_limits(table, table.timeout),
-        environment=table.environment(settings.child_environment),
-        timeout=table.timeout,
-        files=files,
-    )
-    return PythonTool(config)
-
-
-def _limits(table: RunSettings, timeout: float) -> ProcessLimits:
-    return ProcessLimits(
-        output=table.output_limit,
-        memory=table.memory,
-        processes=table.processes,
-        open_files=table.open_files,
-        file_bytes=table.file_bytes,
-        cpu_seconds=table.cpu_seconds or timeout,
-    )
-
-
 def tool_sources(
-    settings: Settings, flow_tools: Collection[Tool], sandbox: Sandbox | None, mcp: ToolSource | None = None
+    settings: Settings, flow_tools: Collection[Tool], sandbox: "Sandbox | None", mcp: ToolSource | None = None
 ) -> list[ToolSource]:
     """Return the sources after the built-in tools, in the order in which they are offered: a line for each.
 
@@ -191,10 +158,15 @@ def tool_sources(
     """
     modules = load_tools(settings.tools.modules, settings.directory)
     known = {id(tool) for tool in (*BUILTIN_TOOLS, *modules)}
+    programs: Sequence[Tool] = ()
+    if sandbox is not None:
+        from portico.bootstrap.boxed_tools import program_tools  # noqa: PLC0415 - loads the boxes
+
+        programs = program_tools(settings, sandbox)
     return [
         ToolList(MODULES, modules),
         ToolList("flows", [tool for tool in flow_tools if id(tool) not in known]),
-        ToolList("cli", _programs(settings, sandbox)),
+        ToolList("cli", programs),
         ToolList("http", _http_tools(settings.tools.http)),
         *([] if mcp is None else [mcp]),
     ]
@@ -203,7 +175,7 @@ def tool_sources(
 def open_mcp(
     settings: Settings,
     logs: LogSink,
-    sandbox: Sandbox | None,
+    sandbox: "Sandbox | None",
     credentials: ServiceCredentials,
     *,
     reaches_servers: bool = True,
@@ -224,7 +196,7 @@ def _mcp_server(
     name: str,
     table: McpServerSettings,
     settings: Settings,
-    sandbox: Sandbox | None,
+    sandbox: "Sandbox | None",
     credentials: ServiceCredentials,
 ) -> McpServerConfig:
     headers = _no_headers if table.headers_file is None else table.headers_file.read
@@ -233,9 +205,7 @@ def _mcp_server(
         command=table.command,
         url=table.url,
         environment=table.environment(settings.child_environment),
-        isolated=isolated(f"tools.mcp.{name}", table, settings, sandbox)
-        if sandbox is not None and table.command
-        else None,
+        isolated=None if sandbox is None else _box_of_server(name, table, settings, sandbox),
         headers=headers,
         secrets=tuple(filter(None, (*table.secrets().values(), *headers().values()))),
         trusted=table.trusted,
@@ -246,34 +216,18 @@ def _mcp_server(
     )
 
 
+def _box_of_server(
+    name: str, table: McpServerSettings, settings: Settings, sandbox: "Sandbox"
+) -> "IsolatedProgram | None":
+    """Return the box of a server that is started; None of one that runs."""
+    from portico.bootstrap.sandbox import isolated  # noqa: PLC0415 - loads the boxes
+
+    return isolated(f"tools.mcp.{name}", table, settings, sandbox) if table.command else None
+
+
 def _mcp_credential(name: str, settings: Settings, credentials: ServiceCredentials) -> McpCredential:
     read, credential = credentials.secrets.get(name), settings.credentials[name].credential(name)
     return McpCredential(credential, credentials.tokens.get(name), (lambda: None) if read is None else read)
-
-
-def _programs(settings: Settings, sandbox: Sandbox | None) -> list[ProgramTool]:
-    if sandbox is None:
-        return []
-    return [_program(name, table, settings, sandbox) for name, table in settings.tools.cli.items()]
-
-
-def _program(name: str, table: ProgramSettings, settings: Settings, sandbox: Sandbox) -> ProgramTool:
-    """Return a program as a tool. Raises: ConfigurationFailure (CONFIG_INVALID) if no call could fill its command."""
-    config = ProgramConfig(
-        facts=_facts(name, table),
-        command=table.command,
-        base=table.directory(settings.directory) or settings.directory.absolute(),
-        isolated=isolated(f"tools.cli.{name}", table, settings, sandbox),
-        limits=_limits(table, table.timeout),
-        environment=table.environment(settings.child_environment),
-        ok_exit_codes=frozenset(table.ok_exit_codes),
-        pass_caller=table.pass_caller,
-        credentials=table.credentials,
-    )
-    try:
-        return ProgramTool(config)
-    except ValueError as error:
-        raise ConfigurationFailure(Code.CONFIG_INVALID, f"tools.cli.{name}.command: {error}") from None
 
 
 def _http_tools(tables: Mapping[str, HttpToolSettings]) -> list["HttpTool"]:
@@ -291,7 +245,7 @@ def _http_tool(name: str, table: HttpToolSettings, client: "httpx2.AsyncClient")
     from portico.adapters.tools.http_api.http_tool import HttpTool, HttpToolConfig  # noqa: PLC0415 - see above
 
     config = HttpToolConfig(
-        facts=_facts(name, table),
+        facts=facts_of(name, table),
         method=table.method,
         url=table.url,
         max_bytes=table.max_bytes,
@@ -309,12 +263,6 @@ def _http_tool(name: str, table: HttpToolSettings, client: "httpx2.AsyncClient")
         return HttpTool(config, client)
     except ValueError as error:
         raise ConfigurationFailure(Code.CONFIG_INVALID, f"tools.http.{name}.url: {error}") from None
-
-
-def _facts(name: str, table: ExternalToolSettings) -> ExternalToolFacts:
-    return ExternalToolFacts(
-        name, table.description, table.parameters, table.side_effects, table.idempotent, table.timeout
-    )
 
 
 def _no_headers() -> Mapping[str, str]:

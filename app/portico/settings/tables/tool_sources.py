@@ -1,7 +1,7 @@
 """Tools of the configuration: Python modules, programs and their isolation, files, HTTP APIs and MCP servers."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -354,3 +354,15 @@ class ToolSettings(Table):
     cli: Mapping[ToolName, ProgramSettings] = Field(default_factory=dict, description="Programs, by tool name")
     http: Mapping[ToolName, HttpToolSettings] = Field(default_factory=dict, description="HTTP APIs, by tool name")
     mcp: Mapping[ServerName, McpServerSettings] = Field(default_factory=dict, description="MCP servers, by name")
+
+    def programs(self) -> Iterator[tuple[str, ChildSettings]]:
+        """Yield the key and the table of each program that tools start."""
+        yield from ((f"tools.cli.{name}", table) for name, table in self.cli.items())
+        yield from ((f"tools.mcp.{name}", table) for name, table in self.mcp.items() if table.command)
+        if self.python is not None:
+            yield "tools.python", self.python
+
+    @property
+    def has_boxes(self) -> bool:
+        """Return True if a tool runs a program, or code."""
+        return self.code is not None or any(True for _ in self.programs())

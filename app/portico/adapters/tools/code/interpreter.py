@@ -12,12 +12,12 @@ the code makes in it; with the library's own asynchronous sessions it would wait
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from portico.adapters.tools.code.installed import installed_interpreter
 from portico.adapters.tools.code.values import as_json
 from portico.adapters.tools.code.worker import TURN_SECONDS, Worker
 from portico.adapters.tools.sandbox.box import BoxError
@@ -36,14 +36,6 @@ if TYPE_CHECKING:
 
 OUTPUT_BYTES: Final = 1024 * 1024
 """Bytes that code may print."""
-
-
-def installed_interpreter() -> str | None:
-    """Return the version of the interpreter that is installed; None if none is."""
-    try:
-        return f"monty {version('pydantic-monty')}"
-    except PackageNotFoundError:
-        return None
 
 
 class MontyInterpreter:

@@ -1,11 +1,14 @@
 """Configuration of one MCP server, for modules that do not load the protocol's library."""
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
-from portico.adapters.tools.sandbox.levels import IsolatedProgram
 from portico.capabilities.tools.credentials import TokenKeeper
 from portico.domain.credentials import Credential
 from portico.domain.value import value
+
+if TYPE_CHECKING:
+    from portico.adapters.tools.sandbox.levels import IsolatedProgram
 
 
 @value
@@ -50,7 +53,7 @@ class McpServerConfig:
     command: tuple[str, ...]
     url: str | None
     environment: Mapping[str, str]
-    isolated: IsolatedProgram | None
+    isolated: "IsolatedProgram | None"
     headers: Callable[[], Mapping[str, str]]
     secrets: tuple[str, ...]
     trusted: bool

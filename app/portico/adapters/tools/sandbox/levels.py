@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from ctypes import CDLL
+from functools import cache
 from pathlib import Path
 from shutil import which
 from types import MappingProxyType
@@ -152,6 +153,7 @@ class IsolatedProgram:
         return DiskWatch(self.written_bytes, changed, boxed.began, quota)
 
 
+@cache
 def try_levels(bubblewrap: str) -> Mapping[IsolationLevel, LevelState]:
     """Return the state of the levels that need something of the system, each tried by a run that must reach nothing."""
     return MappingProxyType(

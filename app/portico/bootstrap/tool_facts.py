@@ -1,0 +1,11 @@
+"""Facts of a configured tool that its table has, whatever it acts through."""
+
+from portico.adapters.tools.external_tool import ExternalToolFacts
+from portico.settings.tables.tool_sources import ExternalToolSettings
+
+
+def facts_of(name: str, table: ExternalToolSettings) -> ExternalToolFacts:
+    """Return the facts of the tool of that name."""
+    return ExternalToolFacts(
+        name, table.description, table.parameters, table.side_effects, table.idempotent, table.timeout
+    )
