@@ -250,6 +250,26 @@ async def test_an_answer_that_is_not_stored_may_ask_for_reasoning(tmp_path: Path
     assert kinds(answer.json) == ["reasoning", "message"]
 
 
+async def test_reasoning_is_shown_beside_rules_too_and_that_of_a_refused_text_is_not(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {
+        "tools": [CALCULATOR, WEATHER],
+        "reasoning": {"summary": "auto"},
+        "portico": {"output": {"rules": [{"type": "length", "min": 5}]}},
+    }
+    short = {"reasoning": "Too short.", "text": "Hm."}
+    found = []
+    for number, fields in enumerate(({}, {"stream": True}, {"store": False}, {"store": False, "stream": True})):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        async with portico(**scripted(folder, ROUNDS[0], short, FINAL)) as (served, _):
+            answer = await create(served, **asked, **fields)
+            body = checked_frames(answer)[-1]["response"] if fields.get("stream") else answer.json
+        found.append(re.sub("[0-9a-f]{32}", "HEX", orjson.dumps(body["output"]).decode()))
+        assert kinds(body) == ["reasoning", "message", "mcp_call", "mcp_call", "reasoning", "message"], fields
+    assert found == [found[0]] * 4
+    assert "Too short." not in found[0]
+
+
 async def test_a_header_stores_what_its_client_would_not(tmp_path: Path) -> None:
     async with portico(**scripted(tmp_path, FINAL)) as (served, _):
         body = orjson.dumps({"model": "default", "input": "Hello", "store": False})

@@ -215,6 +215,12 @@ async def test_a_key_repeats_the_answer_and_a_header_names_the_session() -> None
         assert (twice.status, twice.json["error"]["param"]) == (400, "portico-session")
 
 
+async def test_a_quote_is_no_stream() -> None:
+    async with portico() as (served, _):
+        refused = await served.post(body(portico={"quote": True}, stream=True), path=ROUTE)
+    assert (refused.status, refused.json["error"]["param"]) == (400, "portico.quote")
+
+
 async def test_a_quote_runs_nothing() -> None:
     async with portico() as (served, _):
         answer = await served.post(body(portico={"quote": True}), path=ROUTE)

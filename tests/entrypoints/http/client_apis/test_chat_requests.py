@@ -26,6 +26,7 @@ from tests.adapters.engines.recorded_report import NO_RECORDED_TRAFFIC
 from tests.adapters.engines.recordings import recordings
 from tests.support.client_apis import NEUTRAL, UNSUPPORTED, model_names
 
+NO_BASE64, NO_PDF = "data:image/png;base64,!", "data:application/pdf;base64,!"
 MESSAGES = [{"role": "user", "content": "Hello"}]
 WEATHER = {"name": "weather", "description": "Tell the weather.", "parameters": {"type": "object", "properties": {}}}
 FILES = recordings("openai*-*.json")
@@ -86,6 +87,14 @@ def test_an_effort_is_a_level_of_reasoning(effort: str, level: str) -> None:
         ({"messages": [{"role": "user"}]}, "messages.0.content"),
         ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "messages.0.content.0.input_audio"),
         ({"messages": [{"role": "user", "content": [{"type": "file"}]}]}, "messages.0.content.0.file"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": NO_BASE64}}]}]},
+            "messages.0.content.0.image_url.url",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_data": NO_PDF}}]}]},
+            "messages.0.content.0.file.file_data",
+        ),
         ({"messages": [*MESSAGES, {"role": "tool", "tool_call_id": "c", "content": "x"}]}, "messages.1"),
         ({"messages": [{"role": "user", "content": "x", "name": "n" * 65}]}, "messages.0.name"),
         ({"max_tokens": "9"}, "max_tokens"),

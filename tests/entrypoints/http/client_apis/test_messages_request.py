@@ -246,6 +246,7 @@ def image(**source: Any) -> dict[str, Any]:
         ),
         (image(type="file", file_id="f"), "messages.0.content.0.source.type"),
         (image(type="base64", media_type="image/png"), "messages.0.content.0.source.data"),
+        (image(type="base64", media_type="image/png", data="!"), "messages.0.content.0.source.data"),
         ({"system": [{"type": "image", "source": IMAGE}]}, "system.0.type"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": "9"}, "max_tokens"),

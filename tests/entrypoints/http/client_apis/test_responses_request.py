@@ -147,6 +147,10 @@ def test_a_choice_among_tools_is_a_hint(choice: Any, expected: str) -> None:
             {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "ftp://x/y.png"}]}]},
             "input.0.content.0.image_url",
         ),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64,!"}]}]},
+            "input.0.content.0.image_url",
+        ),
         ({"input": [CALL]}, "input.0.call_id"),
         ({"input": [RESULT]}, "input.0.call_id"),
         ({"input": [{"type": "item_reference", "id": f"msg_{HEX}_0"}]}, "input.0.id"),

@@ -58,6 +58,19 @@ _NO_SUPPORT: Final = "is not supported"
 _METADATA: Final = tuple((f"metadata.{name}", name) for name in ("user", "safety_identifier", "prompt_cache_key"))
 """Parameters that are kept as metadata, behind the fields."""
 MAX_SHOWN_ERRORS: Final = 20
+_OWN_MEDIA_FIELDS: Final = frozenset({"data", "url", "media_type"})
+_MEDIA_FIELDS: Final[Mapping[str, Sequence[WirePath]]] = MappingProxyType(
+    {
+        "image_url": (("image_url", "url"),),
+        "file": (("file", "file_data"),),
+        "input_audio": (("input_audio", "data"),),
+        "input_image": (("image_url",),),
+        "input_file": (("file_url",), ("file_data",)),
+        "image": (("source", "data"), ("source", "url")),
+        "document": (("source", "data"), ("source", "url")),
+    }
+)
+"""Where the content of a part is, by its type in a body; of several the first that is given."""
 _LEVELS_BY_EFFORT: Final[Mapping[str, str]] = MappingProxyType(
     {
         "none": "none",
@@ -86,14 +99,14 @@ class RequestFields:
         Raises: RequestFailure; AccessFailure.
         """
         self._can_ask_person = can_ask_person
+        self._body = body
         self._left = dict(body)
         for name in [name for name in body if name in NEUTRAL_VALUES]:
             _require_neutral(name, self._left.pop(name))
         self.model = as_text(self.take("model"), ("model",))
         self.target: Target = names.resolve(self.model)
         self.has_extension = EXTENSION in body
-        self._extension_fields = self.take(EXTENSION)
-        self.extension: Extension = read_extension(body[EXTENSION]) if self.has_extension else NO_EXTENSION
+        self.extension: Extension = read_extension(self.take(EXTENSION)) if self.has_extension else NO_EXTENSION
         self._names = names
         self._agent = names.agent(self.target)
         self._fields: dict[str, Any] = {}
@@ -149,7 +162,8 @@ class RequestFields:
         """Set the metadata: `metadata` itself, and the parameters that are kept under their names."""
         metadata = self.take("metadata")
         if metadata is not None:
-            self.put("metadata", dict(as_object(metadata, ("metadata",))), ("metadata",))
+            given = as_object(metadata, ("metadata",))
+            self.put("metadata", {name: text for name, text in given.items() if text is not None}, ("metadata",))
         self.put_parameters(_METADATA)
 
     def put_conversation(self, conversation: WireConversation, path: WirePath) -> None:
@@ -189,6 +203,8 @@ class RequestFields:
         Raises: RequestFailure if text cannot be shown when the client wants it.
         """
         mode, delivery = self._delivery(request)
+        if is_stream and self.extension.quote:
+            raise invalid((EXTENSION, "quote"), "is not for a stream, which has no text to show")
         return make(
             model=self.model,
             mode=mode,
@@ -228,7 +244,7 @@ class RequestFields:
     def _put_extension(self) -> None:
         if not self.has_extension:
             return
-        for name, value in requested_fields(self._extension_fields).items():
+        for name, value in requested_fields(self._body[EXTENSION]).items():
             path, given = (EXTENSION, name), self._fields.get(name)
             if name == "limits" and isinstance(given, dict):
                 for limit in sorted(value.keys() & given.keys()):
@@ -275,8 +291,27 @@ class RequestFields:
         for length in range(len(path), 0, -1):
             source = self._paths.get(".".join(path[:length]))
             if source is not None:
-                return (*source, *path[length:])
+                return self._media_path((*source, *path[length:]))
         return tuple(path)
+
+    def _media_path(self, path: WirePath) -> WirePath:
+        """Return the path of a field of a part, which each API and type of a part has under another name."""
+        part = _value_at(self._body, path[:-1]) if path[-1] in _OWN_MEDIA_FIELDS else None
+        fields = _MEDIA_FIELDS.get(str(part.get("type")), ()) if isinstance(part, dict) else ()
+        given = [each for each in fields if _value_at(part, each) is not None]
+        return (*path[:-1], *given[0]) if given else path
+
+
+def _value_at(found: Any, path: WirePath) -> Any:
+    """Return the value at that path; None if there is none."""
+    for name in path:
+        if isinstance(found, list) and name.isdecimal() and int(name) < len(found):
+            found = found[int(name)]
+        elif isinstance(found, dict):
+            found = found.get(name)
+        else:
+            return None
+    return found
 
 
 def put_effort(fields: RequestFields, value: object, path: WirePath) -> None:

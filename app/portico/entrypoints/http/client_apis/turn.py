@@ -12,7 +12,8 @@ Theory of operation
    inference once that was answered, so that no failover can take it back. END shows nothing before the response.
 4. At the response, everything that it has and that was not shown yet is shown, in order. So a reader that came late, or
    reads on a replica that does not run the execution, misses nothing.
-5. If a text was shown and is then retracted, the turn breaks: texts of two attempts are never joined.
+5. With END the reasoning of a chat is kept, and shown with the turns of the response that it belongs to.
+6. If a text was shown and is then retracted, the turn breaks: texts of two attempts are never joined.
 """
 
 import re
@@ -347,10 +348,16 @@ class TurnReader:
             case _:
                 pass
 
+    @property
+    def _keeps_reasoning(self) -> bool:
+        """True if the reasoning is shown at the end, too."""
+        return self._shows_reasoning and self._is_chat and self._is_whole and self._delivery is DisplayTime.END
+
     def _take_delta(self, delta: InferenceDelta) -> None:
         attempt = self._attempt
         if attempt is None or attempt.segment != delta.segment:
-            if self._delivery is DisplayTime.END or not _is_top_level(delta.segment):
+            is_unused = self._delivery is DisplayTime.END and not self._keeps_reasoning
+            if is_unused or not _is_top_level(delta.segment):
                 return
             attempt = self._begin_attempt(delta)
         kind, text = (TextItem, delta.text) if delta.text is not None else (ReasoningItem, delta.reasoning)
@@ -378,6 +385,9 @@ class TurnReader:
             if not self._is_whole:
                 self._delivery = DisplayTime.END
         attempt.is_committed = True
+        if self._keeps_reasoning:
+            reasoning = "".join([text for kind, text in attempt.unshown if kind is ReasoningItem])
+            self._shown.reasoned.append((reasoning, end.tool_call_ids))
         for kind, text in attempt.unshown:
             self._show(attempt, kind, text)
         attempt.unshown.clear()
@@ -431,13 +441,36 @@ class TurnReader:
         whole = {item.id: item for item in turn.items if isinstance(item, ServerCallItem)}
         self._started = {call_id: whole.get(call_id, call) for call_id, call in self._started.items()}
         self._end_round()
-        self._shown.add_missing(turn.items)
+        self._shown.add_missing(_with_reasoning(turn.items, self._shown.reasoned))
         self._shown.add(TurnEnded(turn))
         self.is_over = True
 
     def _break(self, error: SystemError, *, was_retracted: bool = False) -> None:
         self._shown.add(TurnBroken(error, was_retracted=was_retracted))
         self.is_over = True
+
+
+def _with_reasoning(items: Sequence[Item], reasoned: Sequence[tuple[str, Sequence[ToolCallId]]]) -> Sequence[Item]:
+    """Return the items with the reasoning of each inference before its own; that of a text which was given up has none.
+
+    From the end on, so that positions before an insertion stay.
+    """
+    found = list(items)
+    for number, (text, call_ids) in enumerate(reversed(reasoned)):
+        at = _begin_of(found, call_ids, is_last=number == 0)
+        if text and at is not None:
+            found.insert(at, ReasoningItem(text))
+    return found
+
+
+def _begin_of(items: Sequence[Item], call_ids: Sequence[ToolCallId], *, is_last: bool) -> int | None:
+    """Return the position of the first item of the inference that asked for these calls; None if there is none."""
+    ran = (at for at, item in enumerate(items) if isinstance(item, ServerCallItem) and item.id in call_ids)
+    at = next(ran, None)
+    if at is None and is_last:
+        left = (at for at, item in enumerate(items) if isinstance(item, ClientCallItem | ApprovalItem))
+        at = next(left, len(items))
+    return at - 1 if at and isinstance(items[at - 1], TextItem) else at
 
 
 class _Attempt:
@@ -457,6 +490,8 @@ class _Shown:
     def __init__(self, before: Sequence[Item]) -> None:
         self.texts = sum(isinstance(item, TextItem) for item in before)
         """Texts of the model's turns."""
+        self.reasoned: list[tuple[str, Sequence[ToolCallId]]] = []
+        """The reasoning that is kept for the end: that of each answered inference, with the calls it asked for."""
         self._changes: list[TurnChange] = []
         self._position = len(before) - 1
         self._last_text = -1
@@ -519,6 +554,8 @@ class _Shown:
                     if texts > self.texts:
                         self.add_text(TextItem, item.text, f"items/{number}")
                         self.texts = texts
+                case ReasoningItem():
+                    self.add_text(ReasoningItem, item.text, f"items/{number}")
                 case ServerCallItem() if item.id in self._calls:
                     pass
                 case _:

@@ -74,7 +74,7 @@ def add_turns(conversation: WireConversation, turns: object) -> None:
                 _add_result(conversation, block, here)
         content = _content([(here, block) for here, block in blocks if block["type"] != kind])
         if content or not blocks:
-            conversation.add({"role": role, "content": content}, (*path, "content"))
+            conversation.add({"role": role, "content": content}, path)
         if role == "assistant":
             for here, block in calls:
                 conversation.add_call(_call(block, here), here)
