@@ -40,6 +40,7 @@ BOUNDS = (
     Bound("clients_responses_chunk_more_us", "Responses, SSE: CPU per chunk beyond the native API", "µs", 10),
     Bound("clients_messages_chunk_more_us", "Messages, SSE: CPU per chunk beyond the native API", "µs", 10),
     Bound("clients_ag_ui_chunk_more_us", "AG-UI, SSE: CPU per chunk beyond the native API", "µs", 10),
+    Bound("clients_text_delta_us", "Python package, `stream.text()`: its own CPU per delta", "µs", 50),
     Bound("framework_calls", "FastAPI and Starlette: Python calls per chat", "calls", 50),
     Bound("key_check_us", "Checking an API key after the first time: CPU", "µs", 20),
     Bound("orchestration_calls", "Orchestration alone, facade to answer: Python calls per chat", "calls", 700),

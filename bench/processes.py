@@ -14,7 +14,7 @@ from pathlib import Path
 
 import orjson
 
-READY_SECONDS = 20
+READY_SECONDS = 60
 END_SECONDS = 10
 PROBE_SECONDS = 2
 MODULE_SECONDS = 120
