@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.markup import escape
 
 from bench.access import ACCESS_SCENARIOS
-from bench.client_text import client_text
 from bench.clients import CLIENT_SCENARIOS
 from bench.code import code
 from bench.context import context
@@ -64,7 +63,6 @@ def main(
             *TRACE_SCENARIOS,
             *LIVE_LIST_SCENARIOS,
             *CLIENT_SCENARIOS,
-            client_text,
             *FLOW_SCENARIOS,
             *HOSTILE_SCENARIOS,
             *LOCAL_STORAGE_SCENARIOS,

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import aiohttp
 
+from bench.client_text import client_text
 from bench.load import NATIVE_END, open_connections, open_stream_client, request
 from bench.processes import MeasuredProcess, open_portico
 from bench.scenarios import (
@@ -166,4 +167,4 @@ def _more(costs: Sequence[float], beside: Sequence[float]) -> float:
     return statistics.median(above - below for above, below in zip(costs, beside, strict=True))
 
 
-CLIENT_SCENARIOS: Final[tuple[Scenario, ...]] = (clients, client_streams)
+CLIENT_SCENARIOS: Final[tuple[Scenario, ...]] = (clients, client_streams, client_text)
