@@ -37,6 +37,7 @@ class CallerRights(BaseModel):
     manage_keys: bool = Field(description="List, make and revoke keys. Without authentication there are none.")
     act_for: bool = Field(description="Name the user and the channel for which a request acts.")
     manage_webhooks: bool = Field(description="Make and change webhooks, together with `view_tenant`.")
+    manage_credentials: bool = Field(description="Set and delete credentials of the tenant.")
 
 
 class CallerLimit(BaseModel):
@@ -96,6 +97,7 @@ def _rights(principal: Principal, replica: ReplicaInfo) -> CallerRights:
         manage_keys=replica.auth != "none" and allows(Permission.MANAGE_KEYS),
         act_for=allows(Permission.ACT_FOR),
         manage_webhooks=allows(Permission.MANAGE_WEBHOOKS),
+        manage_credentials=allows(Permission.MANAGE_CREDENTIALS),
     )
 
 

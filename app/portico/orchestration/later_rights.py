@@ -32,7 +32,7 @@ class LaterRights:
         return ScheduleOwner(principal.tenant, principal.user, principal.key_id, principal.permissions, expires_at)
 
     async def principal(self, owner: ScheduleOwner, channel: ChannelName) -> Principal:
-        """Return the principal with the rights that the owner has now in the channel.
+        """Return the principal with the rights that the owner has now in the channel, and in that of its key.
 
         Raises: AccessFailure without any; StorageFailure.
         """
@@ -40,6 +40,8 @@ class LaterRights:
             raise AccessFailure(Code.ACCESS_UNAUTHENTICATED, "it was stored without authentication")
         principal = Principal(owner.tenant, owner.user, owner.key_id, owner.permissions, owner.expires_at)
         holder = await self._callers.confirm(principal)
+        if holder.has_own_channel:
+            holder = self._channels.enter(holder, Entrance(channel=channel))
         if owner.user != holder.user:
             require(holder.permissions, Permission.ACT_FOR, "act for another user")
         return self._channels.enter(replace(holder, user=owner.user, has_own_channel=False), Entrance(channel=channel))

@@ -371,6 +371,8 @@ class CallerRights(TypedDict):
     """Name the user and the channel for which a request acts."""
     approve: bool
     """Decide on calls of tools that wait for a person."""
+    manage_credentials: bool
+    """Set and delete credentials of the tenant."""
     manage_keys: bool
     """List, make and revoke keys. Without authentication there are none."""
     manage_webhooks: bool

@@ -1717,6 +1717,8 @@ export interface components {
             act_for: boolean;
             /** @description Decide on calls of tools that wait for a person. */
             approve: boolean;
+            /** @description Set and delete credentials of the tenant. */
+            manage_credentials: boolean;
             /** @description List, make and revoke keys. Without authentication there are none. */
             manage_keys: boolean;
             /** @description Make and change webhooks, together with `view_tenant`. */

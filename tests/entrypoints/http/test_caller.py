@@ -20,7 +20,7 @@ ME = "/v1/me"
 RIGHTS = (
     *("send_messages", "view_full_history", "view_tenant", "approve"),
     *("read_metrics", "share_memory", "manage_keys"),
-    *("act_for", "manage_webhooks"),
+    *("act_for", "manage_webhooks", "manage_credentials"),
 )
 HOUR = 3_600
 
@@ -72,7 +72,9 @@ async def test_a_key_sees_its_owner_and_exactly_its_rights(clock: Clock, tmp_pat
     assert [each.status for each in refused] == [401, 401]
 
 
-async def test_the_bootstrap_key_may_manage_keys(clock: Clock, tmp_path: Path) -> None:
+async def test_the_bootstrap_key_may_manage_keys_webhooks_and_credentials_and_act_for_others(
+    clock: Clock, tmp_path: Path
+) -> None:
     key, file = api_key(), tmp_path / "bootstrap.key"
     file.write_text(key.reveal())
     auth = {"mode": "keys", "bootstrap_key_file": str(file), "bootstrap_tenant": "acme"}
@@ -80,7 +82,8 @@ async def test_the_bootstrap_key_may_manage_keys(clock: Clock, tmp_path: Path) -
         found = (await here.served.get(ME, bearer(key))).json
     assert (found["tenant"], found["user"], found["key"]) == ("acme", "default", key.key_id)
     assert found["can"] == only(
-        *("send_messages", "view_full_history", "approve", "share_memory", "manage_keys", "manage_webhooks")
+        *("send_messages", "view_full_history", "approve", "share_memory"),
+        *("manage_keys", "act_for", "manage_webhooks", "manage_credentials"),
     )
 
 

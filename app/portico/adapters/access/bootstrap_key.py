@@ -9,7 +9,12 @@ from portico.domain.access.principal import KEY_DEFAULT, Permission, Permissions
 from portico.domain.ids import KeyId, TenantId, UserId
 from portico.ports.runtime import Clock
 
-_RIGHTS: Final = Permissions.of((*KEY_DEFAULT.names, Permission.MANAGE_KEYS, Permission.MANAGE_WEBHOOKS))
+_RIGHTS: Final = Permissions.of(
+    (
+        *KEY_DEFAULT.names,
+        *(Permission.MANAGE_KEYS, Permission.ACT_FOR, Permission.MANAGE_WEBHOOKS, Permission.MANAGE_CREDENTIALS),
+    )
+)
 CHECK_INTERVAL_S: Final = 1.0
 """The file is looked at again after this time, and at once for a key that it did not hold."""
 _MAX_BYTES: Final = 4_096
