@@ -27,13 +27,38 @@ from bench.processes import Cores
 from bench.prompts import prompts
 from bench.report import missed_bounds, print_table, write_results
 from bench.scenarios import SCENARIOS, BenchEnvironment, Numbers, Scenario, Unmeasurable
+from bench.schedules import SCHEDULE_SCENARIOS
 from bench.shared_storage import SHARED_STORAGE_SCENARIOS
 from bench.startup import startup
 from bench.tools import tools
 from bench.traces import TRACE_SCENARIOS
 from bench.upstream import open_upstream
+from bench.webhooks import WEBHOOK_SCENARIOS
 
 TOTAL_SECONDS = 900
+ALL_SCENARIOS: tuple[Scenario, ...] = (
+    *SCENARIOS,
+    framework,
+    startup,
+    orchestration,
+    context,
+    prompts,
+    guards,
+    memory,
+    tools,
+    code,
+    *ACCESS_SCENARIOS,
+    *OPERATION_SCENARIOS,
+    *TRACE_SCENARIOS,
+    *LIVE_LIST_SCENARIOS,
+    *WEBHOOK_SCENARIOS,
+    *SCHEDULE_SCENARIOS,
+    *CLIENT_SCENARIOS,
+    *FLOW_SCENARIOS,
+    *HOSTILE_SCENARIOS,
+    *LOCAL_STORAGE_SCENARIOS,
+    *SHARED_STORAGE_SCENARIOS,
+)
 
 
 def main(
@@ -45,31 +70,7 @@ def main(
 ) -> None:
     """Run scenarios, print a table and write it as JSON. Exit with 1 if a bound is missed."""
     console = Console(stderr=True)
-    chosen = [
-        scenario
-        for scenario in (
-            *SCENARIOS,
-            framework,
-            startup,
-            orchestration,
-            context,
-            prompts,
-            guards,
-            memory,
-            tools,
-            code,
-            *ACCESS_SCENARIOS,
-            *OPERATION_SCENARIOS,
-            *TRACE_SCENARIOS,
-            *LIVE_LIST_SCENARIOS,
-            *CLIENT_SCENARIOS,
-            *FLOW_SCENARIOS,
-            *HOSTILE_SCENARIOS,
-            *LOCAL_STORAGE_SCENARIOS,
-            *SHARED_STORAGE_SCENARIOS,
-        )
-        if not scenarios or scenario.__name__ in scenarios
-    ]
+    chosen = [scenario for scenario in ALL_SCENARIOS if not scenarios or scenario.__name__ in scenarios]
     cores = Cores.detect()
     if not cores.measured:
         console.print(

@@ -26,6 +26,13 @@ BOUNDS = (
     Bound("audit_ratio", "Plain chat with an audit log: CPU relative to the same chat without", "×", 1.02),
     Bound("backup_p99_ratio", "Journaled chat beside a backup of 1 GB: latency, p99, relative to without", "×", 2),
     Bound("live_list_percent", "Plain chat while ten read the live list: CPU beyond the same chat without", "%", 5),
+    Bound(
+        "webhook_commit_percent", "Plain chat that one endpoint of webhooks hears of: CPU beyond the same chat", "%", 10
+    ),
+    Bound("webhook_delivery_percent", "Its delivery: CPU in percent of the chat", "%", None),
+    Bound("webhook_waiting_ratio", "Chat and its delivery while 1,000 wait for a receiver that hangs: CPU", "×", 1.1),
+    Bound("schedules_statements", "10,000 schedules on PostgreSQL, none due: statements", "/s", 1),
+    Bound("schedules_memory_mb", "10,000 schedules on PostgreSQL, none due: memory", "MB", 10),
     Bound("clients_chat_more_ms", "Chat completions: CPU per request beyond the native API", "ms", 0.05),
     Bound("clients_responses_more_ms", "Responses: CPU per request beyond the native API", "ms", 0.05),
     Bound("clients_messages_more_ms", "Messages: CPU per request beyond the native API", "ms", 0.05),

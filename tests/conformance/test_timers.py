@@ -1,5 +1,8 @@
 """Conformance of stored timers: claims, postponements, and what ends a claim."""
 
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,7 +11,8 @@ from sqlalchemy import bindparam
 from portico.adapters.stores.database import Statement, execute_each
 from portico.adapters.stores.replicas import DatabaseReplicas
 from portico.adapters.stores.schema import schedules
-from portico.adapters.stores.timers import DatabaseTimerQueue, DatabaseTimers
+from portico.adapters.stores.sqlite import open_sqlite
+from portico.adapters.stores.timers import ANY_TIMERS, TIMER_TABLES, DatabaseTimerQueue, DatabaseTimers
 from portico.ports.runtime import Clock
 from portico.ports.timers import DueTimer, TimerKind, TimerState
 from tests.support.stores import StoreReplica
@@ -114,3 +118,14 @@ async def test_another_replica_learns_of_the_first_row_by_its_heartbeat(
     await add(here, a=due_at)
     await registry.heartbeat()
     assert registry.has_timers is (due_at is not None)
+
+
+async def test_no_look_for_timers_reads_the_rows_that_have_ended(tmp_path: Path) -> None:
+    """Delivered messages of webhooks stay for days, and each heartbeat looks for timers."""
+    async with open_sqlite(tmp_path / "portico.db"):
+        pass
+    with closing(sqlite3.connect(tmp_path / "portico.db")) as database:
+        plan = [row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {ANY_TIMERS.compiled('sqlite').sql}")]
+    tables = [line for line in plan if line.startswith(("SCAN", "SEARCH")) and "CONSTANT" not in line]
+    assert len(tables) == 2 * len(TIMER_TABLES)
+    assert [line for line in tables if "_due " not in line and "_claimed " not in line] == []

@@ -25,6 +25,8 @@ class Rows:
     statements: list[str] = field(default_factory=list)
     is_away: bool = False
     loses_answers: bool = False
+    left: set[str] = field(default_factory=set)
+    """Rows that no claim takes, as those of an endpoint that has all of its places."""
 
     async def state(self) -> TimerState:
         self._made("state")
@@ -37,7 +39,7 @@ class Rows:
 
     async def claim(self, now: float, limit: int) -> Sequence[DueTimer]:
         self._made("claim")
-        found = [timer_id for timer_id, at in self.due.items() if at <= now and timer_id not in self.claimed]
+        found = [each for each, at in self.due.items() if at <= now and each not in self.claimed | self.left]
         self.claimed |= set(found[:limit])
         if self.loses_answers:
             raise AWAY
@@ -191,6 +193,27 @@ async def test_no_more_jobs_run_at_once_than_allowed_and_none_is_lost(bench: Ben
     assert most == bench.at_once
     assert sorted(name for name, _ in bench.ran) == [f"t{number}" for number in range(10)]
     assert len(bench.rows.statements) < 25
+
+
+async def test_what_a_claim_leaves_is_looked_for_once_a_second_and_holds_up_no_other(bench: Bench) -> None:
+    async def slow(timer: DueTimer) -> None:
+        await bench.clock.sleep(0.05)
+        bench.rows.finish(timer)
+
+    bench.job = slow
+    bench.rows.left.add("left")
+    async with bench.running() as runner:
+        bench.store(runner, "left", 0.0)
+        await bench.clock.sleep(10)
+        before = bench.rows.statements.count("claim")
+        assert before <= 11
+        bench.store(runner, "own", 0.0)
+        await bench.clock.sleep(0.1)
+        assert [name for name, _ in bench.ran] == ["own"]
+        assert bench.rows.statements.count("claim") == before + 2, "its own claim, and one as its place is free again"
+        bench.rows.left.clear()
+        await bench.clock.sleep(RETRY_S)
+    assert [name for name, _ in bench.ran] == ["own", "left"]
 
 
 async def test_claims_of_an_earlier_process_end_at_the_start(bench: Bench) -> None:

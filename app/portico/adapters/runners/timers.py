@@ -28,14 +28,14 @@ from portico.ports.timers import DueTimer, TimerJob, TimerKind, TimerStore
 POLL_INTERVAL_S: Final = 2.0
 MAX_WAIT_S: Final = 30.0
 RETRY_S: Final = 1.0
-"""Seconds after a storage failure, and after a look for due rows that found none."""
+"""Seconds after a storage failure, and after a claim that left what was due."""
 BUG_RETRY_S: Final = 60.0
 
 
 class _Kind:
     """Rows of one kind as this replica knows them: when one is due, by the last read and by a notice, and what runs.
 
-    Until `paused_until` none is claimed, since none was found, or the database did not answer.
+    Until `paused_until` none is claimed, since the last claim left what was due, or the database did not answer.
     """
 
     __slots__ = ("due", "job", "noticed", "paused_until", "running")
@@ -54,7 +54,9 @@ class _Kind:
     @property
     def claimable_at(self) -> float:
         """Return when a row may be claimed; inf while there is none, or no room for its job."""
-        return max(min(self.due, self.noticed), self.paused_until) if self.room > 0 else inf
+        if len(self.running) >= self.job.at_once:
+            return inf
+        return max(min(self.due, self.noticed), self.paused_until)
 
 
 @value
@@ -136,6 +138,9 @@ class TimerRunner:
                 await self._claim(kind, group)
             if claimable or self._next_read_at() <= self._clock.monotonic():
                 await self._read()
+            for kind in claimable:
+                if kind.due <= now and kind.noticed == inf:
+                    kind.paused_until = now + RETRY_S
         except StorageFailure as fault:
             self._on_failure(fault)
             self._read_at = self._clock.monotonic() - POLL_INTERVAL_S + RETRY_S
@@ -143,10 +148,8 @@ class TimerRunner:
                 kind.paused_until = self._clock.now() + RETRY_S
 
     async def _claim(self, kind: _Kind, group: TaskGroup) -> None:
-        kind.noticed = inf
-        found = await kind.job.queue.claim(self._clock.now(), kind.room)
-        kind.paused_until = -inf if found else self._clock.now() + RETRY_S
-        for timer in found:
+        kind.noticed, kind.paused_until = inf, -inf
+        for timer in await kind.job.queue.claim(self._clock.now(), kind.room):
             kind.running.add(timer.timer_id)
             group.start_soon(self._run, kind, timer)
 

@@ -1,12 +1,14 @@
 """Timers on both databases: the claim of due rows of any table of timers, and when the next rows of all are due."""
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
     BindParameter,
+    Exists,
     Select,
     Table,
     bindparam,
@@ -69,7 +71,7 @@ class DatabaseTimers:
 
 def any_timers() -> Transaction[bool]:
     """Return whether there is a row that is due, now or later."""
-    rows: ResultRows = yield from execute(_ANY, {})
+    rows: ResultRows = yield from execute(ANY_TIMERS, {})
     return bool(rows[0][0])
 
 
@@ -137,15 +139,15 @@ def _state(kind: TimerKind, table: Table) -> Select[Any]:
     )
 
 
+def _are_there(table: Table) -> tuple[Exists, Exists]:
+    """Return whether there are rows that wait, and claimed ones. Each is a look at an index without the ended rows."""
+    waits = exists().where(table.c.due_at.is_not(None), table.c.claimed_by.is_(None))
+    return waits.correlate(None), exists().where(table.c.claimed_by.is_not(None)).correlate(None)
+
+
 _CLAIMS = MappingProxyType({kind: _claim(table) for kind, table in TIMER_TABLES.items()})
 _POSTPONEMENTS = MappingProxyType({kind: _postponement(table) for kind, table in TIMER_TABLES.items()})
 _CLAIMED = MappingProxyType({kind: _claimed(table) for kind, table in TIMER_TABLES.items()})
 _RELEASES = MappingProxyType({kind: _release_one(table) for kind, table in TIMER_TABLES.items()})
 _STATE = Statement(lambda _: union_all(*(_state(kind, table) for kind, table in TIMER_TABLES.items())))
-_ANY = Statement(
-    lambda _: select(
-        or_(
-            *(exists().where(table.c.due_at.is_not(None)).correlate(None) for table in TIMER_TABLES.values()),
-        )
-    )
-)
+ANY_TIMERS = Statement(lambda _: select(or_(*chain.from_iterable(map(_are_there, TIMER_TABLES.values())))))
