@@ -128,12 +128,14 @@ async def test_nothing_outlives_a_service_that_is_killed(level: IsolationLevel, 
         [sys.executable, "-m", "tests.adversarial.service_of_daemons", level, str(tmp_path)], stdout=-1
     )
     assert service.stdout is not None
-    assert await service.stdout.receive() == b"running\n"
-    name = f"portico-daemon-{service.pid}-"
-    assert len(commands(lambda command: name in command)) >= 20
-    [worker] = programs_below(service.pid, "/monty")
-    service.send_signal(signal.SIGKILL)
-    await service.wait()
+    try:
+        assert await service.stdout.receive() == b"running\n"
+        name = f"portico-daemon-{service.pid}-"
+        assert len(commands(lambda command: name in command)) >= 20
+        [worker] = programs_below(service.pid, "/monty")
+    finally:
+        service.send_signal(signal.SIGKILL)
+        await service.wait()
     await until(lambda: commands(lambda command: name in command) == [] and not Path("/proc", str(worker)).exists())
 
 
