@@ -88,6 +88,14 @@ async def test_a_run_that_uses_more_than_it_may_is_ended(code: str, reason: str,
     assert str(ended.value).removeprefix("the program was ended: ") == reason
 
 
+async def test_a_home_has_at_most_64_mib_at_each_level(program: Programs) -> None:
+    code = "import os, time\nos.chdir(os.environ['HOME'])\nfor number in range(80):\n"
+    code += "    with open(str(number), 'wb') as file:\n        file.write(bytes(1 << 20))\ntime.sleep(9)"
+    tool = program.python(code, isolated=replace(program.isolated, written_bytes=256 * MIB))
+    with pytest.raises(ToolError, match=rf"its home has more than {64 * MIB} bytes|No space left on device"):
+        await run(tool)
+
+
 async def test_no_variable_of_a_program_acts_on_what_makes_its_box(program: Programs) -> None:
     outside = program.directory.parent / f"{program.directory.name}-outside"
     outside.mkdir()

@@ -149,8 +149,7 @@ class IsolatedProgram:
 
     def disk_watch(self, boxed: BoxedCommand, quota: Callable[[], str | None] | None = None) -> DiskWatch:
         """Return the watch over what the run writes to disk, and over the `quota` of its files; it begins now."""
-        changed = self.box.writable if boxed.home is None else (*self.box.writable, boxed.home)
-        return DiskWatch(self.written_bytes, changed, boxed.began, quota)
+        return DiskWatch(self.written_bytes, self.box.writable, boxed.home, boxed.began, quota)
 
 
 @cache

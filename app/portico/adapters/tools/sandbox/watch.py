@@ -8,11 +8,12 @@ too.
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
-from portico.adapters.tools.sandbox.box import ProcessLimits
+from portico.adapters.tools.sandbox.box import HOME_BYTES, ProcessLimits
 from portico.adapters.tools.sandbox.process_table import Process
 
 MAX_ENTRIES: Final = 10_000
@@ -20,6 +21,8 @@ MAX_ENTRIES: Final = 10_000
 FREE_BYTES: Final = 1 << 30
 FREE_SHARE: Final = 0.05
 """A run that writes must leave this much of a file system free: the smaller one of the two."""
+_BLOCK: Final = 512
+"""Bytes of the blocks in which the size of a file is counted [stat(2)]."""
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _DISK_INTERVAL: Final = 5
 """Rounds between two looks at the disk: each is 20 ms."""
@@ -31,18 +34,26 @@ _COUNTS_BYTES: Final = Path("/proc/self/io").exists()
 class DiskWatch:
     """The watch over what a run writes to disk: at most `written` bytes.
 
-    `writable` are the directories that it may change. `began` is when it began, in seconds of the clock by which file
-    systems date their entries. `quota` says what its files exceed.
+    `writable` are the directories that it may change, and `home` is another one, unless that is in memory only and has
+    its bound. `began` is when it began, in seconds of the clock by which file systems date their entries. `quota` says
+    what its files exceed.
     """
 
     def __init__(
-        self, written: int, writable: Sequence[Path], began: float, quota: Callable[[], str | None] | None = None
+        self,
+        written: int,
+        writable: Sequence[Path],
+        home: Path | None,
+        began: float,
+        quota: Callable[[], str | None] | None = None,
     ) -> None:
         self._written = written
-        self._writable = writable
+        self._writable = writable if home is None else (*writable, home)
+        self._home = home
         self._began = began
         self._quota = quota
-        self._inodes = {path: _used_inodes(path) for path in writable}
+        self._inodes = {path: _used_inodes(path) for path in self._writable}
+        self._bytes = {path: _used_bytes(path) for path in self._writable}
 
     def excess(self, pids: Sequence[int]) -> str | None:
         """Return what these processes exceed, in words for a model.
@@ -52,8 +63,11 @@ class DiskWatch:
         written = sum(map(_written_bytes, pids)) if _COUNTS_BYTES else 0
         if written > self._written:
             return f"it wrote more than {self._written} bytes to disk"
-        if written and not all(map(_has_space, self._writable)):
+        grown = {path: _used_bytes(path) - before for path, before in self._bytes.items()}
+        if any((written or more > HOME_BYTES) and not _has_space(path) for path, more in grown.items()):
             return "it filled the disk"
+        if self._home is not None and _size(self._home) > HOME_BYTES:
+            return f"its home has more than {HOME_BYTES} bytes"
         if self._made_too_many_entries():
             return f"it made more than {MAX_ENTRIES} files and directories"
         return None if self._quota is None else self._quota()
@@ -135,6 +149,25 @@ def _used_inodes(path: Path) -> int:
     except FileNotFoundError:
         return 0
     return system.f_files - system.f_ffree
+
+
+def _used_bytes(path: Path) -> int:
+    """Return how many bytes of the file system are used; 0 once the directory is gone."""
+    try:
+        system = os.statvfs(path)
+    except FileNotFoundError:
+        return 0
+    return (system.f_blocks - system.f_bfree) * system.f_frsize
+
+
+def _size(home: Path) -> int:
+    """Return how many bytes the files in a directory take, without those that vanish meanwhile."""
+    size = 0
+    for directory, _, names in os.walk(home):
+        for name in names:
+            with suppress(FileNotFoundError):
+                size += os.lstat(f"{directory}/{name}").st_blocks * _BLOCK
+    return size
 
 
 def _has_space(path: Path) -> bool:
