@@ -1,4 +1,4 @@
-"""Facts of a configured tool that its table has, whatever it acts through."""
+"""Facts of a configured tool that its table has, whether it is a program or an HTTP API."""
 
 from portico.adapters.tools.external_tool import ExternalToolFacts
 from portico.settings.tables.tool_sources import ExternalToolSettings
