@@ -357,14 +357,15 @@ async def test_a_run_by_hand_is_recorded_and_changes_no_time(one: Replica, clock
     assert await outcomes(one) == ["started"]
 
 
+@pytest.mark.parametrize("count", [100, pytest.param(1_000, marks=pytest.mark.torture)])
 async def test_many_schedules_on_two_replicas_run_once_though_one_is_killed(
-    here: StoreReplica, clock: VirtualClock, runs: Runs
+    here: StoreReplica, clock: VirtualClock, runs: Runs, count: int
 ) -> None:
     one, two = Replica(here, clock, runs, "one"), Replica(here, clock, runs, "two")
     at = next_minute(clock)
-    names = [f"s{number}" for number in range(100)]
+    names = [f"s{number}" for number in range(count)]
     for name in names:
-        await one.store.put(schedule(name, at=at), most=100)
+        await one.store.put(schedule(name, at=at), most=count)
     killed = anyio.CancelScope()
 
     async def kill(run_id: str) -> None:
@@ -388,7 +389,8 @@ async def test_many_schedules_on_two_replicas_run_once_though_one_is_killed(
         await clock.sleep(20)
         group.cancel_scope.cancel()
     assert sorted(runs.started) == sorted(schedule(name, at=at).run_id(at) for name in names)
-    page = await one.store.page(SCOPE, after=None, limit=200)
+    page = await one.store.page(SCOPE, after=None, limit=count + 1)
+    assert len(page.items) == count
     assert {(each.planned_at, each.last.outcome if each.last else None) for each in page.items} == {
         (at + MINUTE, RunOutcome.STARTED)
     }
