@@ -21,6 +21,9 @@ ROOT = Path(__file__).parents[2]
 MAX_SECONDS = 600.0
 AXE = ROOT / "tests" / "console" / "axe" / "axe.min.js"
 TOOLS = """
+import asyncio
+import os
+
 from portico import SideEffects, tool
 
 
@@ -36,6 +39,15 @@ async def refund(order: int) -> str:
     with open("refunds.txt", "a") as file:
         file.write(f"{order}\\n")
     return f"refunded order {order}, receipt R-88121"
+
+
+@tool(side_effects=SideEffects.EXTERNAL, idempotent=False)
+async def ship(order: int) -> str:
+    \"\"\"Ship an order, which takes until the truck has come.\"\"\"
+    open("loaded.txt", "w").close()
+    while not os.path.exists("truck.txt"):
+        await asyncio.sleep(0.05)
+    return f"shipped order {order}"
 """
 FLOWS = """
 from pydantic import BaseModel
@@ -85,6 +97,11 @@ model = "rehearsal://"
 description = "Refunds orders"
 system_prompt = "You refund orders."
 tools = ["read_order", "refund"]
+
+[agents.warehouse]
+description = "Ships orders"
+system_prompt = "You ship orders."
+tools = ["ship"]
 
 [[policy.approve]]
 tool = "refund"

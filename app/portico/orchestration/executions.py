@@ -154,7 +154,9 @@ class Executions:
     async def page(
         self, principal: Principal, selected: ExecutionFilter, *, after: str | None, limit: int
     ) -> ExecutionPage:
-        """Return a page of executions."""
+        """Return a page of executions. The first one has those that ended here before the call, in memory, too."""
+        if after is None:
+            await self._environment.journal.flushed()
         page = await self._store.executions(principal.readable, selected, after=after, limit=limit)
         return ExecutionPage([shown_view(view_of(each), principal) for each in page.items], page.next)
 

@@ -202,6 +202,21 @@ async def test_an_execution_that_ended_in_memory_is_written_whole(
     assert (record.steps, record.commit_count) == ({"0": recorded_step("0")}, 0)
 
 
+async def test_a_wait_for_what_ended_is_not_one_for_what_ends_meanwhile(here: StoreReplica, gate: Gate) -> None:
+    for execution_id in ("a", "b"):
+        await here.journal.open(in_memory(execution_id))
+    ended(here, "a")
+    gate.shut()
+    async with anyio.create_task_group() as group:
+        group.start_soon(here.journal.flushed)
+        await gate.asked.wait()
+        ended(here, "b")
+        gate.let_through()
+        gate.shut()
+    assert gate.groups == 1
+    gate.let_through()
+
+
 async def test_ended_executions_without_room_are_dropped_and_counted(gate: Gate, clock: VirtualClock) -> None:
     async with open_replica(gate, clock, limits=WriterLimits(ended_bytes=50_000)) as here:
         gate.shut()

@@ -40,6 +40,13 @@ ROUTES = [
 ]
 
 
+async def test_an_execution_is_listed_as_soon_as_it_was_answered() -> None:
+    async with portico() as (served, _):
+        for name in ("a", "b"):
+            await served.post(chat("Hello", request_id=name))
+            assert (await listed_ids(served, ""))[0] == name
+
+
 async def test_executions_are_listed_newest_first_by_pages_and_by_filters() -> None:
     async with portico() as (served, _):
         for name in ("a", "b", "c"):

@@ -114,15 +114,17 @@ _Item = TypeVar("_Item", bound=_Sized)
 
 
 class _SizedQueue(Generic[_Item]):
-    """A queue that knows the size of its items in bytes."""
+    """A queue that knows the size of its items in bytes, and how many were `appended` so far."""
 
     def __init__(self) -> None:
         self.items: deque[_Item] = deque()
         """The items, first in, first out; `append` and `take` change them."""
         self.bytes = 0
+        self.appended = 0
 
     def append(self, item: _Item) -> None:
         self.items.append(item)
+        self.appended += 1
         self.bytes += item.size
 
     def take(self) -> _Item:
@@ -144,12 +146,13 @@ class GroupWriter:
         self._callbacks = callbacks
         self._queue: _SizedQueue[_Queued] = _SizedQueue()
         self._ended: _SizedQueue[EndedExecution] = _SizedQueue()
+        self._ended_settled = 0
+        """Number of executions that ended in memory and were written or dropped."""
         self._arrived = anyio.Event()
         self._enough = anyio.Event()
         self._committed = anyio.Event()
         self._finished = anyio.Event()
         self._closing = False
-        self._committing = False
 
     def put(self, item: QueuedCommit) -> None:
         """Queue what was put."""
@@ -186,8 +189,9 @@ class GroupWriter:
             await self._committed.wait()
 
     async def flush_ended(self) -> None:
-        """Return when all executions that ended in memory so far are written or dropped."""
-        while self._ended.items or self._committing:
+        """Return when all executions that ended in memory before this call are written or dropped."""
+        last = self._ended.appended
+        while self._ended_settled < last:
             self._enough.set()
             await self._committed.wait()
 
@@ -228,7 +232,6 @@ class GroupWriter:
         for item in group:
             _add(batch, item)
         batch.ended = [each.execution for each in ended]
-        self._committing = True
         try:
             result = await self._database.append(lambda: apply_batch(batch))
         except StorageFailure as failure:
@@ -239,7 +242,7 @@ class GroupWriter:
             self._lose_group(group, ended, _write_failed())
         else:
             self._settle(group, ended, result)
-        self._committing = False
+        self._ended_settled += len(ended)
         self._committed.set()
         self._committed = anyio.Event()
 
