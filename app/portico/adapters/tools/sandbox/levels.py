@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from ctypes import CDLL
-from functools import cache
 from pathlib import Path
 from shutil import which
 from types import MappingProxyType
@@ -152,7 +151,6 @@ class IsolatedProgram:
         return DiskWatch(self.written_bytes, self.box.writable, boxed.home, boxed.began, quota)
 
 
-@cache
 def try_levels(bubblewrap: str) -> Mapping[IsolationLevel, LevelState]:
     """Return the state of the levels that need something of the system, each tried by a run that must reach nothing."""
     return MappingProxyType(
