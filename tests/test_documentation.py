@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,6 @@ from tests.support.documentation import (
     README,
     ROOT,
     SERVER,
-    DocumentedServer,
     documented_server,
     masked,
     regenerate,
@@ -43,7 +41,7 @@ ALL = "\n".join(TEXTS.values())
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 TARGETS = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
 
-PYTHON = [(name, code) for name, text in TEXTS.items() for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL)]
+PYTHON = {name: codes for name, text in TEXTS.items() if (codes := re.findall(r"```python\n(.*?)```", text, re.DOTALL))}
 
 
 def test_every_generated_part_is_there_once_and_as_the_code_has_it() -> None:
@@ -76,31 +74,21 @@ def test_an_answer_that_drifted_is_noticed() -> None:
         assert '{"alive": true}' in with_answers(page, server)
 
 
-@pytest.fixture(scope="module")
-def page_server(request: pytest.FixtureRequest) -> Iterator[DocumentedServer]:
-    """Serve for all examples of the page of this name."""
-    with documented_server(page=TEXTS[request.param]) as server:
-        yield server
-
-
-@pytest.mark.parametrize(
-    ("page_server", "code"),
-    PYTHON,
-    ids=[f"{name}-{number}" for number, (name, _) in enumerate(PYTHON)],
-    indirect=["page_server"],
-)
-def test_every_python_example_runs(page_server: DocumentedServer, code: str) -> None:
-    tests = [f"{test}()" for test in re.findall(r"^def (test_\w+)\(", code, re.MULTILINE)]
-    ran = subprocess.run(
-        [sys.executable, "-c", "\n".join([code.replace(SERVER, page_server.url), *tests])],
-        cwd=page_server.directory,
-        env=dict(page_server.environment),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (ran.returncode, ran.stderr) == (0, "")
+@pytest.mark.parametrize("name", PYTHON)
+def test_every_python_example_runs(name: str) -> None:
+    with documented_server(page=TEXTS[name]) as server:
+        for code in PYTHON[name]:
+            tests = [f"{test}()" for test in re.findall(r"^def (test_\w+)\(", code, re.MULTILINE)]
+            ran = subprocess.run(
+                [sys.executable, "-c", "\n".join([code.replace(SERVER, server.url), *tests])],
+                cwd=server.directory,
+                env=dict(server.environment),
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            assert (ran.returncode, ran.stderr) == (0, ""), code
 
 
 def test_events_of_an_answer_are_shown_by_type_and_member_and_a_row_of_them_is_cut() -> None:

@@ -114,13 +114,13 @@ _Item = TypeVar("_Item", bound=_Sized)
 
 
 class _SizedQueue(Generic[_Item]):
-    """A queue that knows the size of its items in bytes, and how many were `appended` so far."""
+    """A queue that knows the size of its items in bytes, and how many were `appended` and `settled` so far."""
 
     def __init__(self) -> None:
         self.items: deque[_Item] = deque()
         """The items, first in, first out; `append` and `take` change them."""
         self.bytes = 0
-        self.appended = 0
+        self.appended = self.settled = 0
 
     def append(self, item: _Item) -> None:
         self.items.append(item)
@@ -146,8 +146,6 @@ class GroupWriter:
         self._callbacks = callbacks
         self._queue: _SizedQueue[_Queued] = _SizedQueue()
         self._ended: _SizedQueue[EndedExecution] = _SizedQueue()
-        self._ended_settled = 0
-        """Number of executions that ended in memory and were written or dropped."""
         self._arrived = anyio.Event()
         self._enough = anyio.Event()
         self._committed = anyio.Event()
@@ -189,9 +187,9 @@ class GroupWriter:
             await self._committed.wait()
 
     async def flush_ended(self) -> None:
-        """Return when all executions that ended in memory before this call are written or dropped."""
-        last = self._ended.appended
-        while self._ended_settled < last:
+        """Return when all that was queued before this call, ended executions too, is written, lost or dropped."""
+        last = [(queue, queue.appended) for queue in (self._queue, self._ended)]
+        while any(queue.settled < count for queue, count in last):
             self._enough.set()
             await self._committed.wait()
 
@@ -242,7 +240,8 @@ class GroupWriter:
             self._lose_group(group, ended, _write_failed())
         else:
             self._settle(group, ended, result)
-        self._ended_settled += len(ended)
+        for queue in (self._queue, self._ended):
+            queue.settled = queue.appended - len(queue.items)
         self._committed.set()
         self._committed = anyio.Event()
 
