@@ -27,10 +27,14 @@ class Rows:
     loses_answers: bool = False
     left: set[str] = field(default_factory=set)
     """Rows that no claim takes, as those of an endpoint that has all of its places."""
+    answers: Callable[[], Awaitable[None]] | None = None
+    """Wait of a state that was read before its answer is there."""
 
     async def state(self) -> TimerState:
         self._made("state")
         free = [due_at for timer_id, due_at in self.due.items() if timer_id not in self.claimed]
+        if self.answers is not None:
+            await self.answers()
         return TimerState({KIND: min(free)} if free else {}, has_claims=bool(self.claimed))
 
     async def release(self, alive: Collection[str], running: Collection[str]) -> None:
@@ -214,6 +218,22 @@ async def test_what_a_claim_leaves_is_looked_for_once_a_second_and_holds_up_no_o
         bench.rows.left.clear()
         await bench.clock.sleep(RETRY_S)
     assert [name for name, _ in bench.ran] == ["own", "left"]
+
+
+async def test_what_a_claim_left_is_claimed_at_once_if_a_job_ends_while_the_state_is_read(bench: Bench) -> None:
+    async def short(timer: DueTimer) -> None:
+        await bench.clock.sleep(0.05)
+        bench.rows.finish(timer)
+        bench.rows.left.clear()
+
+    bench.job = short
+    bench.rows.left.add("next")
+    async with bench.running() as runner:
+        bench.rows.answers = lambda: bench.clock.sleep(0.1)
+        bench.store(runner, "first", 0.0)
+        bench.store(runner, "next", 0.0)
+        await bench.clock.sleep(RETRY_S / 2)
+    assert [name for name, _ in bench.ran] == ["first", "next"]
 
 
 async def test_claims_of_an_earlier_process_end_at_the_start(bench: Bench) -> None:

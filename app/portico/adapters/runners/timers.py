@@ -54,9 +54,7 @@ class _Kind:
     @property
     def claimable_at(self) -> float:
         """Return when a row may be claimed; inf while there is none, or no room for its job."""
-        if len(self.running) >= self.job.at_once:
-            return inf
-        return max(min(self.due, self.noticed), self.paused_until)
+        return max(min(self.due, self.noticed), self.paused_until) if self.room > 0 else inf
 
 
 @value
@@ -139,8 +137,8 @@ class TimerRunner:
             if claimable or self._next_read_at() <= self._clock.monotonic():
                 await self._read()
             for kind in claimable:
-                if kind.due <= now and kind.noticed == inf:
-                    kind.paused_until = now + RETRY_S
+                if kind.due > now:
+                    kind.paused_until = -inf
         except StorageFailure as fault:
             self._on_failure(fault)
             self._read_at = self._clock.monotonic() - POLL_INTERVAL_S + RETRY_S
@@ -148,7 +146,8 @@ class TimerRunner:
                 kind.paused_until = self._clock.now() + RETRY_S
 
     async def _claim(self, kind: _Kind, group: TaskGroup) -> None:
-        kind.noticed, kind.paused_until = inf, -inf
+        """Claim what is due. The pause is for what stays due; a notice or the end of a job takes it back meanwhile."""
+        kind.noticed, kind.paused_until = inf, self._clock.now() + RETRY_S
         for timer in await kind.job.queue.claim(self._clock.now(), kind.room):
             kind.running.add(timer.timer_id)
             group.start_soon(self._run, kind, timer)
