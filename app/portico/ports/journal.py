@@ -147,7 +147,7 @@ class Journal(Protocol):
         ...
 
     async def flushed(self) -> None:
-        """Wait until the history of every ended execution is written or given up."""
+        """Wait until all that was put before this call, ended executions too, is written or given up."""
         ...
 
     def close(self, execution_id: ExecutionId) -> None:

@@ -327,7 +327,7 @@ class StoredJournal:
         return ExecutionHistory(execution.header, MappingProxyType(steps), events, execution.commits)
 
     async def flushed(self) -> None:
-        await self._writer.flush_ended()
+        await self._writer.flush_all()
 
     def close(self, execution_id: ExecutionId) -> None:
         """Close an execution, and queue it for writing if it ended in memory. Closing twice is allowed."""

@@ -186,7 +186,7 @@ class GroupWriter:
         while stream.queued > 0 and stream.end is None:
             await self._committed.wait()
 
-    async def flush_ended(self) -> None:
+    async def flush_all(self) -> None:
         """Return when all that was queued before this call, ended executions too, is written, lost or dropped."""
         last = [(queue, queue.appended) for queue in (self._queue, self._ended)]
         while any(queue.settled < count for queue, count in last):

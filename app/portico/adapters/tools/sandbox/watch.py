@@ -142,22 +142,24 @@ def _read(pid: int, name: str) -> str:
         return ""
 
 
-def _used_inodes(path: Path) -> int:
-    """Return how many entries the file system has; 0 once the directory, such as a run's home, is gone."""
+def _file_system(path: Path) -> os.statvfs_result | None:
+    """Return the state of the file system; None once the directory, such as a run's home, is gone."""
     try:
-        system = os.statvfs(path)
+        return os.statvfs(path)
     except FileNotFoundError:
-        return 0
-    return system.f_files - system.f_ffree
+        return None
+
+
+def _used_inodes(path: Path) -> int:
+    """Return how many entries the file system has; 0 once the directory is gone."""
+    system = _file_system(path)
+    return 0 if system is None else system.f_files - system.f_ffree
 
 
 def _used_bytes(path: Path) -> int:
     """Return how many bytes of the file system are used; 0 once the directory is gone."""
-    try:
-        system = os.statvfs(path)
-    except FileNotFoundError:
-        return 0
-    return (system.f_blocks - system.f_bfree) * system.f_frsize
+    system = _file_system(path)
+    return 0 if system is None else (system.f_blocks - system.f_bfree) * system.f_frsize
 
 
 def _size(home: Path) -> int:
@@ -171,9 +173,8 @@ def _size(home: Path) -> int:
 
 
 def _has_space(path: Path) -> bool:
-    try:
-        system = os.statvfs(path)
-    except FileNotFoundError:
+    system = _file_system(path)
+    if system is None:
         return True
     free, size = system.f_bavail * system.f_frsize, system.f_blocks * system.f_frsize
     return free >= min(FREE_BYTES, FREE_SHARE * size)
