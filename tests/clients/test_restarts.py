@@ -59,12 +59,13 @@ def read_over_a_kill(folder: Path, tables: str) -> tuple[str, list[int], Any]:
         Client(shop.url) as client,
         client.stream("Count", model="slow") as stream,
     ):
-        shown, numbers, fold = "", list[int](), TextFold()
+        shown, numbers, fold, is_killed = "", list[int](), TextFold(), False
         for event in stream:
             numbers += [event["sequence_number"]] if "sequence_number" in event else []
             if (part := fold.take(event)) is None:
                 continue
-            if not shown:
+            if not is_killed:  # only once: a discarded attempt empties what is shown
+                is_killed = True
                 shop.stop()
                 shop.start()
             shown = shown[: len(shown) - part.replaces] + part.text
