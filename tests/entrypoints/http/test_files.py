@@ -58,34 +58,55 @@ async def test_a_file_is_put_listed_fetched_and_deleted(tmp_path: Path) -> None:
         assert (await ada.get(FILE)).status == 404
 
 
-@pytest.mark.parametrize(
-    ("who", "method", "path", "status", "code"),
-    [
-        ("eve", "GET", FILE, 404, "REQUEST_NOT_FOUND"),
-        ("eve", "PUT", FILE, 404, "REQUEST_NOT_FOUND"),
-        ("eve", "DELETE", FILE, 404, "REQUEST_NOT_FOUND"),
-        ("eve", "GET", "/v1/sessions/s/files", 404, "REQUEST_NOT_FOUND"),
-        ("blue", "GET", FILE, 404, "REQUEST_NOT_FOUND"),
-        ("sender", "GET", FILE, 403, "ACCESS_DENIED"),
-        ("reader", "PUT", FILE, 403, "ACCESS_DENIED"),
-        ("reader", "DELETE", FILE, 403, "ACCESS_DENIED"),
-        ("ada", "GET", "/v1/sessions/none/files", 404, "REQUEST_NOT_FOUND"),
-        ("ada", "GET", "/v1/sessions/s/files/none", 404, "REQUEST_NOT_FOUND"),
-        ("ada", "PUT", "/v1/sessions/s/files/a/../../b", 422, "REQUEST_INVALID"),
-        ("ada", "PUT", "/v1/sessions/s/files//etc/passwd", 422, "REQUEST_INVALID"),
-        ("ada", "PUT", "/v1/sessions/s/files/data", 422, "REQUEST_INVALID"),
-        ("ada", "PUT", "/v1/sessions/s/files/big", 413, "REQUEST_TOO_LARGE"),
-    ],
-)
-async def test_a_request_about_a_file_is_refused(
-    who: str, method: str, path: str, status: int, code: str, tmp_path: Path
-) -> None:
+REFUSALS = [
+    ("eve", "GET", FILE, 404, "REQUEST_NOT_FOUND"),
+    ("eve", "PUT", FILE, 404, "REQUEST_NOT_FOUND"),
+    ("eve", "DELETE", FILE, 404, "REQUEST_NOT_FOUND"),
+    ("eve", "GET", "/v1/sessions/s/files", 404, "REQUEST_NOT_FOUND"),
+    ("blue", "GET", FILE, 404, "REQUEST_NOT_FOUND"),
+    ("sender", "GET", FILE, 403, "ACCESS_DENIED"),
+    ("reader", "PUT", FILE, 403, "ACCESS_DENIED"),
+    ("reader", "DELETE", FILE, 403, "ACCESS_DENIED"),
+    ("ada", "GET", "/v1/sessions/none/files", 404, "REQUEST_NOT_FOUND"),
+    ("ada", "GET", "/v1/sessions/none/files/%ff", 404, "REQUEST_NOT_FOUND"),
+    ("ada", "GET", "/v1/sessions/%ff/files", 404, "REQUEST_NOT_FOUND"),
+    ("ada", "GET", "/v1/sessions/s/files/none", 404, "REQUEST_NOT_FOUND"),
+    ("ada", "PUT", "/v1/sessions/s/files/a/../../b", 422, "REQUEST_INVALID"),
+    ("ada", "PUT", "/v1/sessions/s/files//etc/passwd", 422, "REQUEST_INVALID"),
+    ("ada", "PUT", "/v1/sessions/s/files/data", 422, "REQUEST_INVALID"),
+    ("ada", "PUT", "/v1/sessions/s/files/%00", 422, "REQUEST_INVALID"),
+    ("ada", "PUT", "/v1/sessions/s/files/data/%ff", 422, "REQUEST_INVALID"),
+    ("ada", "GET", "/v1/sessions/s/files/data/%ff", 422, "REQUEST_INVALID"),
+    ("ada", "DELETE", "/v1/sessions/s/files/data/%ff", 422, "REQUEST_INVALID"),
+    ("ada", "PUT", f"/v1/sessions/s/files/{'a/' * 33}", 422, "REQUEST_INVALID"),
+    ("ada", "PUT", f"/v1/sessions/s/files/{'%C3%A9' * 513}", 422, "REQUEST_INVALID"),
+    ("ada", "PUT", "/v1/sessions/s/files/big", 413, "REQUEST_TOO_LARGE"),
+]
+
+
+async def test_a_request_about_a_file_is_refused(tmp_path: Path) -> None:
     async with served(tmp_path, max_file_bytes=8) as by_name:
         assert (await put(by_name["ada"])).status == 201
-        body = b"123456789" if path.endswith("big") else b"1"
-        answer = await by_name[who].send(method, path, body if method == "PUT" else None)
-        assert (answer.status, answer.json["code"]) == (status, code)
+        for who, method, path, status, code in REFUSALS:
+            body = b"123456789" if path.endswith("big") else b"1"
+            answer = await by_name[who].send(method, path, body if method == "PUT" else None)
+            assert (answer.status, answer.json["code"]) == (status, code), (who, method, path)
+            if status == 422:
+                assert [each["field"] for each in answer.json["details"]["errors"]] == ["path"], path
+        listed = (await by_name["ada"].get("/v1/sessions/s/files")).json["data"]
+        assert [each["path"] for each in listed] == ["data/a.csv"]
         assert (await by_name["ada"].get(FILE)).body == b"1,2\n"
+
+
+async def test_a_path_is_taken_as_it_was_sent(tmp_path: Path) -> None:
+    paths = {"a%0Ab%0A": "a\nb\n", "%EF%BF%BD": "\ufffd", "files/%C3%A9%20%2Fb": "files/é /b", "a%25ff": "a%ff"}
+    async with served(tmp_path) as by_name:
+        ada = by_name["ada"]
+        for sent, path in paths.items():
+            file = f"/v1/sessions/files/files/{sent}"
+            assert (await put(ada, file)).json["path"] == path
+            assert [each["path"] for each in (await ada.get("/v1/sessions/files/files")).json["data"]] == [path]
+            assert ((await ada.get(file)).body, (await ada.send("DELETE", file)).status) == (b"1,2\n", 204)
 
 
 async def test_a_file_over_the_quota_is_refused_and_another_user_cannot_take_a_session(tmp_path: Path) -> None:

@@ -6,9 +6,12 @@ A malformed id is a 404 like an unknown one; 404 takes precedence over other err
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any
+from urllib.parse import unquote
 
 import orjson
 from fastapi import APIRouter, Depends, Path, Query
+from starlette.convertors import PathConvertor, register_url_convertor
+from starlette.requests import Request
 from starlette.responses import Response
 
 from portico.domain.failures import Code
@@ -27,9 +30,18 @@ from portico.entrypoints.http.parameters import (
 from portico.entrypoints.http.routes.sessions import SESSION
 from portico.orchestration.facade import FileView, WrittenFileView
 
+
+
+class FilePathConvertor(PathConvertor):
+    """A path with any characters, also line breaks."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("file_path", FilePathConvertor())
 router = APIRouter(tags=["sessions"], dependencies=[AUTHENTICATED])
 FILES = f"{SESSION}/files"
-FILE = f"{FILES}/{{path:path}}"
+FILE = f"{FILES}/{{path:file_path}}"
 _DOWNLOAD: tuple[Header, ...] = (
     (b"content-type", b"application/octet-stream"),
     (b"content-disposition", b"attachment"),
@@ -38,7 +50,18 @@ _DOWNLOAD: tuple[Header, ...] = (
 _BYTES: Mapping[str, Any] = MappingProxyType(
     {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 )
-FilePath = Annotated[str, Path(description="Path of the file, relative; its slashes are sent as they are.")]
+
+
+def _path_as_sent(
+    request: Request,
+    path: Annotated[str, Path(description="Path of the file, relative; its slashes are sent as they are.")],
+) -> str:
+    """Return the path, in which bytes that are no UTF-8 are surrogates: the server has put other characters there."""
+    before = request.scope["path"].removesuffix(path).count("/")
+    return unquote(request.scope["raw_path"].decode("ascii"), errors="surrogateescape").split("/", before)[before]
+
+
+FilePath = Annotated[str, Depends(_path_as_sent)]
 
 
 async def _own_session(context: Context, session_id: SessionIdInPath) -> None:
