@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from anyio.abc import TaskGroup
 
@@ -23,6 +23,7 @@ from portico.bootstrap.replicas import ClusteredReplica, MaintenanceJobs, Single
 from portico.bootstrap.retention import purge_job
 from portico.bootstrap.schedules import start_delayed, start_schedules
 from portico.bootstrap.webhooks import WebhookResources
+from portico.domain.tools import IsolationLevel, LevelState
 from portico.domain.value import value
 from portico.orchestration.changes import Changes
 from portico.orchestration.channels import Channels
@@ -60,6 +61,10 @@ def facade_stores(
     return FacadeStores(executions, records, memory, keys, webhooks, grants, credentials)
 
 
+Beside: TypeAlias = tuple[DirectCalls, Changes, Schedules, Channels, Mapping[IsolationLevel, LevelState]]
+"""What entry points use beside the facade."""
+
+
 @value
 class FacadeParts:
     """Opened parts of a service, from which its facade and its periodic jobs are built."""
@@ -81,7 +86,7 @@ class FacadeParts:
 @asynccontextmanager
 async def open_facade(
     parts: FacadeParts,
-) -> AsyncIterator[tuple[Facade, tuple[DirectCalls, Changes, Schedules, Channels], Credentials]]:
+) -> AsyncIterator[tuple[Facade, Beside, Credentials]]:
     """Open the facade, run queued executions and the periodic jobs, and at the end drain what runs."""
     base, replica, database, launcher, runner = parts.base, parts.replica, parts.database, parts.launcher, parts.runner
     environment, stores, flows, settings = parts.environment, parts.stores, parts.flows, base.settings
@@ -102,5 +107,6 @@ async def open_facade(
         parts.group.start_soon(run_maintenance, base.clock, answer_all, base.on_storage_error, MAINTENANCE_INTERVAL_S)
     credentials = Credentials(environment.credentials, base.tools, launcher.authorizations, headers)
     async with runner.serving(recovery.run_ticket), replica.maintenance(parts.group, jobs), tuned_interpreter():
-        yield facade, (DirectCalls(environment), live, schedules, config.channels), credentials
+        beside = (DirectCalls(environment), live, schedules, config.channels, base.tool_parts.levels)
+        yield facade, beside, credentials
         await runner.drain(launcher.local.shut_down)

@@ -6,7 +6,7 @@ from pathlib import Path
 from portico.adapters.tools.sandbox.box import FORBIDDEN_ROOTS, Box
 from portico.adapters.tools.sandbox.levels import IsolatedProgram, Sandbox, try_levels
 from portico.domain.failures import Code, ConfigurationFailure
-from portico.domain.tools import IsolationLevel, LevelState, NetworkAccess, SideEffects
+from portico.domain.tools import IsolationLevel, NetworkAccess, SideEffects
 from portico.settings import Settings
 from portico.settings.tables.tool_sources import ChildSettings, McpServerSettings, ProgramSettings
 
@@ -16,13 +16,9 @@ def open_sandbox(settings: Settings) -> Sandbox | None:
     if not settings.tools.has_boxes:
         return None
     bubblewrap = settings.tools.sandbox.bubblewrap
+    if "/" in bubblewrap:
+        bubblewrap = str(settings.directory.absolute() / bubblewrap)
     return Sandbox(bubblewrap, try_levels(bubblewrap))
-
-
-def level_states(settings: Settings) -> Mapping[IsolationLevel, LevelState]:
-    """Return the state of each level that needs something of the system; empty if nothing needs it."""
-    sandbox = open_sandbox(settings)
-    return {} if sandbox is None else sandbox.states
 
 
 def network_warnings(settings: Settings) -> Iterator[str]:

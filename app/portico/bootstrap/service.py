@@ -51,6 +51,7 @@ from portico.domain.failures import Code, ConfigurationFailure, Failure
 from portico.domain.ids import ReplicaId
 from portico.domain.lifecycle import Mode
 from portico.domain.plan.parsed_plan import parse_plan
+from portico.domain.tools import IsolationLevel, LevelState
 from portico.domain.value import value
 from portico.orchestration.changes import Changes
 from portico.orchestration.channels import Channels
@@ -110,6 +111,8 @@ class Service:
     changes: Changes
     schedules: Schedules
     channels: Channels
+    isolation: Mapping[IsolationLevel, LevelState]
+    """The state of each level of isolation that needs something of the system; empty if no tool needs one."""
     credentials: Credentials
     tracing: "Tracing | None" = None
     """What makes spans; None without a collector."""

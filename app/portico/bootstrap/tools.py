@@ -22,6 +22,7 @@ from portico.capabilities.tools.policy import NO_POLICY, ToolPolicy
 from portico.capabilities.tools.registry import MODULES, ToolList, ToolRegistry
 from portico.capabilities.tools.step_function import StepFunction
 from portico.domain.failures import Code, ConfigurationFailure
+from portico.domain.tools import IsolationLevel, LevelState
 from portico.domain.value import value
 from portico.ports.runtime import Clock, Entropy
 from portico.ports.tool import Tool, ToolSource
@@ -59,6 +60,11 @@ class ToolParts:
     mcp: "McpSource | None" = None
     code: "MontyInterpreter | None" = None
     credentials: ServiceCredentials = NO_SERVICE_CREDENTIALS
+
+    @property
+    def levels(self) -> Mapping[IsolationLevel, LevelState]:
+        """The levels of isolation that need something of the system; empty if no tool needs one."""
+        return {} if self.sandbox is None else self.sandbox.states
 
 
 def open_tools(
@@ -204,6 +210,7 @@ def _mcp_server(
         name=name,
         command=table.command,
         url=table.url,
+        base=table.directory(settings.directory) or settings.directory.absolute(),
         environment=table.environment(settings.child_environment),
         isolated=None if sandbox is None else _box_of_server(name, table, settings, sandbox),
         headers=headers,

@@ -59,9 +59,9 @@ def serving(answer: bytes) -> Iterator[str]:
             server.shutdown()
 
 
-def check(configuration: str, *options: str) -> Result:
+def check(configuration: str, *options: str, file: Path = Path("portico.toml")) -> Result:
     server = "" if "[server]" in configuration else "[server]\nport = 0\n"
-    Path("portico.toml").write_text(f'[engines.rehearsal]\nmodel = "rehearsal://"\n{server}{configuration}')
+    file.write_text(f'[engines.rehearsal]\nmodel = "rehearsal://"\n{server}{configuration}')
     wiring = SimpleNamespace(open_service=open_service, checks=CHECKS)
     return CliRunner().invoke(command_line(), ["check", *options], obj=lambda: wiring, prog_name="portico")
 
@@ -133,6 +133,18 @@ def test_offline_programs_are_started_and_nothing_that_needs_the_network_is_trie
     assert lines(result).keys() == {"configuration", "storage", "mcp shop"}
     assert "engine" not in result.stdout
     assert result.exit_code == 0
+
+
+def test_each_level_is_tried_once_and_a_relative_path_of_bubblewrap_begins_at_the_configuration() -> None:
+    folder = Path("conf")
+    folder.mkdir()
+    old = folder / "bwrap"
+    old.write_text(f"#!/bin/sh\necho tried >> {folder.absolute()}/tries\necho bubblewrap 0.7.0\n")
+    old.chmod(0o755)
+    tool = '[tools.cli.a]\ndescription = "A."\ncommand = ["true"]\n[tools.sandbox]\nbubblewrap = "./bwrap"\n'
+    result = check(tool, "--offline", "--config", "conf/portico.toml", file=folder / "portico.toml")
+    assert "isolation bubblewrap  unavailable  version 0.8 or later is needed" in result.stdout.splitlines()
+    assert (folder / "tries").read_text() == "tried\n"
 
 
 def test_everything_else_is_tried_although_the_service_cannot_open() -> None:

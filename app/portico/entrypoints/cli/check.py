@@ -9,7 +9,7 @@ from anyio import to_thread
 from rich.console import Console
 from rich.text import Text
 
-from portico.bootstrap.sandbox import level_states, network_warnings
+from portico.bootstrap.sandbox import network_warnings
 from portico.bootstrap.service import Service
 from portico.domain.access.principal import LOCAL
 from portico.domain.failures import Category, ConfigurationFailure, Failure
@@ -138,8 +138,7 @@ class _Checks:
                 group.start_soon(self._ping, service, address)
             found = self._service
             found += [CheckResult(subject, "ok", path) for subject, path in _directories(settings) if path is not None]
-            levels = await to_thread.run_sync(level_states, settings)
-            found += [_level(level, state) for level, state in levels.items()]
+            found += [_level(level, state) for level, state in service.isolation.items()]
             servers = {server.name: server for server in introspection.tool_servers()}
             for name, server in servers.items():
                 detail = server.detail or ("1 tool" if server.tools == 1 else f"{server.tools} tools")

@@ -123,7 +123,9 @@ class SandboxSettings(Table):
     isolation: Isolation = Field(
         "auto", description="Level of isolation; `auto` is the strongest that starts here: bubblewrap, landlock, limits"
     )
-    bubblewrap: Word = Field("bwrap", description="Name on PATH, or path, of bubblewrap")
+    bubblewrap: Word = Field(
+        "bwrap", description="Name on PATH, or path, of bubblewrap; a relative one begins at the configuration file"
+    )
 
 
 class ChildSettings(Table):
@@ -185,7 +187,8 @@ class ProgramSettings(ExternalToolSettings, RunSettings):
     """A program as a tool."""
 
     command: Annotated[tuple[Word, ...], Field(min_length=1, strict=False)] = Field(
-        description="Program and its arguments; `{name}` is the argument of that name, `{caller.user}` and"
+        description="Program and its arguments; a relative path begins at its `working_dir`, or at the configuration"
+        " file; `{name}` is the argument of that name, `{caller.user}` and"
         " `{metadata.NAME}` are facts of the caller, no shell is involved"
     )
     ok_exit_codes: Annotated[tuple[int, ...], Field(min_length=1, strict=False)] = Field(
@@ -202,7 +205,10 @@ class ProgramSettings(ExternalToolSettings, RunSettings):
 class PythonSettings(RunSettings):
     """Code of models, run by a Python interpreter in the directory of the caller's files, or in its home."""
 
-    interpreter: Word = Field("python3", description="Name on PATH, or path, of the Python interpreter")
+    interpreter: Word = Field(
+        "python3",
+        description="Name on PATH, or path, of the Python interpreter; a relative one begins at the configuration file",
+    )
     timeout: Seconds = Field(30, description="Seconds after which a call is given up")
 
     @model_validator(mode="after")
@@ -294,7 +300,9 @@ class McpServerSettings(ChildSettings):
     """An MCP server whose tools are taken: a program that is started, or a server that runs."""
 
     command: Annotated[tuple[Word, ...], Field(strict=False)] = Field(
-        (), description="Program that is started and speaks over its standard input and output"
+        (),
+        description="Program that is started and speaks over its standard input and output; a relative path begins at"
+        " its `working_dir`, or at the configuration file",
     )
     url: BaseUrl | None = Field(None, description="URL of a server that runs and speaks streamable HTTP")
     headers_file: HeadersFromFile | None = Field(

@@ -52,7 +52,8 @@ class Log:
 def config(behaviour: str, **changes: Any) -> McpServerConfig:
     found = McpServerConfig(
         name="shop",
-        command=(sys.executable, "-I", "-S", SERVER, behaviour),
+        command=(f"./{Path(sys.executable).name}", "-I", "-S", SERVER, behaviour),
+        base=Path(sys.executable).parent,
         url=None,
         environment={"PATH": "/bin", "TOKEN": "hunter2"},
         isolated=IsolatedProgram(opened_sandbox(), Box(readable=(Path(SERVER),)), 1 << 20),

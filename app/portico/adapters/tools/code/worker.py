@@ -16,14 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from shutil import which
 from threading import Lock
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
 from portico.adapters.tools.code.launcher import launcher
-from portico.adapters.tools.sandbox.box import ProcessLimits
+from portico.adapters.tools.sandbox.box import ProcessLimits, find_program
 from portico.adapters.tools.sandbox.levels import IsolatedProgram
 from portico.adapters.tools.sandbox.process_table import MARK, become_subreaper, processes_of
 from portico.adapters.tools.sandbox.run import end_leftovers, short_waits
@@ -153,7 +152,7 @@ class Worker:
 def _worker_program() -> str:
     """Return the path of the interpreter. Raises: FileNotFoundError."""
     path = Path(sysconfig.get_path("scripts")) / "monty"
-    found = str(path) if path.is_file() else which("monty")
+    found = str(path) if path.is_file() else find_program("monty")
     if found is None:
         raise FileNotFoundError("the program monty is not installed")
     return found

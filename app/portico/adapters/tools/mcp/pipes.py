@@ -9,7 +9,7 @@ import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from errno import ENOENT
-from shutil import which
+from pathlib import Path
 from typing import Final, TextIO
 
 import anyio
@@ -18,7 +18,7 @@ from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
-from portico.adapters.tools.sandbox.box import SEARCH_PATH
+from portico.adapters.tools.sandbox.box import SEARCH_PATH, find_program
 from portico.adapters.tools.sandbox.levels import IsolatedProgram
 from portico.adapters.tools.sandbox.process_table import MARK, RunRegistry, become_subreaper
 from portico.adapters.tools.sandbox.run import end_leftovers
@@ -41,19 +41,21 @@ async def open_pipes(
     environment: Mapping[str, str],
     isolated: IsolatedProgram,
     *,
+    base: Path,
     errors: TextIO,
     max_bytes: int,
 ) -> AsyncIterator[tuple[Incoming, Outgoing]]:
     """Start the program in its box and yield its messages, and where to send messages.
 
-    `errors` takes its standard error. A message of more than `max_bytes` ends the messages, and so does a program that
-    writes more to disk than it may. Raises: OSError if the program cannot be started.
+    A relative path of the program begins at `base`. `errors` takes its standard error. A message of more than
+    `max_bytes` ends the messages, and so does a program that writes more to disk than it may. Raises: OSError if the
+    program cannot be started.
     """
     received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, sent = anyio.create_memory_object_stream[SessionMessage](0)
     flushed = anyio.Event()
     try:
-        async with _server(command, environment, isolated, errors) as server, anyio.create_task_group() as tasks:
+        async with _server(command, environment, isolated, base, errors) as server, anyio.create_task_group() as tasks:
             assert server.stdin is not None  # noqa: S101 - a program is started with pipes
             assert server.stdout is not None  # noqa: S101 - a program is started with pipes
             tasks.start_soon(_read, server.stdout, received, max_bytes)
@@ -73,13 +75,13 @@ async def open_pipes(
 
 @asynccontextmanager
 async def _server(
-    command: Sequence[str], environment: Mapping[str, str], isolated: IsolatedProgram, errors: TextIO
+    command: Sequence[str], environment: Mapping[str, str], isolated: IsolatedProgram, base: Path, errors: TextIO
 ) -> AsyncIterator[Process]:
     """Start the program, and end it with everything that it started."""
     become_subreaper()
     runs = isolated.sandbox.runs
     run = runs.new_name()
-    program = which(command[0], path=environment.get("PATH", SEARCH_PATH))
+    program = find_program(command[0], environment.get("PATH", SEARCH_PATH), base)
     if program is None:
         raise FileNotFoundError(ENOENT, os.strerror(ENOENT), command[0])
     with isolated.boxed((program, *command[1:]), {**environment, MARK: run}, None) as boxed:

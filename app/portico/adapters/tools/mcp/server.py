@@ -257,7 +257,12 @@ class McpServer:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._log_errors, reading)
                 async with open_pipes(
-                    config.command, config.environment, config.isolated, errors=errors, max_bytes=MAX_MESSAGE_BYTES
+                    config.command,
+                    config.environment,
+                    config.isolated,
+                    base=config.base,
+                    errors=errors,
+                    max_bytes=MAX_MESSAGE_BYTES,
                 ) as streams:
                     yield streams
                 tasks.cancel_scope.cancel()

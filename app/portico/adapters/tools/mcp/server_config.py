@@ -1,6 +1,7 @@
 """Configuration of one MCP server, for modules that do not load the protocol's library."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from portico.capabilities.tools.credentials import TokenKeeper
@@ -42,15 +43,16 @@ class McpCredential:
 class McpServerConfig:
     """Configuration of one MCP server: a `command` to start, or the `url` of one that runs.
 
-    `environment` is what a started server gets beside an empty home, and `isolated` is its box; `headers` reads the
-    current request headers. `secrets` are masked in what the server logs. Only the tools that `allow` names are taken,
-    if it is there. The hints of a `trusted` server about its tools are believed. `timeout` is a call's, in seconds.
-    With `pass_caller` each call says for whom it acts.
-    The `credential` is sent with each request.
+    A relative path of the program begins at `base`. `environment` is what it gets beside an empty home, and `isolated`
+    is its box; `headers` reads the current request headers. `secrets` are masked in what the server logs. Only the
+    tools that `allow` names are taken, if it is there. The hints of a `trusted` server about its tools are believed.
+    `timeout` is a call's, in seconds. With `pass_caller` each call says for whom it acts. The `credential` is sent with
+    each request.
     """
 
     name: str
     command: tuple[str, ...]
+    base: Path
     url: str | None
     environment: Mapping[str, str]
     isolated: "IsolatedProgram | None"

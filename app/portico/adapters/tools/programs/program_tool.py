@@ -4,13 +4,12 @@ import os
 from collections.abc import Mapping, Set
 from dataclasses import field, replace
 from pathlib import Path
-from shutil import which
 from typing import Any
 
 from portico.adapters.tools.caller_values import caller_environment
 from portico.adapters.tools.external_tool import ExternalTool, ExternalToolFacts
 from portico.adapters.tools.programs.command_template import CommandTemplate
-from portico.adapters.tools.sandbox.box import SEARCH_PATH, BoxError, ProcessLimits
+from portico.adapters.tools.sandbox.box import SEARCH_PATH, BoxError, ProcessLimits, find_program
 from portico.adapters.tools.sandbox.levels import IsolatedProgram
 from portico.adapters.tools.sandbox.output import LEFT_OUT
 from portico.adapters.tools.sandbox.run import ProcessEnd, ProgramRun, run_program
@@ -106,9 +105,9 @@ class ProgramTool(ExternalTool):
 
     def _path(self) -> str | None:
         """Return the path of the program, which is looked up anew for each call; a relative one starts here."""
-        program = self._template.program
-        path = str(self._config.base / program) if "/" in program else program
-        return which(path, path=self._config.environment.get("PATH", SEARCH_PATH))
+        return find_program(
+            self._template.program, self._config.environment.get("PATH", SEARCH_PATH), self._config.base
+        )
 
 
 def result_of(end: ProcessEnd, ok_exit_codes: Set[int]) -> str:

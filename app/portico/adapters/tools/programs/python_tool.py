@@ -4,13 +4,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from shutil import which
 from typing import Any, Final
 
 from portico.adapters.tools.external_tool import ExternalTool, ExternalToolFacts
 from portico.adapters.tools.files.directories import FileDirectories, FileLimitError
 from portico.adapters.tools.programs.program_tool import result_of
-from portico.adapters.tools.sandbox.box import SEARCH_PATH, BoxError, ProcessLimits
+from portico.adapters.tools.sandbox.box import SEARCH_PATH, BoxError, ProcessLimits, find_program
 from portico.adapters.tools.sandbox.levels import IsolatedProgram
 from portico.adapters.tools.sandbox.run import ProgramRun, run_program
 from portico.capabilities.tools.definition import ToolArgumentError
@@ -113,9 +112,9 @@ class PythonTool(ExternalTool):
         return result_of(end if excess is None else replace(end, exceeded=excess), frozenset({0}))
 
     def _path(self) -> str | None:
-        interpreter = self._config.interpreter
-        path = str(self._config.base / interpreter) if "/" in interpreter else interpreter
-        return which(path, path=self._config.environment.get("PATH", SEARCH_PATH))
+        return find_program(
+            self._config.interpreter, self._config.environment.get("PATH", SEARCH_PATH), self._config.base
+        )
 
 
 def _in_directory(run: ProgramRun, files: FileDirectories, caller: Caller) -> ProgramRun:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from shutil import rmtree
+from shutil import rmtree, which
 from tempfile import mkdtemp
 from typing import Final
 
@@ -144,6 +144,19 @@ def _available(pipe: int) -> bytes:
     with suppress(BlockingIOError):
         return os.read(pipe, _REPORT_BYTES)
     return b""
+
+
+def find_program(program: str, search_path: str | None = None, base: Path | None = None) -> str | None:
+    """Return the absolute path of a program, by its name or path; None if it is not there, or not to be run.
+
+    A name is looked up on the search path, by default the service's. A relative path begins at `base`; without it, it
+    leads nowhere. Relative entries of a search path do not count, since anything may be where the service was started.
+    """
+    if "/" in program:
+        path = Path(program) if base is None else base / program
+        return which(str(path)) if path.is_absolute() else None
+    entries = os.get_exec_path() if search_path is None else search_path.split(os.pathsep)
+    return which(program, path=os.pathsep.join([each for each in entries if each.startswith("/")]))
 
 
 @cache

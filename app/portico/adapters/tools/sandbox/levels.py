@@ -8,12 +8,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from ctypes import CDLL
-from pathlib import Path
-from shutil import which
 from types import MappingProxyType
 from typing import Final, assert_never
 
-from portico.adapters.tools.sandbox.box import SEARCH_PATH, Box, BoxedCommand, BoxError, ProcessLimits, new_home
+from portico.adapters.tools.sandbox.box import (
+    SEARCH_PATH,
+    Box,
+    BoxedCommand,
+    BoxError,
+    ProcessLimits,
+    find_program,
+    new_home,
+)
 from portico.adapters.tools.sandbox.bubblewrap import in_bubblewrap
 from portico.adapters.tools.sandbox.landlock import MINIMUM_ABI, in_landlock
 from portico.adapters.tools.sandbox.limits import in_limits, missing_programs
@@ -171,9 +177,8 @@ def _try_bubblewrap(name: str) -> LevelState:
 
 
 def _path_of(bubblewrap: str) -> str | None:
-    """Return the absolute path of bubblewrap, by its name or path; None if it is not installed."""
-    path = which(bubblewrap) or which(bubblewrap, path=SEARCH_PATH)
-    return None if path is None else str(Path(path).absolute())
+    """Return the absolute path of bubblewrap, by its name or absolute path; None if it is not installed."""
+    return find_program(bubblewrap) or find_program(bubblewrap, SEARCH_PATH)
 
 
 def _try_landlock() -> LevelState:

@@ -31,7 +31,6 @@ from portico.entrypoints.http.routes.sessions import SESSION
 from portico.orchestration.facade import FileView, WrittenFileView
 
 
-
 class FilePathConvertor(PathConvertor):
     """A path with any characters, also line breaks."""
 
@@ -57,8 +56,9 @@ def _path_as_sent(
     path: Annotated[str, Path(description="Path of the file, relative; its slashes are sent as they are.")],
 ) -> str:
     """Return the path, in which bytes that are no UTF-8 are surrogates: the server has put other characters there."""
-    before = request.scope["path"].removesuffix(path).count("/")
-    return unquote(request.scope["raw_path"].decode("ascii"), errors="surrogateescape").split("/", before)[before]
+    before: int = request.scope["path"].removesuffix(path).count("/")
+    sent: bytes = request.scope["raw_path"]
+    return unquote(sent.decode("ascii"), errors="surrogateescape").split("/", before)[before]
 
 
 FilePath = Annotated[str, Depends(_path_as_sent)]
