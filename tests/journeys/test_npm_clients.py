@@ -110,7 +110,9 @@ async def test_the_ai_sdk_takes_a_stream_that_broke_for_a_failure(tmp_path: Path
     assert len(scripted.provider.requests) == 1
 
 
-async def run_claude(url: str, folder: Path, prompt: str, model: str = "default") -> subprocess.CompletedProcess[bytes]:
+async def run_claude(
+    url: str, folder: Path, prompt: str, *options: str, model: str = "default"
+) -> subprocess.CompletedProcess[bytes]:
     """Run Claude Code in the folder, with the variables of the page."""
     variables = dict(re.findall(r"^export (\w+)=(\S+)$", PAGE, re.MULTILINE))
     assert variables["CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK"] == "1"
@@ -123,7 +125,7 @@ async def run_claude(url: str, folder: Path, prompt: str, model: str = "default"
         "HOME": str(home),
         "PATH": os.environ["PATH"],
     }
-    command = [str(CLAUDE), "-p", prompt, "--permission-mode", "acceptEdits"]
+    command = [str(CLAUDE), "-p", prompt, "--permission-mode", "acceptEdits", *options]
     with anyio.fail_after(SECONDS):
         return await anyio.run_process(command, check=False, cwd=folder, env=environment, stdin=subprocess.DEVNULL)
 

@@ -79,7 +79,7 @@ async def test_the_ai_sdk_sends_each_request_once(tmp_path: Path, tool: str) -> 
 @pytest.mark.timeout(90)
 async def test_codex_sends_one_request(tmp_path: Path, tool: str) -> None:
     async with shop(tmp_path, tool, 1) as served:
-        code, said = await run_codex(served.url, tmp_path, "Go.", MODEL)
+        code, said = await run_codex(served.url, tmp_path, "Go.", model=MODEL)
         assert code != 0, said
         assert await executions_by_state(served) == {STATES[tool]: 1}
 
@@ -89,6 +89,6 @@ async def test_codex_sends_one_request(tmp_path: Path, tool: str) -> None:
 @pytest.mark.timeout(90)
 async def test_claude_code_sends_one_request(tmp_path: Path, tool: str) -> None:
     async with shop(tmp_path, tool, 1) as served:
-        ran = await run_claude(served.url, tmp_path, "Go.", MODEL)
+        ran = await run_claude(served.url, tmp_path, "Go.", model=MODEL)
         assert ran.returncode != 0, ran.stdout
         assert await executions_by_state(served) == {STATES[tool]: 1}
