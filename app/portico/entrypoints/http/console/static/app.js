@@ -7,7 +7,7 @@ import { countQuestions, followList, questions, status } from "./parts/live.js";
 import { me, said, say, shortcutsOn, switchShortcuts, useMe } from "./parts/person.js";
 import { parse } from "./parts/route.js";
 import { visible } from "./parts/text.js";
-import { Button, Dialog, Guarded, Loading, useNow, useObserved } from "./parts/ui.js";
+import { Button, Guarded, Loading, useNow, useObserved } from "./parts/ui.js";
 
 /** @type {[string, string][]} */
 const MAIN = [
@@ -124,15 +124,11 @@ function Navigation({ page, more }) {
           </svg>
           Portico
         </a>
-        <div>
-          <${Links} items=${MAIN} page=${page} />
-        </div>
-        <div>
-          <${Links} items=${PARTS} page=${page} />
-        </div>
-        <div>
-          <${Links} items=${REST} page=${page} />
-        </div>
+        ${[MAIN, PARTS, REST].map((items) => html`
+          <div>
+            <${Links} items=${items} page=${page} />
+          </div>
+        `)}
         <${Person} />
       </nav>
       <nav aria-label="Main pages" class="bottom">
@@ -223,7 +219,7 @@ function Shell() {
   const [place, setPlace] = useState(parse(location.hash));
   const [question, setQuestion] = useState(/** @type {any} */ (null));
   const [help, setHelp] = useState(/** @type {any} */ (null));
-  const [more, setMore] = useState(false);
+  const [more, setMore] = useState(/** @type {any} */ (null));
   const spoken = useObserved(said);
   const open = useObserved(questions);
   const main = useRef(/** @type {any} */ (null));
@@ -251,7 +247,7 @@ function Shell() {
     json("me").then(me.set, () => {});
     const move = () => {
       setPlace(parse(location.hash));
-      setMore(false);
+      setMore(null);
     };
     addEventListener("hashchange", move);
     return () => removeEventListener("hashchange", move);
@@ -284,7 +280,7 @@ function Shell() {
   }, [path]);
 
   return html`
-      <${Navigation} page=${place.page} more=${() => setMore(true)} />
+      <${Navigation} page=${place.page} more=${() => import("./parts/dialog.js").then(setMore)} />
       <main ref=${main} data-page=${place.page} id="main">
         <${Connection} />
         <${Guarded} key=${path}>
@@ -295,18 +291,14 @@ function Shell() {
         ${spoken}
       </div>
       ${more && html`
-        <${Dialog} title="More" kind="sheet" close=${() => setMore(false)}>
+        <${more.Dialog} title="More" kind="sheet" close=${() => setMore(null)}>
           <div class="sheet-links">
             <${Links} items=${[MAIN[3], ...PARTS, ...REST]} page=${place.page} />
           </div>
           <${Person} />
         <//>
       `}
-      ${help && html`
-        <${Dialog} title="Keys" close=${() => setHelp(null)}>
-          <${help.Shortcuts} />
-        <//>
-      `}
+      ${help && html`<${help.Shortcuts} close=${() => setHelp(null)} />`}
       ${question && html`<${question.SignIn} ...${question} />`}
   `;
 }

@@ -2,11 +2,12 @@
 /** API keys of the tenant: list, create, revoke. */
 import { html, useState } from "../vendor/preact.js";
 import { json, post } from "../parts/api.js";
+import { Dialog } from "../parts/dialog.js";
 import { Alert, Line } from "../parts/fields.js";
 import { Confirm, Frame, List } from "../parts/frame.js";
 import { useMe } from "../parts/person.js";
 import { number, visible } from "../parts/text.js";
-import { Age, Button, Code, Dialog, Empty, Loaded, useLoaded, useNow } from "../parts/ui.js";
+import { Age, Button, Code, Empty, Loaded, useLoaded, useNow } from "../parts/ui.js";
 
 /** @type {[string, string][]} */
 const FIGURES = [

@@ -2,11 +2,12 @@
 /** What can be done with an execution: cancel, replay, compare, delete. */
 import { html, useState } from "../vendor/preact.js";
 import { json, post } from "./api.js";
+import { Dialog } from "./dialog.js";
 import { Alert, Line, failureText } from "./fields.js";
 import { Confirm } from "./frame.js";
 import { foreign, useMe } from "./person.js";
 import { go, link, STATES_ENDED } from "./route.js";
-import { Button, Dialog } from "./ui.js";
+import { Button } from "./ui.js";
 
 /** @param {{view: any, state: string, place: any, mark: (step: string) => void, reload: () => void}} props */
 export function Actions({ view, state, mark, reload }) {

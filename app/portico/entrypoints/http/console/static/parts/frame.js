@@ -2,10 +2,11 @@
 /** What pages besides the first share: their frame, texts, lists of items, the question before a deletion. */
 import { html, useEffect, useState } from "../vendor/preact.js";
 import { json, once } from "./api.js";
+import { Dialog } from "./dialog.js";
 import { Alert, failureText } from "./fields.js";
 import { link, query } from "./route.js";
 import { asText, bytes, visible } from "./text.js";
-import { Button, Dialog, Heading, useLoaded } from "./ui.js";
+import { Button, Heading, useLoaded } from "./ui.js";
 
 const DATA_URL = /data:([\w.+-]+\/[\w.+-]+)?(?:;[\w=.-]+)*;base64,([A-Za-z0-9+/=]{64,})/g;
 const FOLDED = 65536;

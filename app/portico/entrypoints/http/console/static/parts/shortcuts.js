@@ -1,6 +1,7 @@
 // @ts-check
 /** Keys of the console. They are off in fields, and as a whole by a switch. */
 import { html } from "../vendor/preact.js";
+import { Dialog } from "./dialog.js";
 import { shortcutsOn } from "./person.js";
 
 /** @type {Record<string, string>} */
@@ -19,17 +20,20 @@ const SHORTCUTS = [
   ["Esc", "close"],
 ];
 
-export const Shortcuts = () => html`
-  <dl class="keys">
-    ${SHORTCUTS.map(([key, what]) => html`
-      <div key=${key}>
-        <dt>
-          <kbd>${key}</kbd>
-        </dt>
-        <dd>${what}</dd>
-      </div>
-    `)}
-  </dl>
+/** @param {{close: () => void}} props */
+export const Shortcuts = ({ close }) => html`
+  <${Dialog} title="Keys" close=${close}>
+    <dl class="keys">
+      ${SHORTCUTS.map(([key, what]) => html`
+        <div key=${key}>
+          <dt>
+            <kbd>${key}</kbd>
+          </dt>
+          <dd>${what}</dd>
+        </div>
+      `)}
+    </dl>
+  <//>
 `;
 
 /** @param {() => void} help */

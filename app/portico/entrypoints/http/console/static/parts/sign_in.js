@@ -1,7 +1,7 @@
 // @ts-check
 /** The dialog that asks for the API key. It is loaded when the service refuses a request. */
 import { html, useEffect, useRef } from "../vendor/preact.js";
-import { Dialog } from "./ui.js";
+import { Dialog } from "./dialog.js";
 
 /**
  * Ask for the API key.
