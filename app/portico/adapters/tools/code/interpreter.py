@@ -16,6 +16,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 import anyio
+from anyio.abc import TaskGroup
 
 from portico.adapters.tools.code.installed import installed_interpreter
 from portico.adapters.tools.code.values import as_json
@@ -47,6 +48,8 @@ class MontyInterpreter:
         self._starting = Lock()
         self._ready: Worker | None = None
         self._run_ended = anyio.Event()
+        self._ends: TaskGroup | None = None
+        """The tasks that end processes of runs; None while no worker is kept ready."""
 
     @cached_property
     def version(self) -> str:
@@ -58,16 +61,27 @@ class MontyInterpreter:
 
     @asynccontextmanager
     async def open(self, program: CodeProgram) -> AsyncIterator["MontyRun"]:
-        """Open a run, once a worker is free; its process ends with the context, however that is left."""
+        """Open a run, once a worker is free; its process is ended with the context, however that is left.
+
+        While a worker is kept ready, the end of the process is not waited for: it takes longer than short code.
+        """
+        await self._free.acquire()
+        worker, self._ready = self._ready or Worker(self._isolated, self._starting), None
         try:
-            async with self._free:
-                worker, self._ready = self._ready or Worker(self._isolated, self._starting), None
-                try:
-                    yield MontyRun(program, worker)
-                finally:
-                    with anyio.CancelScope(shield=True):
-                        await worker.close()
+            yield MontyRun(program, worker)
         finally:
+            if self._ends is None:
+                await self._end(worker)
+            else:
+                self._ends.start_soon(self._end, worker)
+
+    async def _end(self, worker: Worker) -> None:
+        """End the process of a run, after which another one may be started."""
+        try:
+            with anyio.CancelScope(shield=True):
+                await worker.close()
+        finally:
+            self._free.release()
             self._run_ended.set()
 
     async def keep_ready(self) -> None:
@@ -75,18 +89,21 @@ class MontyInterpreter:
 
         It counts as one of the workers, so there is none while all of them run.
         """
-        try:
-            while True:
-                self._run_ended = anyio.Event()
-                if self._ready is None and self._free.value > 0:
-                    self._ready = Worker(self._isolated, self._starting)
-                    self._ready.start_ahead()
-                await self._run_ended.wait()
-        finally:
-            if (unused := self._ready) is not None:
-                self._ready = None
-                with anyio.CancelScope(shield=True):
-                    await unused.close()
+        async with anyio.create_task_group() as ends:
+            self._ends = ends
+            try:
+                while True:
+                    self._run_ended = anyio.Event()
+                    if self._ready is None and self._free.value > 0:
+                        self._ready = Worker(self._isolated, self._starting)
+                        self._ready.start_ahead()
+                    await self._run_ended.wait()
+            finally:
+                self._ends = None
+                if (unused := self._ready) is not None:
+                    self._ready = None
+                    with anyio.CancelScope(shield=True):
+                        await unused.close()
 
 
 class MontyRun:
