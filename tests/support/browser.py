@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.support.cli_process import Process
+from tests.support.forked_portico import ForkedPortico
 
 ROOT = Path(__file__).parents[2]
 MAX_SECONDS = 600.0
@@ -182,13 +182,9 @@ class Shop:
         self.folder.joinpath("portico.toml").write_text(CONFIGURATION + self.extra)
         names = (name for name in os.environ if not name.startswith("PORTICO") and name != "OPENAI_API_KEY")
         environ = {name: os.environ[name] for name in names} | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
-        command = [sys.executable, "-m", "portico", "serve", "--port", str(self.port)]
-        self.process = Process(
-            subprocess.Popen(
-                command, cwd=self.folder, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-            ),
-            MAX_SECONDS,
-        )
+        command = ("serve", "--port", str(self.port))
+        forked = ForkedPortico(*command, directory=self.folder, environ=environ, errors=subprocess.DEVNULL)
+        self.process = Process(forked, MAX_SECONDS)
         line = self.process.line()
         assert ", with its console at /console and " in line, line
         self.port = self.process.port = int(line.split(",")[0].rpartition(":")[2])
@@ -226,11 +222,11 @@ class Shop:
     def first_key(self, tenant: str, *permissions: str) -> str:
         """Make a key at the command line, and return it."""
         rights = [f"--permission={name}" for name in permissions]
-        command = [sys.executable, "-m", "portico", "keys", "create", "--tenant", tenant, "--user", "root", *rights]
+        command = ("keys", "create", "--tenant", tenant, "--user", "root", *rights)
         environ = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
-        made = subprocess.run(command, cwd=self.folder, env=environ, capture_output=True, text=True, check=True)
-        found = re.search(r"ptk_[A-Za-z0-9]{8}_[A-Za-z0-9_-]{43}", made.stdout)
-        assert found is not None, made.stdout
+        made, errors = ForkedPortico(*command, directory=self.folder, environ=environ).communicate()
+        found = re.search(r"ptk_[A-Za-z0-9]{8}_[A-Za-z0-9_-]{43}", made)
+        assert found is not None, errors
         return found[0]
 
 

@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
 
+from tests.support.forked_portico import ForkedPortico
+
 MAX_SECONDS = 60.0
 
 
 class Process:
     """A `portico` process that is killed at the latest after `max_seconds`."""
 
-    def __init__(self, process: "subprocess.Popen[str]", max_seconds: float = MAX_SECONDS) -> None:
+    def __init__(self, process: "subprocess.Popen[str] | ForkedPortico", max_seconds: float = MAX_SECONDS) -> None:
         self._process = process
         self._watchdog = threading.Timer(max_seconds, process.kill)
         self._watchdog.start()

@@ -68,6 +68,7 @@ from portico.settings.tables.tool_sources import (
     SandboxSettings,
 )
 from tests.counts.bounds import BOUNDS
+from tests.support.forked_portico import ForkedPortico
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -332,10 +333,6 @@ class DocumentedServer:
                     raise ValueError(f"an example runs {other}, which this runner does not know")
         return "\n".join(part.rstrip("\n") for part in printed if part)
 
-    def run_python(self, code: str) -> str:
-        """Return what a Python program prints. Raises: CalledProcessError if it fails."""
-        return self._python("-c", code.replace(SERVER, self.url))
-
     def _curl(self, arguments: list[str]) -> str:
         method, headers, body, show_head, url = None, {}, None, False, ""
         rest = iter(arguments)
@@ -359,13 +356,17 @@ class DocumentedServer:
         return f"HTTP/1.1 {answer.status_code}\n{head}\n{answer.text}" if show_head else answer.text
 
     def _portico(self, arguments: list[str]) -> str:
-        printed = self._python("-m", "portico", *(each.replace(SERVER, self.url) for each in arguments))
+        given = [each.replace(SERVER, self.url) for each in arguments]
+        process = ForkedPortico(*given, directory=self.directory, environ=self.environment, errors=subprocess.STDOUT)
+        printed, _ = process.communicate(STARTUP_SECONDS)
+        assert process.returncode == 0, printed
         self.keys.extend(KEY.findall(printed))
         return printed
 
-    def _python(self, *arguments: str) -> str:
+    def run_python(self, code: str) -> str:
+        """Return what a Python program prints. Raises: CalledProcessError if it fails."""
         done = subprocess.run(
-            [sys.executable, *arguments],
+            [sys.executable, "-c", code.replace(SERVER, self.url)],
             cwd=self.directory,
             env=dict(self.environment),
             stdout=subprocess.PIPE,
@@ -397,16 +398,10 @@ def documented_server(configuration: str = "", page: str = "", **variables: str)
             "COLUMNS": "120",
             **variables,
         }
-        process = subprocess.Popen(
-            [sys.executable, "-m", "portico", "serve", "--port", "0"],
-            cwd=directory,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
+        process = ForkedPortico(
+            "serve", "--port", "0", directory=directory, environ=environment, errors=subprocess.DEVNULL
         )
         try:
-            assert process.stdout is not None
             announced = re.search(r"http://\S+:\d+", process.stdout.readline())
             assert announced is not None
             yield DocumentedServer(directory, announced[0], environment)

@@ -3,8 +3,6 @@
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -17,6 +15,7 @@ import orjson
 from anyio import to_thread
 from uvicorn.server import ServerState
 
+from tests.support.forked_portico import ForkedPortico
 from tests.support.http_server import HttpAnswer, RunningServer, request_bytes
 from tests.support.virtual_time import VirtualTimeLoop
 
@@ -30,7 +29,7 @@ TERMINAL = {"execution.completed", "execution.failed", "execution.cancelled"}
 class ReplicaProcess:
     """One process of the service."""
 
-    process: "subprocess.Popen[str]"
+    process: ForkedPortico
     served: RunningServer
 
     def kill(self) -> None:
@@ -84,7 +83,7 @@ async def run_replicas(
     """Run that many replicas until the context ends, in real time and for at most `MAX_SECONDS`."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
-    started: list[subprocess.Popen[str]] = []
+    started: list[ForkedPortico] = []
     passing: set[asyncio.Task[None]] = set()
     with loop.in_real_time(), anyio.fail_after(MAX_SECONDS):
         try:
@@ -160,7 +159,7 @@ async def _read(served: RunningServer, request_id: str, after: dict[str, str], e
                 events += [event for event in map(orjson.loads, data) if "sequence_number" in event]
 
 
-def _start(url: str, folder: Path, number: int, statement_timeout: int) -> "subprocess.Popen[str]":
+def _start(url: str, folder: Path, number: int, statement_timeout: int) -> ForkedPortico:
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("PORTICO", "OPENAI"))}
     ours |= {
         "PYTHONPATH": str(ROOT),
@@ -169,18 +168,10 @@ def _start(url: str, folder: Path, number: int, statement_timeout: int) -> "subp
         "PORTICO__STORAGE__STATEMENT_TIMEOUT": str(statement_timeout),
     }
     with (folder / f"replica-{number}.log").open("w") as log:
-        return subprocess.Popen(
-            [sys.executable, "-u", "-m", "portico", "serve", "--port", "0"],
-            cwd=folder,
-            env=ours,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
+        return ForkedPortico("serve", "--port", "0", directory=folder, environ=ours, errors=log.fileno())
 
 
-async def _listening(process: "subprocess.Popen[str]") -> ReplicaProcess:
-    assert process.stdout is not None
+async def _listening(process: ForkedPortico) -> ReplicaProcess:
     line = await to_thread.run_sync(process.stdout.readline)
     assert line.startswith("Portico listens on http://127.0.0.1:"), line
     return ReplicaProcess(

@@ -1,14 +1,13 @@
 """Processes of `portico` for the tests of the command line."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.cli_process import Process
+from tests.support.forked_portico import ForkedPortico
 
 ROOT = Path(__file__).parents[3]
 
@@ -35,15 +34,7 @@ def start(tmp_path: Path, environ: dict[str, str]) -> Iterator[Callable[..., Pro
     started: list[Process] = []
 
     def begin(*arguments: str, **variables: str) -> Process:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "portico", *arguments],
-            cwd=tmp_path,
-            env=environ | variables,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        started.append(Process(process))
+        started.append(Process(ForkedPortico(*arguments, directory=tmp_path, environ=environ | variables)))
         return started[-1]
 
     yield begin
