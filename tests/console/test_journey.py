@@ -187,6 +187,17 @@ def test_a_timeline_goes_on_without_a_gap_after_the_service_was_killed(browser: 
         assert len(found) == shop.ask("GET", "/v1/executions/slow")["events"]
 
 
+def open_the_list_of_keys_and_the_other_pages(page: Page) -> None:
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    tab_to(page, page.get_by_role("button", name="More"))
+    page.keyboard.press("Enter")
+    tab_to(page, page.get_by_role("dialog").get_by_role("link", name="Sessions"))
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Sessions")).to_be_focused()
+
+
 def test_the_whole_way_by_keyboard_on_a_phone_in_the_dark_while_the_service_is_killed(
     browser: Browser, shop: Shop
 ) -> None:
@@ -195,6 +206,7 @@ def test_the_whole_way_by_keyboard_on_a_phone_in_the_dark_while_the_service_is_k
         page, keyboard = console.page, console.page.keyboard
         console.open("executions")
         page.locator("[data-row]").first.wait_for()
+        open_the_list_of_keys_and_the_other_pages(page)
         keyboard.press("g")
         keyboard.press("t")
         tab_to(page, page.get_by_label("Message", exact=True))

@@ -15,6 +15,9 @@ from portico.ports.storage import ExecutionFilter
 from tests.support.http_server import HttpAnswer
 from tests.support.portico import chat, events, portico
 
+WITHOUT_PARAMETERS = (
+    "agents", "credentials", "errors", "flows", "grants", "machines", "me", "prompts", "skills", "step-types", "tools",
+)  # fmt: skip
 BAD_NUMBERS = ("0", "1001", "-1", "1.0", "%2B5", "1_0", "%201", "", "%D9%A3", "9" * 16)
 
 
@@ -67,7 +70,8 @@ async def test_a_bad_or_unknown_parameter_is_refused_by_name() -> None:
     async with portico() as (served, _):
         for query, field in cases:
             assert_refused(await served.get(f"/v1/executions?{query}"), field)
-        assert_refused(await served.get("/v1/sessions?zork=1"), "zork")
+        for path in ("sessions", *WITHOUT_PARAMETERS):
+            assert_refused(await served.get(f"/v1/{path}?zork=1"), "zork")
 
 
 @pytest.mark.parametrize("path", ["/v1/executions", "/v1/sessions"])

@@ -455,6 +455,10 @@ async def known_credential(context: Context, credential_name: CredentialNameInPa
     return credential_name
 
 
+async def no_parameters(_: Annotated[QueryParameters, Query()]) -> None:
+    """Refuse every query parameter of a route that has none."""
+
+
 async def readable_query(request: Request) -> None:
     """Check what FastAPI's reading of a query string overlooks.
 

@@ -18,6 +18,7 @@ from portico.entrypoints.http.parameters import (
     RevocationQuery,
     decode_cursor,
     encode_cursor,
+    no_parameters,
     readable_query,
 )
 from portico.orchestration.facade import CallerView, KeyRequest, KeyView, NewKeyView
@@ -33,6 +34,7 @@ _NO_STORE: Header = (b"cache-control", b"no-store")
     summary="Show the caller",
     response_model=CallerView,
     responses=failures(Code.STORAGE_UNAVAILABLE),
+    dependencies=[Depends(no_parameters)],
 )
 async def show_caller(context: Context) -> Response:
     """Return who calls, what it may do, and what is left of its limits as far as this replica knows."""

@@ -11,7 +11,13 @@ from portico.entrypoints.http.body import json_body
 from portico.entrypoints.http.context import AUTHENTICATED, Context
 from portico.entrypoints.http.errors import WholeResponse
 from portico.entrypoints.http.openapi.responses import READ_FAILURES, Collection, describe_body, failures
-from portico.entrypoints.http.parameters import CredentialQuery, KnownCredential, known_credential, readable_query
+from portico.entrypoints.http.parameters import (
+    CredentialQuery,
+    KnownCredential,
+    known_credential,
+    no_parameters,
+    readable_query,
+)
 from portico.orchestration.credentials import CredentialRequest, CredentialView
 
 router = APIRouter(tags=["credentials"], dependencies=[AUTHENTICATED])
@@ -25,6 +31,7 @@ CREDENTIAL = f"{CREDENTIALS}/{{credential_name}}"
     summary="List credentials, by name",
     response_model=Collection[CredentialView],
     responses=failures(*READ_FAILURES),
+    dependencies=[Depends(no_parameters)],
 )
 async def list_credentials(context: Context) -> Response:
     """Return the credentials of the tools that the caller may use, without values."""

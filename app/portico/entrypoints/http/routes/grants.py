@@ -1,13 +1,13 @@
 """Routes of grants: leave that persons gave for later calls of tools."""
 
 import orjson
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from starlette.responses import Response
 
 from portico.entrypoints.http.context import AUTHENTICATED, Context
 from portico.entrypoints.http.errors import WholeResponse
 from portico.entrypoints.http.openapi.responses import READ_FAILURES, Collection, failures
-from portico.entrypoints.http.parameters import GrantIdInPath
+from portico.entrypoints.http.parameters import GrantIdInPath, no_parameters
 from portico.orchestration.facade import GrantView
 
 router = APIRouter(tags=["suspensions"], dependencies=[AUTHENTICATED])
@@ -20,6 +20,7 @@ GRANTS = "/v1/grants"
     summary="List grants, oldest first",
     response_model=Collection[GrantView],
     responses=failures(*READ_FAILURES),
+    dependencies=[Depends(no_parameters)],
 )
 async def list_grants(context: Context) -> Response:
     """Return the grants of the caller's executions that cover calls yet; with `can_approve` those of its tenant."""

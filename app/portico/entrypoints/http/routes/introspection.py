@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
@@ -13,7 +13,7 @@ from portico.domain.failures import TAXONOMY, Code, FailureRow, RequestFailure
 from portico.entrypoints.http.context import AUTHENTICATED, Context
 from portico.entrypoints.http.errors import JSON, WholeResponse
 from portico.entrypoints.http.openapi.responses import Collection, failures
-from portico.entrypoints.http.parameters import EngineListQuery
+from portico.entrypoints.http.parameters import EngineListQuery, no_parameters
 from portico.orchestration.facade import AgentView, EngineView, FlowView, PromptView, SkillView, StepTypeView, ToolView
 
 router = APIRouter(tags=["catalogue"], dependencies=[AUTHENTICATED])
@@ -50,7 +50,11 @@ class MachineView(BaseModel):
 
 
 @router.get(
-    "/v1/tools", operation_id="listTools", summary="List the registered tools", response_model=Collection[ToolView]
+    "/v1/tools",
+    operation_id="listTools",
+    summary="List the registered tools",
+    response_model=Collection[ToolView],
+    dependencies=[Depends(no_parameters)],
 )
 async def list_tools(context: Context) -> Response:
     """Return the registered tools that the caller may use."""
@@ -63,6 +67,7 @@ async def list_tools(context: Context) -> Response:
     operation_id="listStepTypes",
     summary="List the step types of plans",
     response_model=Collection[StepTypeView],
+    dependencies=[Depends(no_parameters)],
 )
 async def list_step_types(context: Context) -> Response:
     """Return the built-in step types, and those of modules that the caller may use."""
@@ -70,14 +75,26 @@ async def list_step_types(context: Context) -> Response:
     return _collection([view.model_dump(mode="json", by_alias=True) for view in views])
 
 
-@router.get("/v1/agents", operation_id="listAgents", summary="List the agents", response_model=Collection[AgentView])
+@router.get(
+    "/v1/agents",
+    operation_id="listAgents",
+    summary="List the agents",
+    response_model=Collection[AgentView],
+    dependencies=[Depends(no_parameters)],
+)
 async def list_agents(context: Context) -> Response:
     """Return every configured agent that the caller may use, by name, without its prompt."""
     views = context.facade.introspection.agents(context.principal.permissions)
     return _collection([view.model_dump(mode="json", by_alias=True) for view in views])
 
 
-@router.get("/v1/skills", operation_id="listSkills", summary="List the skills", response_model=Collection[SkillView])
+@router.get(
+    "/v1/skills",
+    operation_id="listSkills",
+    summary="List the skills",
+    response_model=Collection[SkillView],
+    dependencies=[Depends(no_parameters)],
+)
 async def list_skills(context: Context) -> Response:
     """Return the skills that are in force, by name, without their texts."""
     views = context.facade.introspection.skills(context.principal.permissions)
@@ -101,7 +118,11 @@ async def list_engines(context: Context, query: Annotated[EngineListQuery, Query
 
 
 @router.get(
-    "/v1/prompts", operation_id="listPrompts", summary="List the prompts", response_model=Collection[PromptView]
+    "/v1/prompts",
+    operation_id="listPrompts",
+    summary="List the prompts",
+    response_model=Collection[PromptView],
+    dependencies=[Depends(no_parameters)],
 )
 async def list_prompts(context: Context) -> Response:
     """Return every prompt that the service itself gives a model, with the JSON Schemas of its input and its output."""
@@ -109,7 +130,11 @@ async def list_prompts(context: Context) -> Response:
 
 
 @router.get(
-    "/v1/flows", operation_id="listFlows", summary="List the registered flows", response_model=Collection[FlowView]
+    "/v1/flows",
+    operation_id="listFlows",
+    summary="List the registered flows",
+    response_model=Collection[FlowView],
+    dependencies=[Depends(no_parameters)],
 )
 async def list_flows(context: Context) -> Response:
     """Return the registered flows, by name, without those that ask a model which the caller may not use."""
@@ -133,7 +158,11 @@ async def show_flow(name: str, context: Context) -> Response:
 
 
 @router.get(
-    "/v1/errors", operation_id="listErrors", summary="List the error codes", response_model=Collection[FailureView]
+    "/v1/errors",
+    operation_id="listErrors",
+    summary="List the error codes",
+    response_model=Collection[FailureView],
+    dependencies=[Depends(no_parameters)],
 )
 async def list_errors() -> Response:
     """Return every error code of the taxonomy."""
@@ -145,6 +174,7 @@ async def list_errors() -> Response:
     operation_id="listMachines",
     summary="List the state machines",
     response_model=Collection[MachineView],
+    dependencies=[Depends(no_parameters)],
 )
 async def list_machines() -> Response:
     """Return the lifecycles and the fallback machine."""
