@@ -133,6 +133,9 @@ class FakeFacade:
     def new_id(self) -> str:
         return self._entropy.uuid7()
 
+    def now(self) -> float:
+        return 1.5
+
 
 class FakeService:
     """A service over a fake facade."""

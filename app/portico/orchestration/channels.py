@@ -25,6 +25,8 @@ class Channels:
         self._rules = rules
         self.is_empty = not rules
         """True if no channel has rules."""
+        self._through = lru_cache(maxsize=1_024)(_through)
+        """Callers in channels without rules, made once for all of their requests."""
 
     def enter(self, principal: Principal, entrance: Entrance) -> Principal:
         """Return the caller as it is behind the entrance: its channel, its user, and the rights that it has there.
@@ -60,14 +62,13 @@ class Channels:
     def _within(self, principal: Principal, channel: ChannelName) -> Principal:
         rules = self._rules.get(channel)
         if rules is None:
-            return _through(principal, channel)
+            return self._through(principal, channel)
         whole = principal.permissions
         return replace(principal, channel=channel, permissions=rules.narrow(whole), outside_channel=whole)
 
 
-@lru_cache(maxsize=1_024)
 def _through(principal: Principal, channel: ChannelName) -> Principal:
-    """Return the caller in the channel. It is made once for all of its requests."""
+    """Return the caller in the channel."""
     return principal if channel == principal.channel else replace(principal, channel=channel)
 
 

@@ -1,6 +1,8 @@
 """Channels: the entrance of each request, the rights that it leaves, and callers that name a user or a channel."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +10,16 @@ import orjson
 import pytest
 from mcp.client.client import Client
 
+from portico.adapters.access.authenticators import NoAuthentication
 from portico.adapters.system import SystemClock
-from portico.bootstrap.service import open_history_reader
-from portico.domain.access.principal import KEY_DEFAULT
+from portico.bootstrap.service import Service, open_history_reader, open_service
+from portico.domain.access.principal import KEY_DEFAULT, Principal
 from portico.domain.failures import ConfigurationFailure
 from portico.domain.ids import RequestId, TenantId
+from portico.entrypoints.http.app import create_app
 from portico.settings import Settings
 from tests.entrypoints.http.test_authentication import bearer, keyed
+from tests.support.http_server import running_server
 from tests.support.portico import chat, portico
 
 RELAY = ("can_act_for", *KEY_DEFAULT.names)
@@ -144,3 +149,29 @@ async def test_mcp_and_ag_ui_are_channels_and_a_refusal_there_names_them(tmp_pat
     assert [each["channel"] for each in views] == ["ag-ui", "mcp"]
     assert refused.is_error
     assert '"channel": "mcp"' in refused.model_dump_json(indent=1)
+
+
+class CountingAuthenticator(NoAuthentication):
+    """Takes every caller for the local one, and counts the questions whether its access has ended."""
+
+    questions = 0
+
+    async def is_current(self, principal: Principal) -> bool:
+        self.questions += 1
+        return True
+
+
+async def test_without_authentication_a_client_stream_does_not_ask_whether_access_has_ended() -> None:
+    authenticator = CountingAuthenticator()
+
+    @asynccontextmanager
+    async def opener(settings: Settings) -> AsyncIterator[Service]:
+        async with open_service(settings) as service:
+            yield replace(service, authenticator=authenticator)
+
+    app = create_app(Settings.model_validate({"storage": {"url": "sqlite://"}}), opener)
+    async with running_server(app) as served:
+        asked = {"model": "default", "stream": True, "messages": [{"role": "user", "content": "[[slow:5]] Hello"}]}
+        answer = await served.post(orjson.dumps(asked), path="/v1/chat/completions")
+    assert answer.body.endswith(b"data: [DONE]\n\n")
+    assert authenticator.questions == 0

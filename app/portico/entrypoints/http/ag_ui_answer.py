@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from starlette.responses import Response
 
-from portico.domain.access.principal import LOCAL
 from portico.domain.contract.response import Suspension
 from portico.domain.failures import Code, RequestFailure
 from portico.domain.lifecycle import Mode
@@ -23,7 +22,7 @@ from portico.entrypoints.http.client_apis.turn import (
     turn_of,
 )
 from portico.entrypoints.http.client_response import ClientStarter, model_names
-from portico.entrypoints.http.context import RequestContext
+from portico.entrypoints.http.context import RequestContext, permission_check
 from portico.entrypoints.http.correlation import Correlation, Header
 from portico.entrypoints.http.errors import WholeResponse
 from portico.entrypoints.http.execution_response import REPLAYED, correlation_of, event_stream_headers
@@ -88,7 +87,7 @@ def _stream(
         headers=(*event_stream_headers(correlation), *extra),
         is_stopping=context.is_stopping,
         on_disconnect=on_disconnect,
-        is_permitted=None if context.principal == LOCAL else context.is_still_permitted,
+        is_permitted=permission_check(context),
     )
 
 

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from portico.bootstrap.service import Service, open_service
 from portico.domain.value import value
+from portico.entrypoints.http.client_apis.responses import responses_api
 from portico.entrypoints.http.console.assets import console_assets
 from portico.entrypoints.http.exception_handlers import HANDLERS
 from portico.entrypoints.http.middleware import AdmissionMiddleware, CorrelationMiddleware, Listeners
@@ -209,6 +210,7 @@ def _lifespan(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with opener(settings) as service, opened(service):
             app.state.service = service
+            app.state.responses_api = responses_api(service.facade.now)
             with _front(app, service):
                 yield
 

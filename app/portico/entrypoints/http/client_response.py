@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from starlette.responses import Response
 
-from portico.domain.access.principal import LOCAL, Principal
+from portico.domain.access.principal import Principal
 from portico.domain.contract.constrained_types import SessionIdText
 from portico.domain.contract.request import NamedTool, SystemRequest
 from portico.domain.contract.response import SystemError, SystemResponse
@@ -30,7 +30,7 @@ from portico.entrypoints.http.client_apis.models import ModelNames
 from portico.entrypoints.http.client_apis.stream import STOPPING, TurnStream, resume_required
 from portico.entrypoints.http.client_apis.turn import TurnReader, turn_of
 from portico.entrypoints.http.client_errors import error_response
-from portico.entrypoints.http.context import CREDENTIALS_KEY, RequestContext, tool_credentials
+from portico.entrypoints.http.context import CREDENTIALS_KEY, RequestContext, permission_check, tool_credentials
 from portico.entrypoints.http.correlation import Correlation, Header
 from portico.entrypoints.http.errors import JSON, WholeResponse
 from portico.entrypoints.http.exception_handlers import location_header
@@ -281,7 +281,7 @@ class ClientResponder(ClientStarter[S]):
             headers=(*event_stream_headers(correlation), *extra, *ignored_header(self.decoded.ignored)),
             is_stopping=context.is_stopping,
             on_disconnect=None if handle is None or handle.outlives_client else handle.cancel,
-            is_permitted=None if context.principal == LOCAL else context.is_still_permitted,
+            is_permitted=permission_check(context),
         )
         if handle is not None:
             encoder.has_acted = lambda: handle.has_acted or response.has_successor
@@ -295,8 +295,9 @@ class ClientResponder(ClientStarter[S]):
         read = partial(_read, executions, context.principal, handle.request_id)
         cancel = None if handle.outlives_client else partial(executions.cancel, context.principal, handle.request_id)
         seconds = context.service.settings.ingress.approval_wait
-        is_permitted = None if context.principal == LOCAL else context.is_still_permitted
-        return PersonWaiter(context.scope["app"].state.waiting, context.principal, seconds, read, cancel, is_permitted)
+        return PersonWaiter(
+            context.scope["app"].state.waiting, context.principal, seconds, read, cancel, permission_check(context)
+        )
 
     def json(self, body: bytes, started: ExecutionHandle | Accepted) -> WholeResponse:
         """Return the body of an execution that this request has started."""

@@ -5,7 +5,7 @@ before its caller is known; probes do not.
 """
 
 from asyncio import get_running_loop
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
@@ -153,6 +153,11 @@ class RequestContext:
         """Return one page of a collection; `following` is the start of the next page, None on the last."""
         page = {"data": data, "has_more": following is not None, "next": following}
         return self.json_response(orjson.dumps(page), request_id=request_id)
+
+
+def permission_check(context: RequestContext) -> Callable[[], Awaitable[bool]] | None:
+    """Return what tells whether the caller may still read; None for one whose access cannot end."""
+    return context.is_still_permitted if context.principal.can_lose_access else None
 
 
 def tool_credentials(context: RequestContext) -> Mapping[str, str]:

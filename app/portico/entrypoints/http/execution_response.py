@@ -7,12 +7,11 @@ from pydantic import TypeAdapter
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from portico.domain.access.principal import LOCAL
 from portico.domain.contract.response import SystemResponse
 from portico.domain.failures import AccessFailure, Code
 from portico.domain.lifecycle import State
 from portico.domain.value import value
-from portico.entrypoints.http.context import RequestContext
+from portico.entrypoints.http.context import RequestContext, permission_check
 from portico.entrypoints.http.correlation import Correlation, Header
 from portico.entrypoints.http.errors import JSON, WholeResponse, retry_headers, status_of
 from portico.entrypoints.http.exception_handlers import location_header
@@ -161,7 +160,7 @@ def event_stream(
         headers=(*event_stream_headers(correlation), *extra),
         is_stopping=context.is_stopping,
         on_disconnect=on_disconnect,
-        is_permitted=None if context.principal == LOCAL else context.is_still_permitted,
+        is_permitted=permission_check(context),
     )
 
 

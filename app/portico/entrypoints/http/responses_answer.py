@@ -18,10 +18,9 @@ from portico.domain.journal.header import ClientView
 from portico.domain.lifecycle import State
 from portico.domain.value import value
 from portico.entrypoints.http.body import read_decoded
-from portico.entrypoints.http.client_apis.api import DecodedRequest, JsonObject
+from portico.entrypoints.http.client_apis.api import ClientApi, DecodedRequest, JsonObject
 from portico.entrypoints.http.client_apis.ids import called_execution
 from portico.entrypoints.http.client_apis.models import ModelNames
-from portico.entrypoints.http.client_apis.responses import responses_api
 from portico.entrypoints.http.client_apis.responses.answer import QUEUED, ResponsesShown, response_object
 from portico.entrypoints.http.client_apis.responses.request import (
     ApprovalAnswers,
@@ -134,11 +133,15 @@ class _ResponsesResponder:
     def _responder(self) -> ClientResponder[ResponsesShown]:
         """Return the responder of the request as it is for this caller."""
         decoded: DecodedRequest[ResponsesShown] = self.decoded
-        shown = decoded.shown
+        api: ClientApi[ResponsesShown] = self.context.scope["app"].state.responses_api
+        if decoded.shown.ends_at_suspension and not self._may_approve:
+            decoded = replace(decoded, shown=replace(decoded.shown, ends_at_suspension=False))
+        return ClientResponder(self.context, decoded, api)
+
+    @property
+    def _may_approve(self) -> bool:
         can_approve = self.context.principal.permissions.allows(Permission.APPROVE)
-        if shown.ends_at_suspension and not (can_approve and self.context.service.settings.policy.self_approval):
-            decoded = replace(decoded, shown=replace(shown, ends_at_suspension=False))
-        return ClientResponder(self.context, decoded, responses_api(self.context.facade.now))
+        return can_approve and self.context.service.settings.policy.self_approval
 
     async def _resolved(self, responder: ClientResponder[ResponsesShown]) -> ClientResponder[ResponsesShown]:
         """Return the responder of the request with the ids that the previous answer has.

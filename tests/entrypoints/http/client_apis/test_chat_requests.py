@@ -51,6 +51,13 @@ def function(name: str = "weather", **changes: Any) -> dict[str, Any]:
     return {"type": "function", "function": {**WEATHER, "name": name, **changes}}
 
 
+def called(name: str, call_id: str = "c") -> list[dict[str, Any]]:
+    """Return a call of that name and its result."""
+    call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": "{}"}}
+    result = {"role": "tool", "tool_call_id": call_id, "content": "seen"}
+    return [{"role": "assistant", "content": None, "tool_calls": [call]}, result]
+
+
 @pytest.mark.parametrize(("name", "value"), UNSUPPORTED)
 def test_an_unsupported_parameter_is_refused_by_name(name: str, value: Any) -> None:
     assert refused(**{name: value}) == (name, "unsupported_parameter")
@@ -97,6 +104,8 @@ def test_an_effort_is_a_level_of_reasoning(effort: str, level: str) -> None:
         ),
         ({"messages": [*MESSAGES, {"role": "tool", "tool_call_id": "c", "content": "x"}]}, "messages.1"),
         ({"messages": [{"role": "user", "content": "x", "name": "n" * 65}]}, "messages.0.name"),
+        ({"messages": called("")}, "messages.0.tool_calls.0.function.name"),
+        ({"messages": called("look", "")}, "messages.0.tool_calls.0.id"),
         ({"max_tokens": "9"}, "max_tokens"),
         ({"max_completion_tokens": 0}, "max_completion_tokens"),
         ({"temperature": 3}, "temperature"),

@@ -201,6 +201,8 @@ CALL = {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name":
 RESULT = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a"}]}
 IMAGE = {"type": "base64", "media_type": "image/png", "data": PIXEL}
 PNG = {"type": "image", "media_type": "image/png", "data": PIXEL}
+BROKEN = {"type": "image", "source": {**IMAGE, "data": "!"}}
+HELD: dict[str, Any] = RESULT["content"][0]
 
 
 @pytest.mark.parametrize(
@@ -217,6 +219,11 @@ def test_the_result_of_a_call_that_failed_says_so(content: Any, read: Any) -> No
     failed = {"type": "tool_result", "tool_use_id": "a", "content": content, "is_error": True}
     turns = [HELLO, call, {"role": "user", "content": [failed]}]
     assert messages(decoded(messages=turns).request)[-1]["content"] == read
+
+
+def answered(blocks: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a conversation in which a user's turn with these blocks follows a call."""
+    return {"messages": [HELLO, CALL, {"role": "user", "content": blocks}]}
 
 
 def image(**source: Any) -> dict[str, Any]:
@@ -247,6 +254,15 @@ def image(**source: Any) -> dict[str, Any]:
         (image(type="file", file_id="f"), "messages.0.content.0.source.type"),
         (image(type="base64", media_type="image/png"), "messages.0.content.0.source.data"),
         (image(type="base64", media_type="image/png", data="!"), "messages.0.content.0.source.data"),
+        (answered([HELD, BROKEN]), "messages.2.content.1.source.data"),
+        (answered([HELD, {"type": "text", "text": "a"}, BROKEN]), "messages.2.content.2.source.data"),
+        (answered([{**HELD, "content": [BROKEN]}]), "messages.2.content.0.content.0.source.data"),
+        (answered([{**HELD, "content": [BROKEN], "is_error": True}]), "messages.2.content.0.content.0.source.data"),
+        (answered([{"type": "thinking"}, BROKEN, HELD]), "messages.2.content.1.source.data"),
+        (
+            {"messages": [HELLO, {"role": "assistant", "content": [{**CALL["content"][0], "name": ""}]}, RESULT]},
+            "messages.1.content.0.name",
+        ),
         ({"system": [{"type": "image", "source": IMAGE}]}, "system.0.type"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": "9"}, "max_tokens"),

@@ -29,6 +29,7 @@ HEX, OTHER = "019ab0000000700080000000000000aa", "019ab0000000700080000000000000
 CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": '{"a":1}'}
 RESULT = {"type": "function_call_output", "call_id": "c", "output": "ok"}
 HELLO = {"role": "user", "content": "Hello"}
+BROKEN = {"type": "input_image", "image_url": "data:image/png;base64,!"}
 FUNCTION = {"type": "function", "name": "f"}
 SERVER = {"type": "mcp", "server_label": "portico"}
 PROBE = {"type": "mcp_approval_response", "approval_request_id": f"mcpr_{HEX}_0", "approve": True}
@@ -148,9 +149,12 @@ def test_a_choice_among_tools_is_a_hint(choice: Any, expected: str) -> None:
             "input.0.content.0.image_url",
         ),
         (
-            {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64,!"}]}]},
+            {"input": [{"role": "user", "content": [BROKEN]}]},
             "input.0.content.0.image_url",
         ),
+        ({"input": [CALL, {**RESULT, "output": [BROKEN]}]}, "input.1.output.0.image_url"),
+        ({"input": [{**CALL, "name": ""}, RESULT]}, "input.0.name"),
+        ({"input": [{**CALL, "call_id": ""}, {**RESULT, "call_id": ""}]}, "input.0.call_id"),
         ({"input": [CALL]}, "input.0.call_id"),
         ({"input": [RESULT]}, "input.0.call_id"),
         ({"input": [{"type": "item_reference", "id": f"msg_{HEX}_0"}]}, "input.0.id"),

@@ -29,7 +29,13 @@ from portico.entrypoints.http.client_apis.extension import (
 )
 from portico.entrypoints.http.client_apis.models import ModelNames, Target, TargetKind
 from portico.entrypoints.http.client_apis.turn import DisplayTime, delivery_of
-from portico.entrypoints.http.client_apis.wire_values import as_choice, as_flag, as_object, as_text, invalid
+from portico.entrypoints.http.client_apis.wire_values import (
+    as_choice,
+    as_flag,
+    as_object,
+    as_text,
+    invalid,
+)
 
 S = TypeVar("S", bound=Shown)
 NEUTRAL_VALUES: Final[Mapping[str, Sequence[Any]]] = MappingProxyType(
@@ -105,13 +111,13 @@ class RequestFields:
             _require_neutral(name, self._left.pop(name))
         self.model = as_text(self.take("model"), ("model",))
         self.target: Target = names.resolve(self.model)
-        self.has_extension = EXTENSION in body
-        self.extension: Extension = read_extension(self.take(EXTENSION)) if self.has_extension else NO_EXTENSION
+        self.extension: Extension = read_extension(self.take(EXTENSION)) if EXTENSION in body else NO_EXTENSION
         self._names = names
         self._agent = names.agent(self.target)
         self._fields: dict[str, Any] = {}
         self._paths: dict[str, WirePath] = {}
-        """The paths in the body, by the dotted names of fields."""
+        """The paths in the body, by the dotted names of fields; the conversation knows those of its messages."""
+        self._conversation: WireConversation | None = None
         self.ignored: list[str] = []
         """The parameters without effect, by their dotted names as they were sent; all of them once it is finished."""
 
@@ -168,15 +174,12 @@ class RequestFields:
 
     def put_conversation(self, conversation: WireConversation, path: WirePath) -> None:
         """Set the messages, or the input of the flow that the model names. The `path` is that of the whole list."""
-        messages, paths = conversation.messages()
+        messages = conversation.messages()
         if self.target.kind is TargetKind.FLOW:
             self._put_flow(messages)
             return
         self.put("messages", messages, path)
-        for index, (source, calls) in enumerate(paths):
-            self._paths[f"messages.{index}"] = source
-            for number, call in enumerate(calls):
-                self._paths[f"messages.{index}.tool_calls.{number}"] = call
+        self._conversation = conversation
 
     def put_client_tools(self, tools: Sequence[Mapping[str, Any]], paths: Sequence[WirePath]) -> None:
         """Offer these tools of the client. An execution ends with their calls. An empty schema stands for no input."""
@@ -191,7 +194,8 @@ class RequestFields:
     def finish(self) -> SystemRequest:
         """Return the request. Raises: RequestFailure naming fields as they were sent."""
         self._put_target()
-        self._put_extension()
+        if self.extension is not NO_EXTENSION:
+            self._put_extension()
         self._put_mode()
         self._leave_out_person_tools()
         self.ignored += [name for name, value in self._left.items() if value is not None]
@@ -210,7 +214,7 @@ class RequestFields:
             mode=mode,
             is_stream=is_stream,
             delivery=delivery,
-            has_extension=self.has_extension,
+            has_extension=self.extension is not NO_EXTENSION,
             is_quote=self.extension.quote,
         )
 
@@ -242,8 +246,6 @@ class RequestFields:
                 self.put("mode", Mode.FLOW, ("model",))
 
     def _put_extension(self) -> None:
-        if not self.has_extension:
-            return
         for name, value in requested_fields(self._body[EXTENSION]).items():
             path, given = (EXTENSION, name), self._fields.get(name)
             if name == "limits" and isinstance(given, dict):
@@ -288,6 +290,10 @@ class RequestFields:
 
     def path_of(self, path: Sequence[str]) -> WirePath:
         """Return the path in the body of a field of the request: that of the nearest part that has one."""
+        if self._conversation is not None and path[0] == "messages" and path[1:] and path[1].isdecimal():
+            sent = self._conversation.path_of(int(path[1]), tuple(path[2:]))
+            if sent is not None:
+                return self._media_path(sent)
         for length in range(len(path), 0, -1):
             source = self._paths.get(".".join(path[:length]))
             if source is not None:

@@ -63,6 +63,35 @@ def as_choice(found: object, path: WirePath, choices: Sequence[str]) -> str:
     return found
 
 
+def text_at(parent: Mapping[str, Any], name: str, path: WirePath) -> str:
+    """Return this member of the object at the path as `as_text` does. A path is made for an error only."""
+    found = parent.get(name)
+    return found if isinstance(found, str) else as_text(found, (*path, name))
+
+
+def object_at(parent: Mapping[str, Any], name: str, path: WirePath) -> Mapping[str, Any]:
+    """Return this member of the object at the path as `as_object` does."""
+    found = parent.get(name)
+    return found if isinstance(found, dict) else as_object(found, (*path, name))
+
+
+def list_at(parent: Mapping[str, Any], name: str, path: WirePath) -> Sequence[Any]:
+    """Return this member of the object at the path if it is a list, an empty one for null. Raises: RequestFailure."""
+    found = parent.get(name)
+    return () if found is None else as_list(found, (*path, name))
+
+
+def flag_at(parent: Mapping[str, Any], name: str, path: WirePath) -> bool:
+    """Return this member of the object at the path as `as_flag` does."""
+    return as_flag(parent.get(name), (*path, name))
+
+
+def choice_at(parent: Mapping[str, Any], name: str, path: WirePath, choices: Sequence[str]) -> str:
+    """Return this member of the object at the path as `as_choice` does."""
+    found = parent.get(name)
+    return found if isinstance(found, str) and found in choices else as_choice(found, (*path, name), choices)
+
+
 def text_part(text: str) -> Mapping[str, Any]:
     """Return a text part of a message."""
     return {"type": "text", "text": text}
@@ -106,8 +135,8 @@ def embedded_document(media_type: str, data: str, name: object = None) -> Mappin
 def audio_part(found: object, path: WirePath) -> Mapping[str, Any]:
     """Return the audio part of an `input_audio`. Raises: RequestFailure."""
     audio = as_object(found, path)
-    kind = as_choice(audio.get("format"), (*path, "format"), tuple(_AUDIO_TYPES))
-    return {"type": "audio", "media_type": _AUDIO_TYPES[kind], "data": as_text(audio.get("data"), (*path, "data"))}
+    kind = choice_at(audio, "format", path, tuple(_AUDIO_TYPES))
+    return {"type": "audio", "media_type": _AUDIO_TYPES[kind], "data": text_at(audio, "data", path)}
 
 
 def embedded_image(media_type: str, data: str) -> Mapping[str, Any]:

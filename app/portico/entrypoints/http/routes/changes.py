@@ -5,10 +5,9 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
-from portico.domain.access.principal import LOCAL
 from portico.domain.failures import Code
 from portico.entrypoints.http.change_stream import ChangeStreamResponse
-from portico.entrypoints.http.context import AUTHENTICATED, Context
+from portico.entrypoints.http.context import AUTHENTICATED, Context, permission_check
 from portico.entrypoints.http.openapi.responses import READ_FAILURES, change_stream_content, failures
 from portico.entrypoints.http.parameters import ChangeQuery, readable_query
 from portico.entrypoints.http.sse import STREAM_HEADERS
@@ -36,5 +35,5 @@ async def watch_changes(context: Context, query: Annotated[ChangeQuery, Query()]
     return ChangeStreamResponse(
         reader,
         headers=(*STREAM_HEADERS, *context.correlate().headers()),
-        is_permitted=None if context.principal == LOCAL else context.is_still_permitted,
+        is_permitted=permission_check(context),
     )

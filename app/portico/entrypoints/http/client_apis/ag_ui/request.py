@@ -13,7 +13,7 @@ from portico.domain.failures import Code, RequestFailure
 from portico.domain.ids import RequestId, SuspensionId
 from portico.domain.value import value
 from portico.entrypoints.http.client_apis.api import DecodedRequest, JsonObject, Shown
-from portico.entrypoints.http.client_apis.conversation import WireConversation, WirePath, call_arguments
+from portico.entrypoints.http.client_apis.conversation import ItemFields, WireConversation, WirePath, call_arguments
 from portico.entrypoints.http.client_apis.ids import named_execution
 from portico.entrypoints.http.client_apis.models import AGENT, ModelNames
 from portico.entrypoints.http.client_apis.request_fields import RequestFields
@@ -22,8 +22,12 @@ from portico.entrypoints.http.client_apis.wire_values import (
     as_list,
     as_object,
     as_text,
+    choice_at,
     image_part,
     invalid,
+    list_at,
+    object_at,
+    text_at,
     text_part,
 )
 
@@ -32,6 +36,10 @@ INTERRUPT: Final = "interrupt"
 """Prefix under which the id of an execution is read from an interrupt's id."""
 _DROPPED: Final = frozenset({"activity", "reasoning"})
 _ROLES: Final = ("developer", "system", "assistant", "user", "tool", *sorted(_DROPPED))
+_ITEM_FIELDS: Final = ItemFields(
+    call={"name": ("function", "name"), "arguments": ("function", "arguments")},
+    result={"tool_call_id": ("toolCallId",)},
+)
 _MAX_ID: Final = 256
 
 
@@ -85,7 +93,7 @@ def decode(body: JsonObject, agent: str, names: ModelNames) -> DecodedRequest[Ru
         return _answers(run, entries)
     model = _model(agent, names)
     fields = RequestFields({"model": model}, names, can_ask_person=True)
-    conversation = WireConversation()
+    conversation = WireConversation(_ITEM_FIELDS)
     _add_context(conversation, body.get("context"))
     _add_messages(conversation, body.get("messages"))
     fields.put_conversation(conversation, ("messages",))
@@ -137,8 +145,8 @@ def _add_context(conversation: WireConversation, context: object) -> None:
     for index, found in enumerate(() if context is None else as_list(context, ("context",))):
         path: WirePath = ("context", str(index))
         entry = as_object(found, path)
-        description = as_text(entry.get("description"), (*path, "description"))
-        lines.append(f"{description}: {as_text(entry.get('value'), (*path, 'value'))}")
+        description = text_at(entry, "description", path)
+        lines.append(f"{description}: {text_at(entry, 'value', path)}")
     if lines:
         conversation.add({"role": "system", "content": "\n".join(lines)}, ("context",))
 
@@ -147,18 +155,18 @@ def _add_messages(conversation: WireConversation, messages: object) -> None:
     for index, found in enumerate(as_list(messages, ("messages",))):
         path: WirePath = ("messages", str(index))
         message = as_object(found, path)
-        role = as_choice(message.get("role"), (*path, "role"), _ROLES)
+        role = choice_at(message, "role", path, _ROLES)
         match role:
             case "assistant":
                 _add_assistant(conversation, message, path)
             case "tool":
-                call_id = as_text(message.get("toolCallId"), (*path, "toolCallId"))
+                call_id = text_at(message, "toolCallId", path)
                 conversation.add_result(call_id, _result(message, path), path)
             case "user":
                 content = _content(message.get("content"), (*path, "content"))
                 conversation.add({"role": "user", "content": content}, path)
             case "developer" | "system":
-                text = as_text(message.get("content"), (*path, "content"))
+                text = text_at(message, "content", path)
                 conversation.add({"role": "system", "content": text}, path)
             case _:
                 pass
@@ -166,20 +174,15 @@ def _add_messages(conversation: WireConversation, messages: object) -> None:
 
 def _add_assistant(conversation: WireConversation, message: Mapping[str, Any], path: WirePath) -> None:
     content = message.get("content")
-    calls = message.get("toolCalls")
     if content:
         conversation.add({"role": "assistant", "content": as_text(content, (*path, "content"))}, path)
-    for number, found in enumerate(() if calls is None else as_list(calls, (*path, "toolCalls"))):
+    for number, found in enumerate(list_at(message, "toolCalls", path)):
         here = (*path, "toolCalls", str(number))
         call = as_object(found, here)
-        function = as_object(call.get("function"), (*here, "function"))
-        arguments = as_text(function.get("arguments"), (*here, "function", "arguments"))
-        named = {
-            "id": as_text(call.get("id"), (*here, "id")),
-            "name": as_text(function.get("name"), (*here, "function", "name")),
-            "arguments": call_arguments(arguments),
-        }
-        conversation.add_call(named, here)
+        function = object_at(call, "function", here)
+        inner = (*here, "function")
+        name, arguments = text_at(function, "name", inner), call_arguments(text_at(function, "arguments", inner))
+        conversation.add_call({"id": text_at(call, "id", here), "name": name, "arguments": arguments}, here)
 
 
 def _result(message: Mapping[str, Any], path: WirePath) -> str | Sequence[Mapping[str, Any]]:
@@ -197,10 +200,10 @@ def _content(found: object, path: WirePath) -> str | Sequence[Mapping[str, Any]]
 
 
 def _part(part: Mapping[str, Any], path: WirePath) -> Mapping[str, Any]:
-    kind = as_choice(part.get("type"), (*path, "type"), ("text", "image", "document", "audio"))
+    kind = choice_at(part, "type", path, ("text", "image", "document", "audio"))
     if kind == "text":
-        return text_part(as_text(part.get("text"), (*path, "text")))
-    source = as_object(part.get("source"), (*path, "source"))
+        return text_part(text_at(part, "text", path))
+    source = object_at(part, "source", path)
     of_source = as_choice(source.get("type"), (*path, "source", "type"), ("data", "url"))
     found = as_text(source.get("value"), (*path, "source", "value"))
     if of_source == "url" and kind == "image":
@@ -216,7 +219,7 @@ def _put_tools(fields: RequestFields, tools: object) -> None:
     for index, found in enumerate(() if tools is None else as_list(tools, ("tools",))):
         path: WirePath = ("tools", str(index))
         tool = as_object(found, path)
-        named: dict[str, Any] = {"name": as_text(tool.get("name"), (*path, "name"))}
+        named: dict[str, Any] = {"name": text_at(tool, "name", path)}
         if tool.get("description") is not None:
             named["description"] = as_text(tool["description"], (*path, "description"))
         if tool.get("parameters") is not None:
@@ -232,13 +235,13 @@ def _answers(run: Run, entries: Sequence[Any]) -> InterruptAnswers:
     for index, found in enumerate(entries):
         path: WirePath = ("resume", str(index))
         entry = as_object(found, path)
-        text = as_text(entry.get("interruptId"), (*path, "interruptId"))
+        text = text_at(entry, "interruptId", path)
         digits, _, suspension_id = text.partition("/")
         execution = named_execution(f"{INTERRUPT}_{digits}", INTERRUPT)
         if execution is None or execution.number is not None or not suspension_id:
             raise RequestFailure(Code.REQUEST_NOT_FOUND, "no execution has this interrupt", condition="path")
         named.add(execution.request_id)
-        status = as_choice(entry.get("status"), (*path, "status"), ("resolved", "cancelled"))
+        status = choice_at(entry, "status", path, ("resolved", "cancelled"))
         answers.append(InterruptAnswer(SuspensionId(suspension_id), status == "cancelled", entry.get("payload")))
     if len(named) != 1:
         raise invalid(("resume",), "must be of one execution")

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from portico.domain.value import value
 from portico.entrypoints.http.client_apis.api import DecodedRequest, JsonObject, Shown
-from portico.entrypoints.http.client_apis.conversation import WireConversation, WirePath, call_arguments
+from portico.entrypoints.http.client_apis.conversation import ItemFields, WireConversation, WirePath, call_arguments
 from portico.entrypoints.http.client_apis.models import ModelNames
 from portico.entrypoints.http.client_apis.request_fields import (
     ANY_OBJECT,
@@ -21,9 +21,13 @@ from portico.entrypoints.http.client_apis.wire_values import (
     as_object,
     as_text,
     audio_part,
+    choice_at,
     document_part,
     image_part,
     invalid,
+    list_at,
+    object_at,
+    text_at,
     text_part,
 )
 
@@ -39,6 +43,7 @@ _PARAMETERS: Final = (
 """Fields with their parameters; of two parameters for one field the later has precedence."""
 _OPTIONS: Final = ("top_k", "presence_penalty", "frequency_penalty")
 _CHOICES: Final = ("auto", "none", "required")
+ITEM_FIELDS: Final = ItemFields(call={"name": ("function", "name"), "arguments": ("function", "arguments")})
 
 
 @value
@@ -70,35 +75,31 @@ def _includes_usage(options: object) -> bool:
 
 
 def _conversation(messages: object) -> WireConversation:
-    conversation = WireConversation()
+    conversation = WireConversation(ITEM_FIELDS)
     for index, each in enumerate(as_list(messages, ("messages",))):
         path = ("messages", str(index))
         message = as_object(each, path)
-        role = as_choice(message.get("role"), (*path, "role"), _ROLES)
+        role = choice_at(message, "role", path, _ROLES)
         content = message.get("content")
         if role == "tool":
-            call_id = as_text(message.get("tool_call_id"), (*path, "tool_call_id"))
-            conversation.add_result(call_id, _content(content, path), path)
+            conversation.add_result(text_at(message, "tool_call_id", path), _content(content, path), path)
             continue
-        is_optional = role == "assistant" and content is None
-        decoded = {"role": "system" if role == "developer" else role, "content": ""}
-        decoded["content"] = "" if is_optional else _content(content, path)
+        text = "" if role == "assistant" and content is None else _content(content, path)
+        decoded = {"role": "system" if role == "developer" else role, "content": text}
         if message.get("name") is not None:
             decoded["name"] = message["name"]
         conversation.add(decoded, path)
         if role != "assistant":
             continue
-        for number, call in enumerate(as_list(_or_empty(message.get("tool_calls")), (*path, "tool_calls"))):
+        for number, call in enumerate(list_at(message, "tool_calls", path)):
             call_path = (*path, "tool_calls", str(number))
             conversation.add_call(_call(as_object(call, call_path), call_path), call_path)
     return conversation
 
 
-def _or_empty(found: object) -> object:
-    return [] if found is None else found
-
-
 def _content(content: object, path: WirePath) -> Any:
+    if isinstance(content, str):
+        return content
     here = (*path, "content")
     if isinstance(content, list):
         return [_part(as_object(part, (*here, str(n))), (*here, str(n))) for n, part in enumerate(content)]
@@ -108,14 +109,14 @@ def _content(content: object, path: WirePath) -> Any:
 def _part(part: Mapping[str, Any], path: WirePath) -> Mapping[str, Any]:
     match part.get("type"):
         case "text":
-            return text_part(as_text(part.get("text"), (*path, "text")))
+            return text_part(text_at(part, "text", path))
         case "refusal":
-            return text_part(as_text(part.get("refusal"), (*path, "refusal")))
+            return text_part(text_at(part, "refusal", path))
         case "image_url":
-            image = as_object(part.get("image_url"), (*path, "image_url"))
+            image = object_at(part, "image_url", path)
             return image_part(image.get("url"), (*path, "image_url", "url"))
         case "file":
-            file, here = as_object(part.get("file"), (*path, "file")), (*path, "file", "file_data")
+            file, here = object_at(part, "file", path), (*path, "file", "file_data")
             return document_part(file.get("file_data"), file.get("filename"), here)
         case "input_audio":
             return audio_part(part.get("input_audio"), (*path, "input_audio"))
@@ -125,13 +126,10 @@ def _part(part: Mapping[str, Any], path: WirePath) -> Mapping[str, Any]:
 
 def _call(call: Mapping[str, Any], path: WirePath) -> Mapping[str, Any]:
     as_choice(call.get("type", "function"), (*path, "type"), ("function",))
-    function = as_object(call.get("function"), (*path, "function"))
-    arguments = as_text(function.get("arguments"), (*path, "function", "arguments"))
-    return {
-        "id": as_text(call.get("id"), (*path, "id")),
-        "name": as_text(function.get("name"), (*path, "function", "name")),
-        "arguments": call_arguments(arguments),
-    }
+    function = object_at(call, "function", path)
+    here = (*path, "function")
+    arguments = call_arguments(text_at(function, "arguments", here))
+    return {"id": text_at(call, "id", path), "name": text_at(function, "name", here), "arguments": arguments}
 
 
 def _put_hints(fields: RequestFields) -> None:
@@ -146,12 +144,13 @@ def _put_hints(fields: RequestFields) -> None:
 def _put_tools(fields: RequestFields) -> None:
     """Offer the functions; a tool of another type is left out and reported, and so it cannot be chosen."""
     functions: dict[str, tuple[Mapping[str, Any], WirePath]] = {}
-    for index, each in enumerate(as_list(_or_empty(fields.take("tools")), ("tools",))):
+    tools = fields.take("tools")
+    for index, each in enumerate(() if tools is None else as_list(tools, ("tools",))):
         path = ("tools", str(index))
         tool = as_object(each, path)
         kind = as_text(tool.get("type", "function"), (*path, "type"))
         if kind == "function":
-            function = _function(as_object(tool.get("function"), (*path, "function")), (*path, "function"))
+            function = _function(object_at(tool, "function", path), (*path, "function"))
             if function["name"] in functions:
                 raise invalid((*path, "function", "name"), "must be the name of one tool only")
             functions[function["name"]] = function, (*path, "function")
@@ -164,7 +163,7 @@ def _put_tools(fields: RequestFields) -> None:
 
 
 def _function(function: Mapping[str, Any], path: WirePath) -> Mapping[str, Any]:
-    as_text(function.get("name"), (*path, "name"))
+    text_at(function, "name", path)
     return {name: function[name] for name in ("name", "description", "parameters") if function.get(name) is not None}
 
 
@@ -184,7 +183,7 @@ def _put_choice(fields: RequestFields, choice: object) -> Sequence[str] | None:
         case "allowed_tools":
             inner = (*path, "allowed_tools")
             allowed = as_object(chosen.get("allowed_tools"), inner)
-            mode = as_choice(allowed.get("mode"), (*inner, "mode"), ("auto", "required"))
+            mode = choice_at(allowed, "mode", inner, ("auto", "required"))
             fields.put("hints.tool_choice", mode, (*inner, "mode"))
             tools = as_list(allowed.get("tools"), (*inner, "tools"))
             paths = [(*inner, "tools", str(number)) for number in range(len(tools))]
@@ -194,9 +193,9 @@ def _put_choice(fields: RequestFields, choice: object) -> Sequence[str] | None:
 
 
 def _chosen_name(chosen: Mapping[str, Any], path: WirePath) -> str:
-    as_choice(chosen.get("type"), (*path, "type"), ("function",))
-    function = as_object(chosen.get("function"), (*path, "function"))
-    return as_text(function.get("name"), (*path, "function", "name"))
+    choice_at(chosen, "type", path, ("function",))
+    function = object_at(chosen, "function", path)
+    return text_at(function, "name", (*path, "function"))
 
 
 def _put_format(fields: RequestFields) -> None:
@@ -204,7 +203,7 @@ def _put_format(fields: RequestFields) -> None:
     if found is None:
         return
     wanted = as_object(found, path)
-    match as_choice(wanted.get("type"), (*path, "type"), ("text", "json_object", "json_schema")):
+    match choice_at(wanted, "type", path, ("text", "json_object", "json_schema")):
         case "json_schema":
             inner = (*path, "json_schema")
             schema = as_object(wanted.get("json_schema"), inner).get("schema")

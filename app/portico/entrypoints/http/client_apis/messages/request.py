@@ -6,16 +6,19 @@ from typing import Any, Final
 
 from portico.entrypoints.http.client_apis.api import DecodedRequest, JsonObject, Shown
 from portico.entrypoints.http.client_apis.conversation import WireConversation, WirePath
-from portico.entrypoints.http.client_apis.messages.transcript import add_system, add_turns
+from portico.entrypoints.http.client_apis.messages.transcript import ITEM_FIELDS, add_system, add_turns
 from portico.entrypoints.http.client_apis.models import ModelNames
 from portico.entrypoints.http.client_apis.request_fields import RequestFields, put_effort
 from portico.entrypoints.http.client_apis.wire_values import (
-    as_choice,
     as_flag,
     as_list,
     as_object,
     as_text,
+    choice_at,
+    flag_at,
     invalid,
+    object_at,
+    text_at,
 )
 
 _HINTS: Final = (
@@ -30,7 +33,7 @@ CHOICES: Final[Mapping[str, str]] = MappingProxyType({"auto": "auto", "any": "re
 def decode(body: JsonObject, names: ModelNames) -> DecodedRequest[Shown]:
     """Return the request. Raises: RequestFailure naming the field as it was sent; AccessFailure."""
     fields = RequestFields(body, names)
-    conversation = WireConversation()
+    conversation = WireConversation(ITEM_FIELDS)
     add_system(conversation, fields.take("system"))
     add_turns(conversation, fields.take("messages"))
     fields.put_conversation(conversation, ("messages",))
@@ -66,7 +69,7 @@ def _put_tools(fields: RequestFields, tools: object) -> Sequence[str]:
             offered.append(_tool(tool, path))
             paths.append(path)
         else:
-            kind = as_text(tool.get("type"), (*path, "type"))
+            kind = text_at(tool, "type", path)
             fields.ignore(f"tools.{kind}")
             left_out.append(str(tool.get("name")))
     fields.put_client_tools(offered, paths)
@@ -74,7 +77,7 @@ def _put_tools(fields: RequestFields, tools: object) -> Sequence[str]:
 
 
 def _tool(tool: Mapping[str, Any], path: WirePath) -> Mapping[str, Any]:
-    named = {"name": as_text(tool.get("name"), (*path, "name"))}
+    named = {"name": text_at(tool, "name", path)}
     if tool.get("description") is not None:
         named["description"] = as_text(tool["description"], (*path, "description"))
     schema = tool.get("input_schema")
@@ -86,13 +89,13 @@ def _put_choice(fields: RequestFields, choice: object, left_out: Sequence[str]) 
         return
     path: WirePath = ("tool_choice",)
     chosen = as_object(choice, path)
-    if as_flag(chosen.get("disable_parallel_tool_use"), (*path, "disable_parallel_tool_use")):
+    if flag_at(chosen, "disable_parallel_tool_use", path):
         fields.put("limits.calls_per_reply", 1, (*path, "disable_parallel_tool_use"))
-    kind = as_choice(chosen.get("type"), (*path, "type"), (*CHOICES, "tool"))
+    kind = choice_at(chosen, "type", path, (*CHOICES, "tool"))
     if kind != "tool":
         fields.put("hints.tool_choice", CHOICES[kind], path)
         return
-    name = as_text(chosen.get("name"), (*path, "name"))
+    name = text_at(chosen, "name", path)
     if name in left_out:
         raise invalid((*path, "name"), "names a tool whose type is not supported")
     fields.put("hints.tool_choice", {"name": name}, path)
@@ -108,5 +111,5 @@ def _put_output(fields: RequestFields, config: object) -> None:
         return
     here = (*path, "format")
     wanted = as_object(given["format"], here)
-    as_choice(wanted.get("type"), (*here, "type"), ("json_schema",))
-    fields.put("output.schema", as_object(wanted.get("schema"), (*here, "schema")), (*here, "schema"))
+    choice_at(wanted, "type", here, ("json_schema",))
+    fields.put("output.schema", object_at(wanted, "schema", here), (*here, "schema"))

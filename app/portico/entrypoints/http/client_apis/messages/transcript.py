@@ -9,18 +9,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-from portico.entrypoints.http.client_apis.conversation import WireConversation, WirePath
+from portico.entrypoints.http.client_apis.conversation import ItemFields, WireConversation, WirePath
 from portico.entrypoints.http.client_apis.wire_values import (
-    as_choice,
-    as_flag,
     as_list,
     as_object,
-    as_text,
+    choice_at,
     embedded_document,
     embedded_image,
     fetched_document,
+    flag_at,
     image_part,
     invalid,
+    object_at,
+    text_at,
     text_part,
 )
 
@@ -41,6 +42,7 @@ REFUSED_BLOCKS: Final[Mapping[str, str]] = MappingProxyType(
         "tool_removal": "tools cannot be removed on the way; send those that are left",
     }
 )
+ITEM_FIELDS: Final = ItemFields(call={"arguments": ("input",)}, result={"tool_call_id": ("tool_use_id",)})
 _ROLES: Final = ("user", "assistant", "system")
 _CALLS: Final[Mapping[str, str]] = MappingProxyType({"user": "tool_result", "assistant": "tool_use"})
 """The type of the blocks of a role that are no part of its text."""
@@ -65,27 +67,31 @@ def add_turns(conversation: WireConversation, turns: object) -> None:
     for index, found in enumerate(as_list(turns, ("messages",))):
         path: WirePath = ("messages", str(index))
         turn = as_object(found, path)
-        role = as_choice(turn.get("role"), (*path, "role"), _ROLES)
-        blocks = list(_blocks(turn.get("content"), (*path, "content")))
+        role = choice_at(turn, "role", path, _ROLES)
+        given = turn.get("content")
+        if isinstance(given, str):
+            conversation.add({"role": role, "content": given}, path)
+            continue
+        blocks = list(_blocks(given, (*path, "content")))
         kind = _CALLS.get(role)
         calls = [(here, block) for here, block in blocks if block["type"] == kind]
         if role == "user":
             for here, block in calls:
                 _add_result(conversation, block, here)
-        content = _content([(here, block) for here, block in blocks if block["type"] != kind])
+        content, parts = _content([(here, block) for here, block in blocks if block["type"] != kind])
         if content or not blocks:
-            conversation.add({"role": role, "content": content}, path)
+            conversation.add({"role": role, "content": content}, path, parts)
         if role == "assistant":
             for here, block in calls:
                 conversation.add_call(_call(block, here), here)
 
 
 def _add_result(conversation: WireConversation, block: Block, path: WirePath) -> None:
-    content = _content(list(_blocks(block.get("content"), (*path, "content"))))
-    if as_flag(block.get("is_error"), (*path, "is_error")):
+    content, parts = _content(list(_blocks(block.get("content"), (*path, "content"))))
+    if flag_at(block, "is_error", path):
         content = _as_error(content)
-    call_id = as_text(block.get("tool_use_id"), (*path, "tool_use_id"))
-    conversation.add_result(call_id, content, (*path, "tool_use_id"))
+        parts = [*[path] * (len(content) - len(parts)), *parts] if parts else parts
+    conversation.add_result(text_at(block, "tool_use_id", path), content, path, parts)
 
 
 def _as_error(content: str | list[Mapping[str, Any]]) -> str | list[Mapping[str, Any]]:
@@ -100,9 +106,9 @@ def _as_error(content: str | list[Mapping[str, Any]]) -> str | list[Mapping[str,
 
 def _call(block: Block, path: WirePath) -> Mapping[str, Any]:
     return {
-        "id": as_text(block.get("id"), (*path, "id")),
-        "name": as_text(block.get("name"), (*path, "name")),
-        "arguments": as_object(block.get("input"), (*path, "input")),
+        "id": text_at(block, "id", path),
+        "name": text_at(block, "name", path),
+        "arguments": object_at(block, "input", path),
     }
 
 
@@ -114,31 +120,36 @@ def _blocks(content: object, path: WirePath) -> Iterator[tuple[WirePath, Block]]
     elif content is not None:
         for number, block in enumerate(as_list(content, path)):
             here = (*path, str(number))
-            as_text(as_object(block, here).get("type"), (*here, "type"))
+            text_at(as_object(block, here), "type", here)
             yield here, block
 
 
-def _content(blocks: Sequence[tuple[WirePath, Block]]) -> str | list[Mapping[str, Any]]:
-    """Return the text and the images of the blocks: a single text as it is, and anything else as parts."""
-    parts = [part for path, block in blocks if (part := _part(block, path)) is not None]
-    match parts:
-        case []:
-            return ""
-        case [{"type": "text", "text": str(text)}]:
-            return text
-        case _:
-            return parts
+def _content(blocks: Sequence[tuple[WirePath, Block]]) -> tuple[str | list[Mapping[str, Any]], Sequence[WirePath]]:
+    """Return the text and the images of the blocks, a single text as it is, and anything else as parts and their paths.
+
+    The paths are those of the blocks, some of which are no parts.
+    """
+    parts: list[Mapping[str, Any]] = []
+    paths: list[WirePath] = []
+    for path, block in blocks:
+        part = _part(block, path)
+        if part is not None:
+            parts.append(part)
+            paths.append(path)
+    if not parts:
+        return "", ()
+    return (parts[0]["text"], ()) if len(parts) == 1 and parts[0]["type"] == "text" else (parts, paths)
 
 
 def _part(block: Block, path: WirePath) -> Mapping[str, Any] | None:
     """Return a block as a part of a message, None for one that is dropped. Raises: RequestFailure for any other."""
     match block["type"]:
         case "text":
-            return text_part(as_text(block.get("text"), (*path, "text")))
+            return text_part(text_at(block, "text", path))
         case "image":
-            return _image(as_object(block.get("source"), (*path, "source")), (*path, "source"))
+            return _image(object_at(block, "source", path), (*path, "source"))
         case "document":
-            source = as_object(block.get("source"), (*path, "source"))
+            source = object_at(block, "source", path)
             return _document(source, block.get("title"), (*path, "source"))
         case kind if kind in DROPPED_BLOCKS:
             return None
@@ -147,19 +158,19 @@ def _part(block: Block, path: WirePath) -> Mapping[str, Any] | None:
 
 
 def _document(source: Block, title: object, path: WirePath) -> Mapping[str, Any]:
-    kind = as_choice(source.get("type"), (*path, "type"), ("base64", "text", "url"))
+    kind = choice_at(source, "type", path, ("base64", "text", "url"))
     if kind == "url":
         return fetched_document(source.get("url"), title, (*path, "url"))
-    media_type = as_text(source.get("media_type"), (*path, "media_type"))
-    data = as_text(source.get("data"), (*path, "data"))
+    media_type = text_at(source, "media_type", path)
+    data = text_at(source, "data", path)
     return embedded_document(media_type, data if kind == "base64" else b64encode(data.encode()).decode(), title)
 
 
 def _image(source: Block, path: WirePath) -> Mapping[str, Any]:
     match source.get("type"):
         case "base64":
-            media_type = as_text(source.get("media_type"), (*path, "media_type"))
-            return embedded_image(media_type, as_text(source.get("data"), (*path, "data")))
+            media_type = text_at(source, "media_type", path)
+            return embedded_image(media_type, text_at(source, "data", path))
         case "url":
             return image_part(source.get("url"), (*path, "url"))
         case _:

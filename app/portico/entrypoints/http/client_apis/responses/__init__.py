@@ -1,6 +1,6 @@
 """The Responses API of OpenAI, as its clients speak it."""
 
-from functools import lru_cache, partial
+from functools import partial
 
 from portico.entrypoints.http.client_apis.api import ClientApi
 from portico.entrypoints.http.client_apis.errors import ErrorShape
@@ -9,7 +9,6 @@ from portico.entrypoints.http.client_apis.responses.frames import ResponsesFrame
 from portico.entrypoints.http.client_apis.responses.request import decode
 
 
-@lru_cache(maxsize=1)
 def responses_api(now: Now) -> ClientApi[ResponsesShown]:
     """Return the API; `now` tells when an answer ends."""
     encoders = partial(encode, now), partial(encode_quote, now), partial(ResponsesFrames, now)

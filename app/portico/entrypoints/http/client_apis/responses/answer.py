@@ -4,7 +4,6 @@ Ids of items count by kind over the whole execution, so that an id names one ite
 answers.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from types import MappingProxyType
@@ -71,13 +70,16 @@ class ItemIds:
 
     def __init__(self, request_id: RequestId, earlier: Iterable[Item] = ()) -> None:
         self._digits = digits(request_id)
-        self._counts = Counter(map(type, earlier))
+        self._counts: dict[type[Item], int] = {}
+        for item in earlier:
+            self._counts[type(item)] = self._counts.get(type(item), 0) + 1
 
     def next(self, item: Item) -> str:
         """Return the id of the next item, which is of that kind."""
-        number = self._counts[type(item)]
-        self._counts[type(item)] += 1
-        return f"{_PREFIXES[type(item)]}_{self._digits}_{number}"
+        kind = type(item)
+        number = self._counts.get(kind, 0)
+        self._counts[kind] = number + 1
+        return f"{_PREFIXES[kind]}_{self._digits}_{number}"
 
 
 def response_id(request_id: RequestId, number: int = 0) -> str:

@@ -17,8 +17,9 @@ from portico.domain.journal.header import ClientView
 from portico.domain.tools import reference_of
 from portico.domain.value import value
 from portico.entrypoints.http.client_apis.api import DecodedRequest, JsonObject
-from portico.entrypoints.http.client_apis.conversation import WireConversation, WirePath, call_arguments
+from portico.entrypoints.http.client_apis.conversation import ItemFields, WireConversation, WirePath, call_arguments
 from portico.entrypoints.http.client_apis.errors import PREVIOUS_RESPONSE_NOT_FOUND, not_found
+from portico.entrypoints.http.client_apis.extension import EXTENSION
 from portico.entrypoints.http.client_apis.ids import NamedExecution, called_execution, named_execution
 from portico.entrypoints.http.client_apis.models import ModelNames
 from portico.entrypoints.http.client_apis.request_fields import (
@@ -35,10 +36,12 @@ from portico.entrypoints.http.client_apis.wire_values import (
     as_object,
     as_text,
     audio_part,
+    choice_at,
     document_part,
     fetched_document,
     image_part,
     invalid,
+    text_at,
     text_part,
 )
 
@@ -52,11 +55,15 @@ _CHOICES: Final = ("auto", "none", "required")
 _ROLES: Final[Mapping[str, str]] = MappingProxyType(
     {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 )
+_ROLE_NAMES: Final = tuple(_ROLES)
 _TEXTS: Final[Mapping[str, str]] = MappingProxyType(
     {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
 )
 """Types of parts that are text, with the field that has it."""
 _SUMMARIES: Final = ("auto", "concise", "detailed")
+_ITEM_FIELDS: Final = ItemFields(
+    call={"id": ("call_id",)}, result={"tool_call_id": ("call_id",), "content": ("output",)}
+)
 _NOT_EMBEDDED: Final = "must be a text, an image, a file with its `file_data` or `file_url`, or audio"
 _FORMAT_NAME: Final = "answer"
 _CONFIGURED: Final = "the operator configures servers"
@@ -107,7 +114,7 @@ def decode(body: JsonObject, names: ModelNames) -> DecodedResponsesRequest:
     references = _put_input(fields, previous)
     is_stream = as_flag(fields.take("stream"), ("stream",))
     view = ClientView(
-        fields.model, has_extension=fields.has_extension, has_instructions=body.get("instructions") is not None
+        fields.model, has_extension=EXTENSION in body, has_instructions=body.get("instructions") is not None
     )
     if fields.are_left:
         view = _put_rest(fields, view)
@@ -143,7 +150,9 @@ def approval_answers(body: JsonObject) -> ApprovalAnswers | None:
     Answers that an earlier answer of the service follows were given before. Raises: RequestFailure.
     """
     found = body.get("input")
-    items = found if isinstance(found, list) else []
+    if not isinstance(found, list):
+        return None
+    items = found
     last = next((n for n in reversed(range(len(items))) if _kind(items[n]) == _APPROVAL_RESPONSE), None)
     if last is None or any(_is_answer(item) for item in items[last + 1 :]):
         return None
@@ -259,7 +268,7 @@ def _put_input(fields: RequestFields, previous: RequestId | None) -> Sequence[tu
     """Set the messages, `instructions` first, and return the references to items of earlier answers."""
     found, instructions = fields.take("input"), fields.take("instructions")
     items = found if isinstance(found, list) else []
-    conversation = WireConversation(_open_calls(items, previous))
+    conversation = WireConversation(_ITEM_FIELDS, () if previous is None else _open_calls(items, previous))
     if instructions is not None:
         text = as_text(instructions, ("instructions",))
         conversation.add({"role": "system", "content": text}, ("instructions",))
@@ -272,7 +281,7 @@ def _put_input(fields: RequestFields, previous: RequestId | None) -> Sequence[tu
     return reader.references
 
 
-def _open_calls(items: Sequence[Any], previous: RequestId | None) -> Sequence[str]:
+def _open_calls(items: Sequence[Any], previous: RequestId) -> Sequence[str]:
     """Return the ids of the calls of the previous answer of which the results are among these items."""
     outputs = [item.get("call_id") for item in items if _kind(item) == "function_call_output"]
     return [each for each in outputs if isinstance(each, str) and _is_of(each, previous)]
@@ -306,7 +315,7 @@ class _InputItems:
 
     def add_message(self, item: Mapping[str, Any], path: WirePath) -> None:
         """Add a message; the text of an assistant's message is one text."""
-        role = _ROLES[as_choice(item.get("role"), (*path, "role"), tuple(_ROLES))]
+        role = _ROLES[choice_at(item, "role", path, _ROLE_NAMES)]
         content = _content(item.get("content"), (*path, "content"))
         if role == "assistant" and not isinstance(content, str):
             content = "".join(part["text"] for part in content if part["type"] == "text")
@@ -314,22 +323,22 @@ class _InputItems:
 
     def add_call(self, item: Mapping[str, Any], path: WirePath) -> None:
         """Add a call of the client's, unless the previous answer has it."""
-        call_id = as_text(item.get("call_id"), (*path, "call_id"))
+        call_id = text_at(item, "call_id", path)
         if _is_of(call_id, self._previous):
             return
-        arguments = call_arguments(as_text(item.get("arguments"), (*path, "arguments")))
-        name = as_text(item.get("name"), (*path, "name"))
-        self._conversation.add_call({"id": call_id, "name": name, "arguments": arguments}, (*path, "call_id"))
+        arguments = call_arguments(text_at(item, "arguments", path))
+        name = text_at(item, "name", path)
+        self._conversation.add_call({"id": call_id, "name": name, "arguments": arguments}, path)
 
     def add_output(self, item: Mapping[str, Any], path: WirePath) -> None:
         """Add the result of a call."""
-        call_id = as_text(item.get("call_id"), (*path, "call_id"))
+        call_id = text_at(item, "call_id", path)
         content = _content(item.get("output"), (*path, "output"))
-        self._conversation.add_result(call_id, content, (*path, "call_id"))
+        self._conversation.add_result(call_id, content, path)
 
     def add_reference(self, item: Mapping[str, Any], path: WirePath) -> None:
         """Pass over the reference to an item of an answer before, which the record has in its place."""
-        item_id = as_text(item.get("id"), (*path, "id"))
+        item_id = text_at(item, "id", path)
         named = named_execution(item_id, item_id.partition("_")[0])
         if named is None or self._previous is None:
             raise unknown_item((*path, "id"))
@@ -361,7 +370,7 @@ def _is_answer(item: Any) -> bool:
 
 
 def _approval_answer(item: Mapping[str, Any], path: WirePath) -> tuple[NamedExecution, ApprovalAnswer]:
-    named = named_execution(as_text(item.get("approval_request_id"), (*path, "approval_request_id")), APPROVAL)
+    named = named_execution(text_at(item, "approval_request_id", path), APPROVAL)
     if named is None or named.number is None:
         raise invalid((*path, "approval_request_id"), "must be the id of an mcp_approval_request")
     approves, reason = item.get("approve"), item.get("reason")
@@ -409,7 +418,7 @@ class _Tools:
         for index, found in enumerate(as_list(self._fields.take("tools") or [], ("tools",))):
             path = ("tools", str(index))
             tool = as_object(found, path)
-            kind = as_text(tool.get("type"), (*path, "type"))
+            kind = text_at(tool, "type", path)
             if kind == "function":
                 self._add_function(tool, path)
             elif kind == "mcp":
@@ -419,7 +428,7 @@ class _Tools:
         self._fields.put_client_tools(self._client, self._paths)
 
     def _add_function(self, tool: Mapping[str, Any], path: WirePath) -> None:
-        name = as_text(tool.get("name"), (*path, "name"))
+        name = text_at(tool, "name", path)
         if self._allowed is not None and name not in self._allowed:
             return
         described = {key: tool[key] for key in ("description", "parameters") if tool.get(key) is not None}
@@ -460,7 +469,7 @@ def _put_choice(fields: RequestFields, choice: object) -> None:
     if isinstance(choice, dict):
         match choice.get("type"):
             case "function" | "mcp" if choice.get("name") is not None:
-                chosen: object = {"name": as_text(choice.get("name"), (*path, "name"))}
+                chosen: object = {"name": text_at(choice, "name", path)}
             case "mcp":
                 chosen = "required"
             case "allowed_tools":
@@ -491,7 +500,7 @@ def _put_format(fields: RequestFields) -> Mapping[str, Any] | None:
     text = as_object(fields.take("text") or {}, ("text",))
     path: WirePath = ("text", "format")
     form = as_object(text.get("format") or {"type": "text"}, path)
-    kind = as_choice(form.get("type"), (*path, "type"), ("text", "json_object", "json_schema"))
+    kind = choice_at(form, "type", path, ("text", "json_object", "json_schema"))
     if kind != "text":
         schema = form.get("schema") if kind == "json_schema" else None
         fields.put("output.schema", dict(ANY_OBJECT) if schema is None else schema, (*path, "schema"))
