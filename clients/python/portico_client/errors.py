@@ -75,21 +75,7 @@ class TimeoutFailure(ConnectionFailure):
     """The time of the call has passed."""
 
 
-_CLASSES = {
-    kind.__name__: kind
-    for kind in (
-        InferenceFailure,
-        ToolFailure,
-        ConstraintFailure,
-        ValidationFailure,
-        OrchestrationFailure,
-        ConfigurationFailure,
-        Cancellation,
-        RequestFailure,
-        AccessFailure,
-        StorageFailure,
-    )
-}
+_CLASSES = {kind.__name__: kind for kind in PorticoError.__subclasses__()}
 
 
 def error_of_answer(status: int, content: bytes) -> PorticoError:

@@ -96,7 +96,7 @@ export class Portico {
     const { onSuspension, signal } = fields;
     const { body, headers } = prepared(request, fields);
     try {
-      const { body: answer } = await this.#transport.json("POST", "/v1/execute", { body, headers, signal });
+      const answer = await this.#transport.json("POST", "/v1/execute", { body, headers, signal });
       return await this.#answered(await this.#settled(answer, signal), tools, { onSuspension, signal });
     } catch (error) {
       const isLeft = signal?.aborted || error instanceof TimeoutFailure;
@@ -120,8 +120,8 @@ export class Portico {
   async background(request: string | SystemRequest, fields: Omit<RequestFields, "onSuspension"> = {}) {
     const { body, headers } = prepared(request, fields);
     const sent = { body: { ...body, background: true }, headers, signal: fields.signal };
-    const { body: accepted } = await this.#transport.json("POST", "/v1/execute", sent);
-    return new BackgroundExecution(this, (accepted as ExecutionView).request_id);
+    const { request_id } = await this.#transport.json<ExecutionView>("POST", "/v1/execute", sent);
+    return new BackgroundExecution(this, request_id);
   }
 
   get(requestId: string, options: CallOptions = {}): Promise<ExecutionView> {
@@ -161,8 +161,8 @@ export class Portico {
     const ids = new Set(answers.map((each) => each.suspension_id));
     for (let isSecond = false; ; isSecond = true) {
       try {
-        const { body } = await this.#transport.json("POST", path, { body: answer, ...options });
-        return await this.#settled(body, options.signal);
+        const settled = await this.#transport.json("POST", path, { body: answer, ...options });
+        return await this.#settled(settled, options.signal);
       } catch (error) {
         const isLost = error instanceof ConnectionFailure && !options.signal?.aborted;
         if (isSecond || !isLost || ids.has(undefined) || ids.has(null)) throw error;
@@ -254,8 +254,8 @@ export class Portico {
   }
 
   /** Send any request, and return its JSON, null if there is none. */
-  async request<T = unknown>(method: string, path: string, sent: Sent = {}): Promise<T> {
-    return (await this.#transport.json(method, path, sent)).body as T;
+  request<T = unknown>(method: string, path: string, sent: Sent = {}): Promise<T> {
+    return this.#transport.json<T>(method, path, sent);
   }
 
   #follow(requestId: string, after: number, newest: number, options: CallOptions): ExecutionStream {

@@ -12,8 +12,8 @@ type QueryOf<Name extends keyof operations> = NonNullable<operations[Name]["para
 /** Yield the items of all pages from `after` on. */
 export async function* paged<T>(transport: Transport, path: string, query: Query, call: Call): Items<T> {
   for (let after: string | null | undefined = query["after"] as string | undefined; ; ) {
-    const sent = { ...call, query: { limit: 100, ...query, after } };
-    const { data, next } = (await transport.json("GET", path, sent)).body as { data: T[]; next: string | null };
+    const sent: Sent = { ...call, query: { limit: 100, ...query, after } };
+    const { data, next }: { data: T[]; next: string | null } = await transport.json("GET", path, sent);
     yield* data;
     if (next === null || next === undefined) return;
     after = next;
@@ -23,8 +23,8 @@ export async function* paged<T>(transport: Transport, path: string, query: Query
 class Group {
   constructor(protected readonly transport: Transport) {}
 
-  protected async send<T>(method: string, path: string, sent: Sent): Promise<T> {
-    return (await this.transport.json(method, path, sent)).body as T;
+  protected send<T>(method: string, path: string, sent: Sent): Promise<T> {
+    return this.transport.json<T>(method, path, sent);
   }
 }
 

@@ -196,13 +196,8 @@ export function executionPath(requestId: string): string {
   return `/v1/executions/${encodeURIComponent(requestId)}`;
 }
 
-export async function showExecution(
-  transport: Transport,
-  requestId: string,
-  signal?: AbortSignal,
-): Promise<Schemas["ExecutionView"]> {
-  const { body } = await transport.json("GET", executionPath(requestId), { signal });
-  return body as Schemas["ExecutionView"];
+export function showExecution(transport: Transport, requestId: string, signal?: AbortSignal) {
+  return transport.json<Schemas["ExecutionView"]>("GET", executionPath(requestId), { signal });
 }
 
 /** Cancel an execution whose reader left; one that has ended or was never accepted stays as it is. */

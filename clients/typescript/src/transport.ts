@@ -29,11 +29,6 @@ export interface Sent {
   signal?: AbortSignal | undefined;
 }
 
-export interface Answer {
-  status: number;
-  body: unknown;
-}
-
 interface Environment {
   process?: { env?: Record<string, string | undefined> };
 }
@@ -56,14 +51,13 @@ export class Transport {
     if (!(this.#retries >= 0)) throw new RangeError("retries must be 0 or more");
   }
 
-  /** Send a request and return its JSON. Throws: PorticoError, or what the signal was aborted with. */
-  async json(method: string, path: string, sent: Sent = {}): Promise<Answer> {
+  /** Send a request, and return its JSON or null. Throws: PorticoError, or what the signal was aborted with. */
+  async json<T = unknown>(method: string, path: string, sent: Sent = {}): Promise<T> {
     return this.#retried(method, sent, true, async (signal) => {
       const response = await this.#ask(method, path, sent, signal);
       const text = await response.text();
-      if (text === "") return { status: response.status, body: null };
       try {
-        return { status: response.status, body: JSON.parse(text) as unknown };
+        return (text === "" ? null : JSON.parse(text)) as T;
       } catch (cause) {
         const message = `status ${response.status} with a body that is not JSON, or was cut short`;
         throw new ConnectionFailure({ message, status: response.status }, { cause });
