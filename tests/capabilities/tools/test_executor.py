@@ -14,7 +14,7 @@ from pydantic import AfterValidator
 
 from portico.capabilities.tools.definition import tool
 from portico.capabilities.tools.executor import ToolExecutor
-from portico.capabilities.tools.registry import ToolRegistry
+from portico.capabilities.tools.registry import MODULES, ToolList, ToolRegistry
 from portico.domain.contract.messages import ToolCall
 from portico.domain.failures import Code, ConfigurationFailure
 from portico.domain.ids import ToolCallId
@@ -176,10 +176,10 @@ async def test_whole_floats_are_integers_as_json_has_it(executes: Executes) -> N
     ],
 )
 def test_parameters_that_are_not_a_self_contained_schema_are_refused_at_startup(
-    executes: Executes, parameters: dict[str, Any]
+    parameters: dict[str, Any],
 ) -> None:
     with pytest.raises(ConfigurationFailure, match="the parameters of tool act cannot be used"):
-        executes(FakeTool(parameters=parameters))
+        ToolRegistry(sources=[ToolList(MODULES, [FakeTool(parameters=parameters)])])
 
 
 async def test_a_tool_that_hangs_is_stopped_at_its_own_timeout(executes: Executes) -> None:

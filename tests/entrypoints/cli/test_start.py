@@ -11,7 +11,7 @@ import pytest
 from tests.support.cli_process import Process
 
 LIBRARIES_OF_THE_SERVICE = {"aiohttp", "alembic", "fastapi", "httpx2", "numpy", "sqlalchemy", "uvicorn"}
-NOT_CONFIGURED = {"alembic", "asyncpg", "dbos", "grpc", "httpx2", "mcp", "numpy", "rich", "structlog"}
+NOT_CONFIGURED = {"alembic", "asyncpg", "dbos", "grpc", "httpx2", "jsonschema_rs", "mcp", "numpy", "rich", "structlog"}
 """Libraries that a service on SQLite needs for a feature only, or to migrate its database."""
 LISTING = """
 import atexit, pathlib, sys

@@ -1,15 +1,17 @@
 """Arguments of tool calls: their validation against the definitions of the tools."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import islice
-from typing import Any, Final, Protocol
-
-import jsonschema_rs
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from portico.domain.failures import Code, ConfigurationFailure
 from portico.domain.plan.parsed_plan import ParsedPlan
 from portico.domain.plan.steps import StepType
 from portico.domain.tools import STEP_PREFIX, ArgumentViolation, ToolDefinition
+
+if TYPE_CHECKING:
+    import jsonschema_rs
 
 _MAX_ERRORS: Final = 5
 _MAX_NAME: Final = 64
@@ -23,12 +25,14 @@ class ArgumentValidators:
     """
 
     def __init__(self, tools: Iterable[ToolDefinition]) -> None:
-        self._validators = {tool.name: argument_validator(tool) for tool in tools}
+        self._validators = {tool.name: ArgumentValidator(tool) for tool in tools}
+        for each in self._validators.values():
+            each.compile()
 
     def violations(self, tool: str, arguments: Mapping[str, Any]) -> tuple[ArgumentViolation, ...]:
         """Return the first reasons why the arguments do not fit the tool; none for a tool that is not known."""
         validator = self._validators.get(tool)
-        return () if validator is None else argument_violations(validator, arguments)
+        return () if validator is None else validator.violations(arguments)
 
 
 class KnowsArguments(Protocol):
@@ -61,31 +65,44 @@ def plan_violations(
                     yield f"steps.{index}.input.{path}", message
 
 
-def argument_violations(
-    validator: jsonschema_rs.Validator, arguments: Mapping[str, Any]
-) -> tuple[ArgumentViolation, ...]:
-    """Return the first reasons why the arguments do not fit; messages name arguments and do not show their values."""
-    try:
-        return tuple(_violation(error) for error in islice(validator.iter_errors(arguments), _MAX_ERRORS))
-    except ValueError as cause:
-        return (("arguments", f"cannot be read: {_first_line(cause)}"),)
+class ArgumentValidator:
+    """The validator of a tool's arguments, which fetches nothing and searches patterns in linear time.
 
-
-def argument_validator(tool: ToolDefinition) -> jsonschema_rs.Validator:
-    """Return the validator of a tool's arguments.
-
-    It fetches nothing and searches patterns in linear time. Raises: ConfigurationFailure (CONFIG_INVALID).
+    It is compiled when it is used first: its library takes five megabytes, which a service that calls no tool saves.
+    Raises: ConfigurationFailure (CONFIG_INVALID) then, if the parameters cannot be used.
     """
-    try:
-        return jsonschema_rs.validator_for(
-            dict(tool.parameters), mask="the value", offline=True, pattern_options=jsonschema_rs.RegexOptions()
-        )
-    except ValueError as cause:
-        message = f"the parameters of tool {tool.name} cannot be used: {_first_line(cause)}"
-        raise ConfigurationFailure(Code.CONFIG_INVALID, message) from cause
+
+    def __init__(self, tool: ToolDefinition) -> None:
+        self._tool = tool
+
+    def compile(self) -> None:
+        """Compile the parameters of the tool now. Raises: ConfigurationFailure (CONFIG_INVALID)."""
+        _ = self._validator
+
+    def violations(self, arguments: Mapping[str, Any]) -> tuple[ArgumentViolation, ...]:
+        """Return the first reasons why the arguments do not fit; messages name arguments and show no values."""
+        try:
+            return tuple(_violation(error) for error in islice(self._validator.iter_errors(arguments), _MAX_ERRORS))
+        except ValueError as cause:
+            return (("arguments", f"cannot be read: {_first_line(cause)}"),)
+
+    @cached_property
+    def _validator(self) -> "jsonschema_rs.Validator":
+        import jsonschema_rs  # noqa: PLC0415 - see above
+
+        try:
+            return jsonschema_rs.validator_for(
+                dict(self._tool.parameters),
+                mask="the value",
+                offline=True,
+                pattern_options=jsonschema_rs.RegexOptions(),
+            )
+        except ValueError as cause:
+            message = f"the parameters of tool {self._tool.name} cannot be used: {_first_line(cause)}"
+            raise ConfigurationFailure(Code.CONFIG_INVALID, message) from cause
 
 
-def _violation(error: jsonschema_rs.ValidationError) -> ArgumentViolation:
+def _violation(error: "jsonschema_rs.ValidationError") -> ArgumentViolation:
     """Return the violation at the path of the argument, also of one that is missing or not expected."""
     path = ["arguments", *map(str, error.instance_path)]
     match error.kind.as_dict():

@@ -12,7 +12,6 @@ import anyio
 import orjson
 from pydantic_core import to_jsonable_python
 
-from portico.capabilities.tools.arguments import argument_violations
 from portico.capabilities.tools.credentials import CallCredentials, CredentialHolder, CredentialSource
 from portico.capabilities.tools.definition import ToolArgumentError
 from portico.capabilities.tools.registry import ToolRegistry
@@ -124,7 +123,7 @@ class ToolExecutor:
         if digest and found.offer.digest != digest:
             return self._outcome(_unavailable("it has changed since it was offered"), began)
         tool = found.tool
-        violations = argument_violations(found.validator, call.arguments)
+        violations = found.validator.violations(call.arguments)
         on_progress = None if observer is None else observer.on_progress
         is_readable = not violations and UNREADABLE_ARGUMENTS not in call.arguments
         attempted = None if is_readable else _refusal(call, violations)

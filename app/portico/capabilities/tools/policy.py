@@ -6,9 +6,7 @@ offer, one with arguments decides each call.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
-
-import jsonschema_rs
+from typing import TYPE_CHECKING, Any, Final
 
 from portico.domain.access.tool_policy import (
     USUAL_TERMS,
@@ -26,6 +24,9 @@ from portico.domain.failures import Code, ConfigurationFailure
 from portico.domain.tools import OfferedTool
 from portico.domain.value import value
 
+if TYPE_CHECKING:
+    import jsonschema_rs
+
 NOT_PERMITTED: Final = "not permitted: a policy of the service refuses this call"
 _RUNS: Final = PolicyDecision(CallVerdict.RUN)
 _DENIED: Final = PolicyDecision(CallVerdict.DENY)
@@ -36,7 +37,7 @@ _TEXTS: Final = frozenset({"minLength", "maxLength", "pattern", "format"})
 @value
 class _CompiledRule:
     rule: PolicyRule
-    validator: jsonschema_rs.Validator | None
+    validator: "jsonschema_rs.Validator | None"
 
     def concerns(self, tool: str, caller: ToolCaller) -> bool:
         """Return True if the rule is about this tool and this caller."""
@@ -144,7 +145,9 @@ def _compiled(kind: str, rules: Sequence[PolicyRule], *, is_permissive: bool) ->
     return found
 
 
-def _validator(schema: Mapping[str, Any]) -> jsonschema_rs.Validator:
+def _validator(schema: Mapping[str, Any]) -> "jsonschema_rs.Validator":
+    import jsonschema_rs  # noqa: PLC0415 - for rules of arguments only
+
     return jsonschema_rs.validator_for(dict(schema), offline=True, pattern_options=jsonschema_rs.RegexOptions())
 
 

@@ -5,10 +5,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
-import jsonschema_rs
-
 from portico.capabilities.tools.agents import AgentTool
-from portico.capabilities.tools.arguments import argument_validator, argument_violations
+from portico.capabilities.tools.arguments import ArgumentValidator
 from portico.capabilities.tools.availability import AvailabilityProbes, tool_availability
 from portico.capabilities.tools.code_tool import CodeTool, with_signatures
 from portico.capabilities.tools.definition import FunctionTool
@@ -72,7 +70,7 @@ class RegisteredTool:
     source: str
     definition: ToolDefinition
     offer: OfferedTool
-    validator: jsonschema_rs.Validator
+    validator: ArgumentValidator
     rank: int = 0
 
 
@@ -180,7 +178,7 @@ class ToolRegistry:
     def violations(self, name: str, arguments: Mapping[str, Any]) -> tuple[ArgumentViolation, ...]:
         """Return the first reasons why the arguments do not fit the tool; none for a tool that is not registered."""
         entry = self._find(name)
-        return () if entry is None else argument_violations(entry.validator, arguments)
+        return () if entry is None else entry.validator.violations(arguments)
 
     def is_current(self, names: Collection[str]) -> bool:
         """Return True if the availability of all these tools is known, so that `refresh` would not wait."""
@@ -288,7 +286,10 @@ def _entry(tool: Tool, source: str, policy: ToolPolicy) -> RegisteredTool:
         message = f"{info.name} cannot name a tool: {AGENT_TOOL_PREFIX}NAME is the name of an agent"
         raise ConfigurationFailure(Code.CONFIG_INVALID, message)
     offer = _offer(info, definition, source, policy, is_agent=is_agent, is_code=isinstance(tool, CodeTool))
-    return RegisteredTool(tool, source, definition, offer, argument_validator(definition))
+    validator = ArgumentValidator(definition)
+    if source != BUILT_IN:
+        validator.compile()
+    return RegisteredTool(tool, source, definition, offer, validator)
 
 
 def _require_free(entry: RegisteredTool, entries: Mapping[str, RegisteredTool]) -> None:

@@ -12,9 +12,8 @@ schemas are cached by their text, fewer of the large ones: one can take 20 MB.
 
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import jsonschema_rs
 import orjson
 
 from portico.capabilities.output.schema.finite_instances import endless_subschema
@@ -23,6 +22,9 @@ from portico.capabilities.output.schema.validators import compile_validator, is_
 from portico.capabilities.output.schema.violations import SchemaViolation, ViolationFinder
 from portico.domain.failures import Code, ConfigurationFailure
 from portico.domain.json_path import format_path
+
+if TYPE_CHECKING:
+    import jsonschema_rs
 
 MAX_BYTES: Final = 262_144
 MAX_NODES: Final = 2_000
@@ -141,7 +143,9 @@ def _refuse_patterns(parts: SchemaOutline) -> None:
             raise invalid_schema(format_path(pointer), f"it has more than {MAX_PATTERNS} patterns")
 
 
-def _compiled(document: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
+def _compiled(document: Mapping[str, Any]) -> "jsonschema_rs.Draft202012Validator":
+    import jsonschema_rs  # noqa: PLC0415 - see `compile_validator`
+
     try:
         return compile_validator(document)
     except jsonschema_rs.ValidationError as error:

@@ -5,9 +5,10 @@ Its messages never contain the value that was checked.
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import jsonschema_rs
+if TYPE_CHECKING:
+    import jsonschema_rs
 
 MAX_PATTERN_BYTES: Final = 1_048_576
 """Memory that one compiled pattern may take: as many states as `^.{1,500}$` has."""
@@ -18,11 +19,13 @@ _MASK: Final = "the value"
 
 def compile_validator(
     document: Mapping[str, Any], *, resources: Mapping[str, Any] | None = None
-) -> jsonschema_rs.Draft202012Validator:
+) -> "jsonschema_rs.Draft202012Validator":
     """Return a compiled schema. `resources` are schemas it may refer to, by address.
 
     Raises: ValueError, most often jsonschema_rs.ValidationError with the place in the schema as its instance path.
     """
+    import jsonschema_rs  # noqa: PLC0415 - five megabytes for a service that validates nothing
+
     return jsonschema_rs.Draft202012Validator(
         dict(document),
         validate_formats=True,

@@ -12,15 +12,17 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import jsonschema_rs
 import orjson
 
 from portico.capabilities.output.schema.outline import JsonPointer, SchemaOutline, member_subschemas
 from portico.capabilities.output.schema.validators import cached_pattern, compile_validator
 from portico.domain.json_path import format_path
 from portico.domain.value import value
+
+if TYPE_CHECKING:
+    import jsonschema_rs
 
 MAX_VIOLATIONS: Final = 20
 MAX_MESSAGE_CHARACTERS: Final = 240
@@ -82,7 +84,7 @@ class ViolationFinder:
         self._document = document
 
     @cached_property
-    def _validator(self) -> jsonschema_rs.Draft202012Validator:
+    def _validator(self) -> "jsonschema_rs.Draft202012Validator":
         return compile_validator({"properties": self._references_by_name}, resources={_ADDRESS: self._document})
 
     def fits(self, pointer: JsonPointer, value: Any) -> bool:
@@ -172,7 +174,7 @@ class _Explanation:
 
     def _compile_assertions(
         self, pointer: JsonPointer, subschema: Mapping[str, Any]
-    ) -> jsonschema_rs.Draft202012Validator:
+    ) -> "jsonschema_rs.Draft202012Validator":
         own = {keyword: inner for keyword, inner in subschema.items() if keyword in _ASSERTIONS}
         self._spend(own)
         self._assertions[pointer] = compile_validator(own)
