@@ -1,4 +1,4 @@
-"""Streams of the console: cut at every frame, in eight tabs at once, and with 10,000 events."""
+"""Streams of the console: cut at every frame, in eight tabs at once, with 10,000 events, and with many executions."""
 
 import json
 import select
@@ -18,6 +18,11 @@ EVENTS = 10_000
 MOST_ROW_ELEMENTS = 400
 MOST_SECONDS = 2.0
 MOST_HEAP = 150 * 2**20
+AT_ONCE, ONE_BY_ONE = 1_100, 100
+"""Executions of a list: more than it keeps, and than 200 a minute are in five minutes."""
+MOST_ROWS = 1_000
+MOST_HEAP_OF_A_LIST = 20 * 2**20
+MOST_SECONDS_OF_A_ROW = 0.1
 
 
 def numbers(page: Page) -> Sequence[int]:
@@ -103,6 +108,41 @@ def test_eight_tabs_follow_eight_unfinished_executions_though_a_browser_has_six_
         assert console.faults == []
 
 
+@contextmanager
+def listing_proxy(port: int, rows: Sequence[Mapping[str, Any]]) -> Iterator[int]:
+    """Yield the port of a proxy whose live list brings these rows, the last ones one by one, and then stays open."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\nevent: ready\ndata: {}\n\n"
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                threading.Thread(target=forward, args=(client,), daemon=True).start()
+
+    def forward(client: socket.socket) -> None:
+        with suppress(OSError), client, socket.create_connection(("127.0.0.1", port)) as upstream:
+            while True:
+                for ready in select.select([client, upstream], [], [])[0]:
+                    data = ready.recv(65536)
+                    if not data:
+                        return
+                    if data.startswith(b"GET /v1/events "):
+                        client.sendall(head)
+                        for at, row in enumerate(rows):
+                            select.select([], [], [], 0.02 if at >= AT_ONCE else 0)
+                            client.sendall(b"event: execution\ndata: %b\n\n" % json.dumps(row).encode())
+                        client.recv(1)
+                        return
+                    (upstream if ready is client else client).sendall(data)
+
+    threading.Thread(target=serve, daemon=True).start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        listener.close()
+
+
 def many_events(shop: Shop) -> Sequence[Mapping[str, Any]]:
     """Return the events of a real execution with its first round repeated."""
     url = f"{shop.url}/v1/executions/dice/events"
@@ -168,4 +208,29 @@ def test_ten_thousand_events_are_shown_within_two_seconds_by_few_elements(browse
         heap = page.evaluate("performance.memory.usedJSHeapSize")
         assert took <= MOST_SECONDS, took
         assert heap <= MOST_HEAP, heap
+        assert console.faults == []
+
+
+def test_a_list_of_many_executions_keeps_the_latest_and_little_memory(browser: Browser, shop: Shop) -> None:
+    shop.chat("Hi", request_id="listed")
+    [row] = shop.ask("GET", "/v1/executions?q=listed&view=summary")["data"]
+    rows = [{**row, "request_id": f"listed-{number}"} for number in range(AT_ONCE + ONE_BY_ONE)]
+    with listing_proxy(shop.port, rows) as port, console_page(browser, f"http://127.0.0.1:{port}") as console:
+        page, listed = console.page, console.page.locator("[data-request-id]")
+        session = page.context.new_cdp_session(page)
+        console.open("errors")
+        session.send("HeapProfiler.collectGarbage")
+        heap, spent = page.evaluate("performance.memory.usedJSHeapSize"), thread_seconds(page)
+        console.open("executions?q=listed-")
+        page.locator(f"[data-request-id={rows[-1]['request_id']}]").wait_for()
+        took = spent()
+        page.wait_for_function(
+            "most => { scrollTo(0, 1e9); return document.querySelectorAll('[data-request-id]').length >= most; }",
+            arg=MOST_ROWS,
+        )
+        assert listed.count() == MOST_ROWS
+        session.send("HeapProfiler.collectGarbage")
+        more = page.evaluate("performance.memory.usedJSHeapSize") - heap
+        assert took <= MOST_SECONDS_OF_A_ROW * ONE_BY_ONE, took
+        assert more <= MOST_HEAP_OF_A_LIST, more
         assert console.faults == []
