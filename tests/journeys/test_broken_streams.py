@@ -32,7 +32,7 @@ from tests.support.upstream import ScriptedUpstream
 TEXT: Final = "One two three"
 QUESTION: Final[Any] = [{"role": "user", "content": "Count."}]
 MORE_THAN_BUFFERS: Final = 5_000_000
-"""Characters that no connection takes while nobody reads."""
+"""Characters that no connection takes while its client reads none."""
 MORE_THAN_QUEUED: Final = 4_200
 """Deltas that a reader who takes nothing is not waited for."""
 Texts = AsyncIterator[str]
