@@ -141,3 +141,17 @@ def test_rows_and_steps_are_gone_through_by_keys(browser: Browser, shop: Shop) -
             page.keyboard.press(key)
             expect(page.locator("[data-step]").nth(at)).to_have_class(re.compile("chosen"))
         assert console.faults == []
+
+
+def test_a_path_prefix_of_a_gateway_needs_no_setting(browser: Browser, shop: Shop) -> None:
+    """What leaves the prefix would be a fault."""
+    prefix = "/team/portico"
+    with console_page(browser, f"{shop.url}{prefix}") as console:
+        console.page.route(
+            f"**{prefix}/**", lambda route: route.continue_(url=route.request.url.replace(prefix, "", 1))
+        )
+        console.open("executions")
+        expect(console.page.locator("[data-live]")).to_have_attribute("data-live", "live")
+        console.page.locator("[data-request-id=dice] a").click()
+        console.page.locator("[data-step]").first.wait_for()
+        assert console.faults == []

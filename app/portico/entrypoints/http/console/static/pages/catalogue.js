@@ -2,7 +2,7 @@
 /** What the service has: agents, tools, errors and machines, each as a list with one page for each item. */
 import { html } from "../vendor/preact.js";
 import { once } from "../parts/api.js";
-import { Facts, Text } from "../parts/frame.js";
+import { Facts, List, Name, Text } from "../parts/frame.js";
 import { Machine } from "../parts/machine.js";
 import { link } from "../parts/route.js";
 import { number, visible, words } from "../parts/text.js";
@@ -12,7 +12,8 @@ import { Code, Empty, Heading, Loaded, useLoaded } from "../parts/ui.js";
 const shown = (value) => JSON.stringify(value, null, 2);
 
 /**
- * @type {Record<string, {title: string, none: string, key: string, columns: [string, (each: any) => any][],
+ * @typedef {import("../parts/frame.js").Column} Column
+ * @type {Record<string, {title: string, none: string, key: string, columns: Column[],
  * item: (each: any) => any}>}
  */
 const KINDS = {
@@ -149,6 +150,15 @@ const KINDS = {
   },
 };
 
+/** @param {string} page @param {string} key @returns {Column} */
+const nameColumn = (page, key) => [
+  "Name",
+  (each) => html`
+    <${Name} place=${[page, each[key]]} text=${each[key]}>${each.description && visible(each.description)}<//>
+  `,
+  "request",
+];
+
 /** @param {{place: import("../parts/route.js").Place}} props */
 export default function Catalogue({ place }) {
   const kind = KINDS[place.page];
@@ -183,33 +193,11 @@ export default function Catalogue({ place }) {
               ${all.data.length === 0 ? html`
                 <${Empty} title="Nothing here">${kind.none}<//>
               ` : html`
-                <table class="list">
-                  <thead>
-                    <tr>
-                      <th>Name</th>
-                      ${kind.columns.map(([title], at) => html`
-                        <th key=${at}>${title}</th>
-                      `)}
-                    </tr>
-                  </thead>
-                  <tbody>
-                    ${all.data.map((/** @type {any} */ each) => html`
-                      <tr key=${each[kind.key]}>
-                        <td class="request">
-                          <a data-row href=${link([place.page, each[kind.key]])}>
-                            ${visible(each[kind.key])}
-                          </a>
-                          ${each.description && html`<small>${visible(each.description)}</small>`}
-                        </td>
-                        ${kind.columns.map(([title, cell], at) => html`
-                          <td key=${at} data-name=${title || undefined}>
-                            ${cell(each)}
-                          </td>
-                        `)}
-                      </tr>
-                    `)}
-                  </tbody>
-                </table>
+                <${List}
+                  rows=${all.data}
+                  columns=${[nameColumn(place.page, kind.key), ...kind.columns]}
+                  id=${(/** @type {any} */ each) => each[kind.key]}
+                />
               `}
           `;
         }}

@@ -2,12 +2,36 @@
 /** Engines with their breaker, their price and what the last hour was like. */
 import { html, useEffect } from "../vendor/preact.js";
 import { json } from "../parts/api.js";
-import { ErrorCode, Facts } from "../parts/frame.js";
+import { ErrorCode, Facts, List, Name } from "../parts/frame.js";
 import { missing, useMe } from "../parts/person.js";
 import { link } from "../parts/route.js";
 import { fullTime, number, span, visible, words } from "../parts/text.js";
 import { Wave } from "../parts/wave.js";
 import { Empty, Heading, Loaded, useLoaded } from "../parts/ui.js";
+
+/** @type {import("../parts/frame.js").Column[]} */
+const COLUMNS = [
+  [
+    "Name",
+    ({ name, model, scheme }) => html`
+      <${Name} place=${["engines", name]} text=${name}>
+        ${visible(model)} · ${scheme}
+      <//>
+    `,
+    "request",
+  ],
+  [
+    "Breaker",
+    ({ breaker }) => html`
+      <span class=${breaker === "closed" ? "good" : "bad"}>${words(breaker)}</span>
+    `,
+  ],
+  ["Last hour", ({ health }) => health && html`<${Wave} health=${health} />`],
+  ["Attempts", ({ health }) => number(health?.attempts), "n"],
+  ["Failed", ({ health }) => number(health?.failures), "n"],
+  ["Half within", ({ health }) => span(health?.p50_ms), "n"],
+  ["95 % within", ({ health }) => span(health?.p95_ms), "n"],
+];
 
 /** @param {{place: import("../parts/route.js").Place}} props */
 export default function Engines({ place }) {
@@ -50,49 +74,7 @@ export default function Engines({ place }) {
                 <span class="live-label">${all.data.length}</span>
               </header>
               ${needs && html`<p class="muted small">Health needs ${needs}.</p>`}
-              <table class="list">
-                <thead>
-                  <tr>
-                    <th>Name</th>
-                    <th>Breaker</th>
-                    <th>Last hour</th>
-                    <th class="n">Attempts</th>
-                    <th class="n">Failed</th>
-                    <th class="n">Half within</th>
-                    <th class="n">95 % within</th>
-                  </tr>
-                </thead>
-                <tbody>
-                  ${all.data.map((/** @type {any} */ each) => html`
-                    <tr key=${each.name}>
-                      <td class="request">
-                        <a data-row href=${link(["engines", each.name])}>
-                          ${visible(each.name)}
-                        </a>
-                        <small>
-                          ${visible(each.model)} · ${each.scheme}
-                        </small>
-                      </td>
-                      <td class=${each.breaker === "closed" ? "good" : "bad"} data-name="Breaker">
-                        ${words(each.breaker)}
-                      </td>
-                      <td>${each.health && html`<${Wave} health=${each.health} />`}</td>
-                      <td class="n" data-name="Attempts">
-                        ${number(each.health?.attempts)}
-                      </td>
-                      <td class="n" data-name="Failed">
-                        ${number(each.health?.failures)}
-                      </td>
-                      <td class="n" data-name="Half within">
-                        ${span(each.health?.p50_ms)}
-                      </td>
-                      <td class="n" data-name="95 % within">
-                        ${span(each.health?.p95_ms)}
-                      </td>
-                    </tr>
-                  `)}
-                </tbody>
-              </table>
+              <${List} rows=${all.data} columns=${COLUMNS} id=${(/** @type {any} */ each) => each.name} />
           `;
         }}
       <//>

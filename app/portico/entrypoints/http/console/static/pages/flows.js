@@ -2,11 +2,18 @@
 /** Flows with their graphs. */
 import { html } from "../vendor/preact.js";
 import { once } from "../parts/api.js";
-import { Facts } from "../parts/frame.js";
+import { Facts, List, Name } from "../parts/frame.js";
 import { Graph } from "../parts/graph.js";
-import { link } from "../parts/route.js";
 import { visible } from "../parts/text.js";
 import { Code, Empty, Heading, Loaded, useLoaded } from "../parts/ui.js";
+
+/** @type {import("../parts/frame.js").Column[]} */
+const COLUMNS = [
+  ["Name", ({ name }) => html`<${Name} place=${["flows", name]} text=${name} />`, "request"],
+  ["Nodes", ({ graph }) => graph.nodes.length],
+  ["From", ({ graph }) => visible(graph.entry)],
+  ["To", ({ graph }) => visible(graph.output)],
+];
 
 /** @param {{place: import("../parts/route.js").Place}} props */
 export default function Flows({ place }) {
@@ -56,30 +63,7 @@ export default function Flows({ place }) {
                   Flows are functions of the modules in [flows].
                 <//>
               ` : html`
-                <table class="list">
-                  <thead>
-                    <tr>
-                      <th>Name</th>
-                      <th>Nodes</th>
-                      <th>From</th>
-                      <th>To</th>
-                    </tr>
-                  </thead>
-                  <tbody>
-                    ${value.data.map((/** @type {any} */ each) => html`
-                      <tr key=${each.name}>
-                        <td class="request">
-                          <a data-row href=${link(["flows", each.name])}>
-                            ${visible(each.name)}
-                          </a>
-                        </td>
-                        <td data-name="Nodes">${each.graph.nodes.length}</td>
-                        <td data-name="From">${visible(each.graph.entry)}</td>
-                        <td data-name="To">${visible(each.graph.output)}</td>
-                      </tr>
-                    `)}
-                  </tbody>
-                </table>
+                <${List} rows=${value.data} columns=${COLUMNS} id=${(/** @type {any} */ each) => each.name} />
               `}
           `;
         }}

@@ -5,7 +5,7 @@
  * A time in which only a suspension is open, or a gap above 2 s and a fifth of the rest, is drawn 56 px wide.
  */
 
-export const WAIT_PX = 56;
+const WAIT_PX = 56;
 const GAP_MS = 2000;
 
 /** @typedef {{start: number, end: number}} Interval Milliseconds. */
@@ -16,7 +16,7 @@ const GAP_MS = 2000;
  */
 
 /** Join intervals that touch. @param {Interval[]} intervals @returns {Interval[]} Sorted, without overlap. */
-export function joined(intervals) {
+function joined(intervals) {
   /** @type {Interval[]} */
   const found = [];
   for (const { start, end } of [...intervals].sort((a, b) => a.start - b.start)) {
@@ -113,7 +113,7 @@ const nearWait = (stretches, x) =>
   stretches.some((each) => each.wait && x > each.x - 44 && x < each.x + each.width + 8);
 
 /** Return 1, 2 or 5 times a power of ten, at least as large as `least`. @param {number} least */
-export function niceStep(least) {
+function niceStep(least) {
   const power = 10 ** Math.floor(Math.log10(Math.max(least, 1e-6)));
   return (
     [1, 2, 5, 10].map((factor) => factor * power).find((each) => each >= least - 1e-12) ??

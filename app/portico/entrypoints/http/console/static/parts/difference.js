@@ -149,7 +149,7 @@ function aligned(a, b) {
  * @param {Step | null} a
  * @param {Step | null} b
  */
-export function differenceOf(a, b) {
+function differenceOf(a, b) {
   if (!a || !b) return a ? "only in A" : "only in B";
   const proves = a.fingerprint && b.fingerprint;
   if (proves ? a.fingerprint !== b.fingerprint : changed(a.request, b.request))

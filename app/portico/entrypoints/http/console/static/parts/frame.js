@@ -74,9 +74,6 @@ export const Name = ({ place, text, children }) => html`
     ${children && html`<small>${children}</small>`}
 `;
 
-/** The marks of a row that is an execution. @param {any} row */
-export const executionMarks = (row) => ({ "data-request-id": row.request_id, "data-state": row.state });
-
 /**
  * Ask once before something is gone; `act` is the name of the button and `run` does it.
  * @param {{title: string, text: string, act: string, run: () => Promise<any>, close: () => void}} props

@@ -13,7 +13,7 @@ const WORDS = { runs: "runs", waits: "waits for a person", done: "done", ended: 
  * @param {any[]} nodes
  * @returns {[string, string][]}
  */
-export const flowEdges = (nodes) =>
+const flowEdges = (nodes) =>
   nodes.flatMap((from) =>
     nodes
       .filter((to) => to.inputs.some((/** @type {string} */ type) => from.outputs.includes(type)))

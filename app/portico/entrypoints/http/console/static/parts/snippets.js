@@ -8,7 +8,7 @@
 export const shellWord = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
 /** @param {unknown} value @returns {string} A Python literal. */
-export function pythonLiteral(value, indent = "") {
+function pythonLiteral(value, indent = "") {
   const deeper = `${indent}    `;
   if (value === null || value === undefined) return "None";
   if (value === true) return "True";
