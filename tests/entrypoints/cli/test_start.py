@@ -30,6 +30,20 @@ from portico.__main__ import portico
 portico()
 """
 
+WITHOUT_CODE = """
+import sys
+from importlib.machinery import PathFinder
+
+class Finder(PathFinder):
+    @classmethod
+    def find_distributions(cls, context):
+        return [] if context.name == "pydantic-monty" else PathFinder.find_distributions(context)
+
+sys.meta_path = [Finder if each is PathFinder else each for each in sys.meta_path]
+from portico.__main__ import portico
+portico()
+"""
+
 
 def loaded_by(directory: Path, environ: dict[str, str], *arguments: str, code: int = 0) -> set[str]:
     command = [sys.executable, "-c", LISTING, str(directory / "listing"), *arguments]
@@ -92,9 +106,18 @@ def test_traces_over_grpc_without_their_packages_are_refused_before_the_port_is_
 ) -> None:
     tmp_path.joinpath("portico.toml").write_text('[telemetry]\notlp_protocol = "grpc"\n')
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        command = [sys.executable, "-c", WITHOUT_GRPC, "serve", "--port", str(taken.getsockname()[1])]
-        ended = subprocess.run(
-            command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60, check=False
-        )
-    assert (ended.returncode, ended.stdout) == (15, "")
-    assert ended.stderr == "CONFIG_INVALID: telemetry.otlp_protocol: install portico[otlp-grpc]\n"
+        ended = served_by(WITHOUT_GRPC, tmp_path, environ, taken.getsockname()[1])
+    assert ended == (15, "", "CONFIG_INVALID: telemetry.otlp_protocol: install portico[otlp-grpc]\n")
+
+
+def test_code_without_its_interpreter_is_refused_at_start(tmp_path: Path, environ: dict[str, str]) -> None:
+    tmp_path.joinpath("portico.toml").write_text("[tools.code]\n")
+    ended = served_by(WITHOUT_CODE, tmp_path, environ, 0)
+    assert ended == (15, "", "CONFIG_INVALID: tools.code: install portico[code]\n")
+
+
+def served_by(program: str, directory: Path, environ: dict[str, str], port: int) -> tuple[int, str, str]:
+    """Return the exit code and both streams of a program that serves at that port."""
+    command = [sys.executable, "-c", program, "serve", "--port", str(port)]
+    ended = subprocess.run(command, cwd=directory, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    return ended.returncode, ended.stdout, ended.stderr

@@ -1,9 +1,5 @@
 """`run_code` over HTTP where its interpreter is not the recorded one: what is refused, what stays, and what goes on."""
 
-import sys
-from collections.abc import Iterable
-from importlib.machinery import PathFinder
-from importlib.metadata import Distribution, DistributionFinder
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +15,6 @@ from tests.support.callers import Grants, callers
 from tests.support.portico import chat
 
 GRANTS: Grants = {"ada": ("red", "ada", ["*"])}
-ALL_PACKAGES = DistributionFinder.Context()
 CODE = {"tool_calls": [{"name": "run_code", "arguments": {"code": "await calculate(expression='6 * 7')"}}]}
 
 
@@ -56,24 +51,6 @@ async def test_code_that_waits_stays_suspended_without_its_interpreter_and_goes_
         assert ended.status == 200
         [outer, inner] = (await by_name["ada"].get("/v1/executions/q")).json["response"]["tool_calls_made"]
         assert (outer["name"], inner["result"]) == ("run_code", "42")
-
-
-class WithoutInterpreter(PathFinder):
-    """Finder of all that is installed but the package of the interpreter."""
-
-    @classmethod
-    def find_distributions(cls, context: DistributionFinder.Context = ALL_PACKAGES) -> Iterable[Distribution]:
-        return [] if context.name == "pydantic-monty" else PathFinder.find_distributions(context)
-
-
-async def test_the_start_names_the_extra_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    finders = [WithoutInterpreter if finder is PathFinder else finder for finder in sys.meta_path]
-    monkeypatch.setattr(sys, "meta_path", finders)
-    tables = {"storage": {"url": f"sqlite:///{tmp_path}/portico.db"}, "tools": {"code": {}}}
-    with pytest.raises(ConfigurationFailure) as refused:
-        async with open_service(Settings.model_validate(tables)):
-            pass
-    assert str(refused.value) == "CONFIG_INVALID: tools.code: install portico[code]"
 
 
 @pytest.mark.parametrize(
