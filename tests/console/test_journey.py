@@ -134,6 +134,33 @@ def test_a_question_that_is_settled_keeps_its_place(browser: Browser, shop: Shop
         assert "1" not in refunds(shop)
 
 
+def test_a_call_is_shown_beside_the_one_before_it_and_not_approved_while_an_argument_is_folded(
+    browser: Browser, shop: Shop
+) -> None:
+    steps = [
+        {"name": name, "type": "tool", "input": {"name": "send_letter", "arguments": arguments}, "depends_on": after}
+        for name, arguments, after in (
+            ("first", {"to": "Ada", "text": "Dear friend, " * 100}, []),
+            ("second", {"to": "Ben", "text": "Dear friend, " * 100}, ["first"]),
+        )
+    ]
+    shop.chat("Write to both", request_id="letters", mode="plan", plan={"steps": steps})
+    with console_page(browser, shop.url) as console:
+        question = console.page.locator("[data-request-id=letters][data-suspension-id]").first
+        approve = question.get_by_role("button", name="Approve")
+        console.open("questions")
+        expect(question).to_contain_text("Ada")
+        expect(approve).to_be_disabled()
+        expect(approve).to_have_attribute("aria-description", "Show all arguments first")
+        question.get_by_role("button", name="Show all of text").click()
+        approve.click()
+        expect(question).to_contain_text("Approved.")
+        console.page.reload()
+        expect(question.locator("tr.changed")).to_have_text("toBenAda")
+        expect(question.locator("tr", has_text="Dear friend")).not_to_have_class(re.compile("changed"))
+        assert console.faults == []
+
+
 def test_the_result_of_a_client_tool_is_given_on_the_questions_page(browser: Browser, shop: Shop) -> None:
     parameters = {"type": "object", "properties": {"question": {"type": "string"}}, "required": ["question"]}
     shop.chat(

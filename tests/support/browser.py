@@ -42,6 +42,12 @@ async def refund(order: int) -> str:
 
 
 @tool(side_effects=SideEffects.EXTERNAL, idempotent=False)
+async def send_letter(to: str, text: str) -> str:
+    \"\"\"Send a letter.\"\"\"
+    return f"sent to {to}"
+
+
+@tool(side_effects=SideEffects.EXTERNAL, idempotent=False)
 async def ship(order: int) -> str:
     \"\"\"Ship an order, which takes until the truck has come.\"\"\"
     open("loaded.txt", "w").close()
