@@ -123,7 +123,8 @@ class ToolInfo:
     `containment` is a sentence about how a call is contained; empty for one that runs in this process. `original_name`
     is the name at its server, if the tool is one of a server. `isolation` and `network` are those of a tool that
     starts a program. The same call of a `repeatable` one needs no approval, since it reaches its caller's files only.
-    `credentials` are the names of those that it may have.
+    `credentials` are the names of those that it may have. A call of an `instant` one ends without waiting for anything,
+    and touches nothing.
     """
 
     name: str
@@ -140,6 +141,7 @@ class ToolInfo:
     network: NetworkAccess | None = None
     repeatable: bool = False
     credentials: tuple[str, ...] = ()
+    instant: bool = False
 
     @property
     def unsafe(self) -> bool:

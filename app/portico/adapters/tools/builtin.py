@@ -70,4 +70,9 @@ def _zone(name: str) -> tzinfo:
         raise ToolError("There is no time zone of that name; use an IANA name such as Europe/Berlin.") from cause
 
 
-BUILTIN_TOOLS: tuple[FunctionTool, ...] = (ask_person, calculate, current_time, roll_dice)
+BUILTIN_TOOLS: tuple[FunctionTool, ...] = (
+    ask_person,
+    calculate.as_instant(),
+    current_time.as_instant(),
+    roll_dice.as_instant(),
+)

@@ -9,7 +9,7 @@ it is abandoned. A tool that is not always available is a small class with the f
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from typing import Any, get_type_hints
 
@@ -76,6 +76,10 @@ class FunctionTool:
         self._info = info
         self._signature = _signature(function) if signature is None else signature
         self._definition = ToolDefinition(info.name, info.description, schema_of(self._signature.arguments))
+
+    def as_instant(self) -> "FunctionTool":
+        """Return the tool as one whose function ends without waiting for anything, and touches nothing."""
+        return FunctionTool(self._function, replace(self._info, instant=True), self._signature)
 
     def info(self) -> ToolInfo:
         return self._info

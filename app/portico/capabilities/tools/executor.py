@@ -149,7 +149,7 @@ class ToolExecutor:
                 flow,
                 credentials,
             )
-            attempted = await _run(tool, call, context, seconds_left)
+            attempted = await _run(tool, call, context, seconds_left, is_instant=info.instant)
             if credentials is not None:
                 attempted = _masked(attempted, credentials)
         if attempted.exception is not None and observer is not None:
@@ -219,10 +219,12 @@ def refused_call(call: ToolCall, violations: tuple[ArgumentViolation, ...] = ())
     return ToolEnded(refused.content, True, refused.code, 0.0, False, False, refused.violations)
 
 
-async def _run(tool: Tool, call: ToolCall, context: ToolContext, seconds_left: float) -> _Attempt:
+async def _run(tool: Tool, call: ToolCall, context: ToolContext, seconds_left: float, *, is_instant: bool) -> _Attempt:
     limit = context.seconds_left
     if limit <= 0:
         return _Attempt("There was no time left for the tool.", Code.TOOL_TIMEOUT)
+    if is_instant:
+        return await _guarded(tool, call.arguments, context)
     with anyio.move_on_after(limit):
         return await _guarded(tool, call.arguments, context)
     fits_second = seconds_left - limit >= limit

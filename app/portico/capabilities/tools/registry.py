@@ -108,6 +108,8 @@ class ToolRegistry:
         self._left_out: Sequence[ToolStatus] = ()
         self._without_agents: Sequence[str] = ()
         self._always_available: frozenset[str] = frozenset()
+        self.instant: frozenset[str] = frozenset()
+        """The names of the tools whose calls wait for nothing."""
         self.code: CodeTool | None = None
         """The tool that runs code which calls tools; None without it."""
         self.step_functions: Mapping[str, StepFunction] = {each.step_type: each for each in step_functions}
@@ -245,6 +247,7 @@ class ToolRegistry:
             self._probes.forget(entry.tool for entry in earlier.values() if id(entry.tool) not in current)
         self._without_agents = [name for name, entry in entries.items() if not entry.offer.agent]
         self._always_available = frozenset(name for name, entry in entries.items() if _never_waits(entry.tool))
+        self.instant = frozenset(name for name, entry in entries.items() if entry.tool.info().instant)
         code = (entry.tool for entry in entries.values() if isinstance(entry.tool, CodeTool))
         self.code = next(code, None)
         self._entries, self._left_out = entries, left_out

@@ -253,13 +253,16 @@ class Branches:
         branches: Sequence[Callable[[], Awaitable[T]]],
         early_stop: EarlyStop[T] | None = None,
         after: Mapping[int, Sequence[int]] = MappingProxyType({}),
+        *,
+        in_turn: bool = False,
     ) -> dict[int, T | Failure]:
         """Run the branches concurrently and return their results in order, a failed one as its failure.
 
         Never fails fast. A branch begins when the earlier ones that it comes `after` have ended, and shares the end of
-        one that was stopped or is suspended. One branch alone, and all of an offline replay, are awaited in turn. After
-        an early stop, only the winners are returned. Raises: BranchStopped or BranchSuspended if any branch that counts
-        did, once all have ended; OrchestrationFailure (ORCHESTRATION_REPLAY_DIVERGED) if any did.
+        one that was stopped or is suspended. One branch alone, all of an offline replay, and those `in_turn`, which
+        wait for nothing, are awaited in turn. After an early stop, only the winners are returned. Raises: BranchStopped
+        or BranchSuspended if any branch that counts did, once all have ended; OrchestrationFailure
+        (ORCHESTRATION_REPLAY_DIVERGED) if any did.
         """
         if len(branches) == 1 and early_stop is None:
             return collect({0: await capture(branches[0])}, (0,))
@@ -273,7 +276,7 @@ class Branches:
         self.cancellable_depth += early_stop is not None
         if early_stop is not None:
             self._replay_decision(early_stop)
-        if len(branches) > 1 and self._is_concurrent:
+        if len(branches) > 1 and self._is_concurrent and not in_turn:
             await self._run_concurrently(run, len(branches), after)
         else:
             for index in range(len(branches)):

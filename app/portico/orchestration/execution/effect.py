@@ -33,8 +33,8 @@ class Effect(ABC):
     """One thing to do, and how it is recorded.
 
     `fingerprint` identifies the effect when it is replayed. The start event is recorded before the effect runs. An
-    effect that `is_instant` never waits and uses nothing: nothing need be committed before it, and it is not accounted
-    for. One that `acts` runs a tool or other people's code, and waits until the judges of the input have passed it.
+    effect that `is_instant` never waits and touches nothing: nothing need be committed before it. One that `acts` runs
+    a tool or other people's code, and waits until the judges of the input have passed it.
     """
 
     key: StepKey

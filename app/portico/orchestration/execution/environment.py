@@ -92,8 +92,8 @@ class Facts:
     `quota` has the limits under which the execution was admitted, with those that its tenant has now; it is None
     without, and in an offline replay. The outermost pattern calls tools for the `caller`. `prompts` are those in force,
     in a replay the shipped ones. `client_tools` are the definitions of the tools that the client runs. `code` is the
-    interpreter of code that calls tools; an offline replay needs none. The request `has_parts`
-    if a message of it is a list of them.
+    interpreter of code that calls tools, and `instant_tools` are the names of tools that wait for nothing; an offline
+    replay needs none. The request `has_parts` if a message of it is a list of them.
     """
 
     quota: Quota | None
@@ -102,6 +102,7 @@ class Facts:
     client_tools: tuple[ToolDefinition, ...] = ()
     code: CodeInterpreter | None = None
     has_parts: bool = False
+    instant_tools: frozenset[str] = frozenset()
 
 
 def facts_of(header: ExecutionHeader, environment: Environment | None) -> Facts:
@@ -114,4 +115,5 @@ def facts_of(header: ExecutionHeader, environment: Environment | None) -> Facts:
     if environment is None:
         return Facts(None, caller, default_registry(), client_tools, has_parts=has_parts)
     quota = environment.quotas.of(header.tenant, header.key_id, header.key_limits)
-    return Facts(quota, caller, environment.prompts, client_tools, environment.code, has_parts)
+    instant = environment.tool_registry.instant
+    return Facts(quota, caller, environment.prompts, client_tools, environment.code, has_parts, instant)

@@ -7,7 +7,7 @@ Theory of operation
    again; its events are matched against the recorded ones, and a difference is ORCHESTRATION_REPLAY_DIVERGED.
 2. An effect that is not recorded is run: its start event is committed, it runs, and its outcome and end events are
    committed together. `Journal.put` is synchronous, so no checkpoint lies between an outcome and its record. Events
-   between two effects, and the outcomes of instant effects, wait for the next commit, or the end of the branch. One
+   between two effects, and instant effects with all of theirs, wait for the next commit, or the end of the branch. One
    comes before everything that is waited for, so a reader sees all that was decided by then.
 3. A start without an outcome is uncertain. An idempotent effect runs again, an inference after retracting its segment.
    A non-idempotent one suspends the execution as `unknown_outcome` until a person says what happened.
@@ -123,7 +123,12 @@ class Execution:
             if self.branches.is_withheld:
                 await self._pass_gate(effect)
         if effect.is_instant:
-            return self.recorder.add(effect, await effect.run(environment))
+            if effect.start_event is None:
+                return self.recorder.add(effect, await effect.run(environment))
+            self.recorder.begin(effect)
+            step = self.recorder.add(effect, await effect.run(environment))
+            effect.account(step)
+            return step
         if isinstance(effect, NonIdempotentEffect):
             return await self._run_unless_uncertain(effect, environment)
         with self.branches.scope(effect.key):

@@ -142,7 +142,10 @@ class Recorder:
         self._events += [(anchor, correlation, event) for event in new]
 
     def begin(self, effect: Effect) -> None:
-        """Commit the start of the effect, or that it starts again after runs that were interrupted."""
+        """Record the start of the effect, or that it starts again after runs that were interrupted.
+
+        It is committed, unless the effect is instant.
+        """
         interrupted = self.cursor.starts(effect.key) if self.cursor.has_history else ()
         if interrupted:
             self.cursor.mark_matched(effect.key)
@@ -150,7 +153,8 @@ class Recorder:
             self._events += [(effect.key, effect.correlation, event) for event in again]
         elif effect.start_event is not None:
             self._events.append((effect.key, effect.correlation, effect.start_event))
-        self.commit()
+        if not effect.is_instant:
+            self.commit()
 
     def complete(self, effect: Effect, outcome: Outcome) -> RecordedStep:
         """Record the outcome with its events in one commit, and account for it."""

@@ -117,9 +117,10 @@ class ToolRound:
         count = len(self._states) - len(answered)
         running = [state.call.name for state in self._states[: min(limit, count)]]
         self._permitted = [await self._permission(index) for index in range(len(running))]
+        in_turn = self._execution.facts.instant_tools.issuperset(running)
         for group in concurrent_groups(running, self._unsafe):
             await self._execution.branches.gather(
-                [partial(self._call, index) for index in group if index not in self._client_calls]
+                [partial(self._call, index) for index in group if index not in self._client_calls], in_turn=in_turn
             )
         if self._client_calls:
             await self._run_client_calls(len(running))
@@ -244,6 +245,7 @@ class ToolRound:
             asked_by=self._asked_by,
         )
         attempt.continuation = continuation
+        attempt.is_instant = state.call.name in self._execution.facts.instant_tools
         return attempt
 
     def _show(
@@ -355,6 +357,8 @@ class ToolAttempt(Effect):
         execution, call, key = self._execution, self._state.call, self._call_key
         stream = ContentStream(execution, self.correlation)
         if stream.has_readers:
+            if self.is_instant:
+                execution.recorder.commit()
             stream.show(call.id, arguments=call.arguments)
         refusal = self._begin(environment, key)
         if refusal is not None:
