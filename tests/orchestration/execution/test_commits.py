@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
+from portico.adapters.tools.builtin import BUILTIN_TOOLS
 from portico.capabilities.prompting.prompts.assessment import InputJudgementOutput
 from portico.domain.access.limits import AccessLimits, Rate
 from portico.domain.context.guards import RequestedJudge
@@ -21,7 +22,14 @@ from portico.orchestration.runtime.resume import status_of
 from portico.ports.journal import ExecutionHistory
 from portico.ports.model import EngineCapabilities, Progress
 from portico.ports.runtime import Clock
-from tests.support.harness import Harness, chat_request, make_harness, profile, replay_offline, watch_commits
+from tests.support.harness import (
+    Harness,
+    chat_request,
+    make_harness,
+    profile,
+    replay_offline,
+    watch_commits,
+)
 from tests.support.recovery import is_complete_log, open_starts
 from tests.support.tools import FakeTool
 from tests.support.virtual_time import VirtualClock
@@ -29,15 +37,17 @@ from tests.support.virtual_time import VirtualClock
 ANSWER_S, JUDGEMENT_S = 5.0, 60.0
 JUDGE = RequestedJudge("careful", "refuse", "Ask for secrets.")
 SCHEMA = InputJudgementOutput.model_json_schema()
+ACT = ToolCall(id="c1", name="act", arguments={})
 
 
 class SlowEngine:
     """An engine that takes 5 seconds to answer, and a minute to judge an input, which it passes.
 
-    It calls a tool, if there is one, and answers when that has answered.
+    It makes the calls, if there are tools, and answers when those have answered.
     """
 
-    def __init__(self, clock: Clock, **changes: Any) -> None:
+    def __init__(self, clock: Clock, calls: tuple[ToolCall, ...] = (ACT,), **changes: Any) -> None:
+        self._calls = calls
         self.profile = profile("slow", capabilities=EngineCapabilities(schema=True), **changes)
         self._clock = clock
 
@@ -47,7 +57,7 @@ class SlowEngine:
         await self._clock.sleep(JUDGEMENT_S if judges else ANSWER_S)
         text = InputJudgementOutput(refused=False).model_dump_json() if judges else "yes"
         if call.tools and call.messages[-1].role == "user":
-            return Reply("", (ToolCall(id="c1", name="act", arguments={}),), "tool", "tool", NO_USAGE, "slow")
+            return Reply("", self._calls, "tool", "tool", NO_USAGE, "slow")
         return Reply(text, (), "stop", "stop", NO_USAGE, "slow")
 
     async def ping(self) -> str:
@@ -176,3 +186,39 @@ async def test_an_execution_that_is_lost_in_a_wait_goes_on_from_there(clock: Vir
     assert open_starts(after.events) == []
     assert sorted(after.steps) == sorted(whole.steps)
     assert replay_offline(after, wait.pattern) == len(after.steps)
+
+
+CALLS = tuple(ToolCall(id=f"c{n}", name="calculate", arguments={"expression": f"{n} * 2"}) for n in range(2))
+TWO_CALLS = (["1/0/0/0", "1/1/0/0", "2"], [*["tool.start", "tool.end"] * 2, "inference.start"])
+
+
+def calculating(clock: VirtualClock) -> Harness:
+    return watch_commits(make_harness(clock, SlowEngine(clock, CALLS), tools=BUILTIN_TOOLS))
+
+
+async def test_calls_that_wait_for_nothing_are_committed_with_what_follows(clock: VirtualClock) -> None:
+    here = calculating(clock)
+    _, record = await here.run(chat_request())
+    commits = [
+        (steps, [each for each in events if "transition" not in each]) for steps, events in commits_of(here, record)
+    ]
+    assert commits[1:4] == [(["0/0"], ["inference.end"]), TWO_CALLS, (["2/0"], ["inference.end"])]
+
+
+async def test_the_start_of_such_a_call_is_committed_before_its_readers_see_its_arguments(clock: VirtualClock) -> None:
+    here = calculating(clock)
+    execution = here.execution(chat_request(), durability="journaled")
+    here.bus.subscribe(execution.header.execution_id)
+    await here.drive(execution)
+    whole, prefixes = here.record(execution), [record for record, _ in here.journal.commits[:-1]]
+    assert [[*each.steps] for each in prefixes if each.events[-1].event.type == "tool.start"] == [
+        ["prepare", "0", "0/0"],
+        ["prepare", "0", "0/0", "1/0/0/0"],
+    ]
+    for prefix in prefixes:
+        response, after = await calculating(clock).recover(prefix)
+        assert response.state is State.COMPLETE
+        assert is_complete_log(after)
+        assert open_starts(after.events) == []
+        assert sorted(after.steps) == sorted(whole.steps)
+        assert replay_offline(after) == len(after.steps)
