@@ -74,6 +74,15 @@ class RegisteredTool:
     rank: int = 0
 
 
+@value
+class NamesByKind:
+    """Names of tools: all but the agents, those that are always available, and those whose calls wait for nothing."""
+
+    without_agents: Sequence[str] = ()
+    always_available: frozenset[str] = frozenset()
+    instant: frozenset[str] = frozenset()
+
+
 class ToolRegistry:
     """All registered tools; names are unique and compared bytewise. Lists are in order of sources, then of names.
 
@@ -106,10 +115,8 @@ class ToolRegistry:
         self._probes = probes
         self._entries: dict[str, RegisteredTool] = {}
         self._left_out: Sequence[ToolStatus] = ()
-        self._without_agents: Sequence[str] = ()
-        self._always_available: frozenset[str] = frozenset()
-        self.instant: frozenset[str] = frozenset()
-        """The names of the tools whose calls wait for nothing."""
+        self.by_kind = NamesByKind()
+        """The names of the tools that are registered now, by kind."""
         self.code: CodeTool | None = None
         """The tool that runs code which calls tools; None without it."""
         self.step_functions: Mapping[str, StepFunction] = {each.step_type: each for each in step_functions}
@@ -138,7 +145,7 @@ class ToolRegistry:
     def names_without_agents(self) -> Sequence[str]:
         """The names of all tools but the agents."""
         self._current()
-        return self._without_agents
+        return self.by_kind.without_agents
 
     def get(self, name: str) -> Tool | None:
         """Return the tool of that name, available or not; None if there is none."""
@@ -185,7 +192,7 @@ class ToolRegistry:
     def is_current(self, names: Collection[str]) -> bool:
         """Return True if the availability of all these tools is known, so that `refresh` would not wait."""
         self._current()
-        if self._probes is None or self._always_available.issuperset(names):
+        if self._probes is None or self.by_kind.always_available.issuperset(names):
             return True
         return all(map(self._probes.is_current, self._probed(names)))
 
@@ -197,7 +204,7 @@ class ToolRegistry:
     async def look_up(self, name: str) -> tuple[RegisteredTool | None, Availability]:
         """Return the tool of that name and its current availability; None if there is none."""
         entry = self._current().get(name) or self._steps.get(name)
-        if entry is not None and name in self._always_available:
+        if entry is not None and name in self.by_kind.always_available:
             return entry, _AVAILABLE
         if entry is not None:
             await self.refresh((name,))
@@ -245,9 +252,11 @@ class ToolRegistry:
         if self._probes is not None:
             current = {id(entry.tool) for entry in entries.values()}
             self._probes.forget(entry.tool for entry in earlier.values() if id(entry.tool) not in current)
-        self._without_agents = [name for name, entry in entries.items() if not entry.offer.agent]
-        self._always_available = frozenset(name for name, entry in entries.items() if _never_waits(entry.tool))
-        self.instant = frozenset(name for name, entry in entries.items() if entry.tool.info().instant)
+        self.by_kind = NamesByKind(
+            [name for name, entry in entries.items() if not entry.offer.agent],
+            frozenset(name for name, entry in entries.items() if _never_waits(entry.tool)),
+            frozenset(name for name, entry in entries.items() if entry.tool.info().instant),
+        )
         code = (entry.tool for entry in entries.values() if isinstance(entry.tool, CodeTool))
         self.code = next(code, None)
         self._entries, self._left_out = entries, left_out
@@ -257,11 +266,11 @@ class ToolRegistry:
         entries = self._current()
         requested = [entries[name] for name in frozenset(names) if name in entries]
         requested.sort(key=attrgetter("rank"))
-        always = self._always_available
+        always = self.by_kind.always_available
         return [entry for entry in requested if entry.offer.name in always or self._status(entry).available]
 
     def _probed(self, names: Collection[str]) -> list[Tool]:
-        entries, always = self._current(), self._always_available
+        entries, always = self._current(), self.by_kind.always_available
         if always.issuperset(names):
             return []
         tools = (entries[name].tool for name in names if name not in always and name in entries)

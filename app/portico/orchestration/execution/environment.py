@@ -115,5 +115,5 @@ def facts_of(header: ExecutionHeader, environment: Environment | None) -> Facts:
     if environment is None:
         return Facts(None, caller, default_registry(), client_tools, has_parts=has_parts)
     quota = environment.quotas.of(header.tenant, header.key_id, header.key_limits)
-    instant = environment.tool_registry.instant
+    instant = environment.tool_registry.by_kind.instant
     return Facts(quota, caller, environment.prompts, client_tools, environment.code, has_parts, instant)
