@@ -22,10 +22,6 @@ export async function* paged<T>(transport: Transport, path: string, query: Query
 
 class Group {
   constructor(protected readonly transport: Transport) {}
-
-  protected send<T>(method: string, path: string, sent: Sent): Promise<T> {
-    return this.transport.json<T>(method, path, sent);
-  }
 }
 
 const at = (...parts: string[]): string => `/v1/${parts.map(encodeURIComponent).join("/")}`;
@@ -34,11 +30,11 @@ const file = (id: Id, path: string): string => `${at("sessions", id, "files")}/$
 export class Sessions extends Group {
   list = (page: Page = {}, call: Call = {}): Items<Schemas["SessionView"]> =>
     paged(this.transport, at("sessions"), page, call);
-  get = (id: Id, call: Call = {}) => this.send<Schemas["SessionView"]>("GET", at("sessions", id), call);
+  get = (id: Id, call: Call = {}) => this.transport.json<Schemas["SessionView"]>("GET", at("sessions", id), call);
   update = (id: Id, changes: Schemas["SessionChanges"], call: Call = {}) =>
-    this.send<Schemas["SessionView"]>("PATCH", at("sessions", id), { body: changes, ...call });
+    this.transport.json<Schemas["SessionView"]>("PATCH", at("sessions", id), { body: changes, ...call });
   delete = (id: Id, query: { forks?: "delete" } = {}, call: Call = {}) =>
-    this.send<null>("DELETE", at("sessions", id), { query, ...call });
+    this.transport.json<null>("DELETE", at("sessions", id), { query, ...call });
   messages = (id: Id, page: Page = {}, call: Call = {}): Items<Schemas["MessagePage"]["data"][number]> =>
     paged(this.transport, at("sessions", id, "messages"), page, call);
   files = (id: Id, page: Page = {}, call: Call = {}): Items<Schemas["FileView"]> =>
@@ -46,19 +42,19 @@ export class Sessions extends Group {
   getFile = (id: Id, path: string, call: Call = {}): Promise<Uint8Array> =>
     this.transport.bytes("GET", file(id, path), { headers: { Accept: "*/*" }, ...call });
   putFile = (id: Id, path: string, content: Uint8Array | Blob, call: Call = {}) =>
-    this.send<Schemas["WrittenFileView"]>("PUT", file(id, path), { body: content, ...call });
-  deleteFile = (id: Id, path: string, call: Call = {}) => this.send<null>("DELETE", file(id, path), call);
+    this.transport.json<Schemas["WrittenFileView"]>("PUT", file(id, path), { body: content, ...call });
+  deleteFile = (id: Id, path: string, call: Call = {}) => this.transport.json<null>("DELETE", file(id, path), call);
 }
 
 export class Memory extends Group {
   list = (page: Page = {}, call: Call = {}): Items<Schemas["DocumentSummary"]> =>
     paged(this.transport, at("memory"), page, call);
-  get = (id: Id, call: Call = {}) => this.send<Schemas["DocumentView"]>("GET", at("memory", id), call);
+  get = (id: Id, call: Call = {}) => this.transport.json<Schemas["DocumentView"]>("GET", at("memory", id), call);
   put = (id: Id, document: Schemas["DocumentContent"], call: Call = {}) =>
-    this.send<Schemas["DocumentView"]>("PUT", at("memory", id), { body: document, ...call });
-  delete = (id: Id, call: Call = {}) => this.send<null>("DELETE", at("memory", id), call);
+    this.transport.json<Schemas["DocumentView"]>("PUT", at("memory", id), { body: document, ...call });
+  delete = (id: Id, call: Call = {}) => this.transport.json<null>("DELETE", at("memory", id), call);
   search = (query: Schemas["MemoryQuery"], call: Call = {}) =>
-    this.send<Schemas["MemorySearchView"]>("POST", at("memory", "search"), { body: query, ...call });
+    this.transport.json<Schemas["MemorySearchView"]>("POST", at("memory", "search"), { body: query, ...call });
 }
 
 export class Suspensions extends Group {
@@ -68,21 +64,21 @@ export class Suspensions extends Group {
 }
 
 export class Catalogue extends Group {
-  agents = (call: Call = {}) => this.send<Schemas["AgentList"]>("GET", at("agents"), call);
-  engines = (call: Call = {}) => this.send<Schemas["EngineList"]>("GET", at("engines"), call);
-  errors = (call: Call = {}) => this.send<Schemas["FailureList"]>("GET", at("errors"), call);
-  flows = (call: Call = {}) => this.send<Schemas["FlowList"]>("GET", at("flows"), call);
-  flow = (name: string, call: Call = {}) => this.send<Schemas["FlowView"]>("GET", at("flows", name), call);
-  machines = (call: Call = {}) => this.send<Schemas["MachineList"]>("GET", at("machines"), call);
-  prompts = (call: Call = {}) => this.send<Schemas["PromptList"]>("GET", at("prompts"), call);
-  skills = (call: Call = {}) => this.send<Schemas["SkillList"]>("GET", at("skills"), call);
-  stepTypes = (call: Call = {}) => this.send<Schemas["StepTypeList"]>("GET", at("step-types"), call);
-  tools = (call: Call = {}) => this.send<Schemas["ToolList"]>("GET", at("tools"), call);
+  agents = (call: Call = {}) => this.transport.json<Schemas["AgentList"]>("GET", at("agents"), call);
+  engines = (call: Call = {}) => this.transport.json<Schemas["EngineList"]>("GET", at("engines"), call);
+  errors = (call: Call = {}) => this.transport.json<Schemas["FailureList"]>("GET", at("errors"), call);
+  flows = (call: Call = {}) => this.transport.json<Schemas["FlowList"]>("GET", at("flows"), call);
+  flow = (name: string, call: Call = {}) => this.transport.json<Schemas["FlowView"]>("GET", at("flows", name), call);
+  machines = (call: Call = {}) => this.transport.json<Schemas["MachineList"]>("GET", at("machines"), call);
+  prompts = (call: Call = {}) => this.transport.json<Schemas["PromptList"]>("GET", at("prompts"), call);
+  skills = (call: Call = {}) => this.transport.json<Schemas["SkillList"]>("GET", at("skills"), call);
+  stepTypes = (call: Call = {}) => this.transport.json<Schemas["StepTypeList"]>("GET", at("step-types"), call);
+  tools = (call: Call = {}) => this.transport.json<Schemas["ToolList"]>("GET", at("tools"), call);
 }
 
 export class Usage extends Group {
   get = (query: QueryOf<"getUsage"> = {} as QueryOf<"getUsage">, call: Call = {}) =>
-    this.send<Schemas["UsageList"]>("GET", at("usage"), { query: query as Query, ...call });
+    this.transport.json<Schemas["UsageList"]>("GET", at("usage"), { query: query as Query, ...call });
   statistics = (query: QueryOf<"getStatistics"> = {} as QueryOf<"getStatistics">, call: Call = {}) =>
-    this.send<Schemas["StatisticsView"]>("GET", at("stats"), { query: query as Query, ...call });
+    this.transport.json<Schemas["StatisticsView"]>("GET", at("stats"), { query: query as Query, ...call });
 }
