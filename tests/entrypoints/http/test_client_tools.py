@@ -1,10 +1,14 @@
 """Tools that the client runs, and several answers at once, over HTTP."""
 
+from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
+from portico.adapters.system import SystemClock
+from portico.domain.access.principal import Permission
+from tests.entrypoints.http.test_authentication import bearer, keyed
 from tests.support.golden_journals import WHEN, WHO
 from tests.support.http_server import HttpAnswer, RunningServer
 from tests.support.portico import EVENTS, chat, events, portico, send_command
@@ -185,3 +189,17 @@ async def test_a_fork_keeps_the_client_tools_and_cannot_change_them() -> None:
         ended = await served.post(orjson.dumps({"from_step": "end", "overrides": overrides}), path=path)
         assert (ended.status, ended.json["state"]) == (200, "COMPLETE")
         assert "seven lines" in ended.json["content"]
+
+
+async def test_rules_of_tools_do_not_apply_to_those_of_the_client_and_only_the_owner_answers(tmp_path: Path) -> None:
+    rules = {"approve": [{"tool": "*"}], "deny": [{"tool": "read*"}]}
+    async with keyed(SystemClock(), tmp_path, policy=rules) as here:
+        owner = bearer(await here.key("ann", "can_send_messages", "model:*"))
+        other = bearer(await here.key("bob", *(each.value for each in Permission)))
+        asked = await here.served.post(chat(ASK, request_id="q", client_tools=[READ]), owner)
+        assert [each["kind"] for each in asked.json["suspensions"]] == ["client_tool"]
+        given = orjson.dumps({"answers": [{"payload": {"result": "seven lines"}}]})
+        path = "/v1/executions/q/resume"
+        refused = await here.served.post(given, other, path)
+        assert (refused.status, refused.json["code"]) == (404, "REQUEST_NOT_FOUND")
+        assert (await here.served.post(given, owner, path)).json["state"] == "COMPLETE"

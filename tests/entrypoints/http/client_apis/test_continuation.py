@@ -9,7 +9,7 @@ import pytest
 
 from portico.settings import Secret
 from tests.support.callers import callers
-from tests.support.http_server import HttpAnswer
+from tests.support.http_server import HttpAnswer, request_bytes
 from tests.support.scripted_provider import ScriptedService, answered, scripted_service
 from tests.support.upstream import ScriptedUpstream
 
@@ -113,11 +113,17 @@ def _edited(turns: list[dict[str, Any]], what: str) -> list[dict[str, Any]]:
             return [first, {**answer, "content": [text, {**call, "id": foreign}]}, renamed]
 
 
-@pytest.mark.parametrize("what", ["question", "text", "arguments", "compacted", "unknown id"])
-async def test_a_conversation_that_was_edited_is_taken_as_sent(what: str) -> None:
+@pytest.mark.parametrize("what", ["question", "text", "arguments", "compacted", "unknown id", "deleted"])
+async def test_a_conversation_that_was_edited_or_is_not_stored_is_taken_as_sent(what: str) -> None:
     async with scripted_service(MIXED, answered("Done."), **AGENT) as scripted:
         first = await ask(scripted, [ASKED])
-        turns = _edited([ASKED, *follow_up(first)], what)
+        turns = [ASKED, *follow_up(first)]
+        if what == "deleted":
+            [stored] = (await scripted.served.get("/v1/executions")).json["data"]
+            deleted = request_bytes("DELETE", f"/v1/executions/{stored['request_id']}", {})
+            assert (await scripted.served.ask(deleted)).status == 204
+        else:
+            turns = _edited(turns, what)
         answer = await ask(scripted, turns)
     sent = scripted.sent_messages()
     call_id = turns[2]["content"][0]["tool_use_id"]
