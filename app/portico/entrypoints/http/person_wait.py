@@ -138,7 +138,7 @@ class ClientStreamResponse(EventStreamResponse):
 
     def next_data(self) -> bytes | None:
         waiter = self._waiter
-        if waiter is None or self._is_stopping() or not (self.has_successor or self._source.ended):
+        if waiter is None or not (self.has_successor or self._source.ended) or self._is_stopping():
             return super().next_data()
         if self.has_successor:
             data = super().next_data()

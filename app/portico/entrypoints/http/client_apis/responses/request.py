@@ -172,14 +172,13 @@ def approval_answers(body: JsonObject) -> ApprovalAnswers | None:
 
 def shown_fields(request: SystemRequest, view: ClientView) -> Mapping[str, Any]:
     """Return the fields of the Response object that repeat the request."""
-    hints, metadata = request.hints, request.metadata
-    options = hints.options
+    hints, options = request.hints, request.hints.options
     return {
         "model": view.model,
         "previous_response_id": None if request.after is None else response_id(request.after),
         "instructions": request.messages[0].text if view.has_instructions and request.messages else None,
         "conversation": None if request.session_id is None else {"id": request.session_id},
-        "tools": list(_shown_tools(request)),
+        "tools": _shown_tools(request),
         "tool_choice": _shown_choice(request),
         "parallel_tool_calls": request.limits.calls_per_reply != 1,
         "max_tool_calls": None,
@@ -195,8 +194,7 @@ def shown_fields(request: SystemRequest, view: ClientView) -> Mapping[str, Any]:
         "store": request.store,
         "background": request.background,
         "service_tier": "default",
-        "metadata": {name: text for name, text in metadata.items() if name not in _OWN_METADATA},
-        **{name: metadata.get(name) for name in _OWN_METADATA},
+        **(_shown_metadata(request.metadata) if request.metadata else _NO_METADATA),
     }
 
 
@@ -204,7 +202,13 @@ def _shown_effort(hints: ExecutionHints) -> str | None:
     return "xhigh" if hints.reasoning == "max" else hints.reasoning
 
 
+def _shown_metadata(metadata: Mapping[str, str]) -> Mapping[str, Any]:
+    own = {name: metadata.get(name) for name in _OWN_METADATA}
+    return {"metadata": {name: text for name, text in metadata.items() if name not in own}, **own}
+
+
 _OWN_METADATA: Final = ("user", "safety_identifier", "prompt_cache_key")
+_NO_METADATA: Final = MappingProxyType(_shown_metadata({}))
 
 
 def _shown_tools(request: SystemRequest) -> Sequence[Mapping[str, Any]]:
