@@ -79,7 +79,7 @@ def results(scripted: ScriptedService) -> list[dict[str, Any]]:
 
 
 async def test_in_a_new_directory_it_rolls_dice_and_shows_a_form_before_an_external_call(tmp_path: Path) -> None:
-    await anyio.run_process([PORTICO, "init"], cwd=tmp_path)
+    await anyio.run_process([PORTICO, "init"], cwd=tmp_path, env={})
     with (tmp_path / "tools.py").open("a") as tools:
         tools.write(TOOL)
     (tmp_path / "person.py").write_text(FORM)
