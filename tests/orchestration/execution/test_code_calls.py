@@ -197,6 +197,18 @@ async def test_a_loop_stops_before_the_call_that_a_person_approves_and_goes_on_w
     assert replay_offline(after) == len(after.steps)
 
 
+async def test_the_questions_of_one_round_are_asked_at_once() -> None:
+    refunds = Refunds()
+    rules = PolicyRules(approve=(PolicyRule("refund"),))
+    code = "import asyncio\nawait asyncio.gather(refund(order=1), calculate(expression='1'), refund(order=2))"
+    with in_real_time():
+        here = code_harness(SystemClock(), runs(code), tools=[refunds.tool], rules=rules)
+        response, record = await here.run(chat_request("go"))
+    assert response.state is State.SUSPENDED
+    assert [each.tool_id for each in open_suspensions(record)] == ["run_code::refund"] * 2
+    assert refunds.orders == []
+
+
 async def test_a_denied_call_raises_in_the_code() -> None:
     refunds = Refunds()
     with in_real_time():
