@@ -40,6 +40,6 @@ def check_journey(shown: Shown, scripted: ScriptedService, proxy: FaultyProxy) -
 
 def _scripts(step: dict[str, Any]) -> list[Script]:
     reply = streamed if step["do"] == "stream" else answered
-    broken = [[*streamed(step["breaks"], end=False), UpstreamAction.CLOSE]] if "breaks" in step else []
+    broken = [streamed(step["breaks"], broken=UpstreamAction.CLOSE)] if "breaks" in step else []
     calls = [("c1", name, arguments) for name, arguments in step.get("calls", {}).items()]
     return [*broken, *([reply("", *calls)] if calls else []), *(reply(text) for text in step["says"])]

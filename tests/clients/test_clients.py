@@ -108,7 +108,7 @@ async def test_a_stream_that_is_not_stored_cannot_be_read_on() -> None:
 
 
 async def test_closing_a_stream_cancels_its_execution_and_detaching_does_not() -> None:
-    chunks = [*streamed("One two three", end=False), UpstreamAction.HANG]
+    chunks = streamed("One two three", broken=UpstreamAction.HANG)
     async with scripted_service(chunks) as scripted, AsyncClient(scripted.served.url) as client:
         for ends_by_closing in (True, False):
             stream = client.stream("Count")

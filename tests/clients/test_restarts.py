@@ -76,7 +76,7 @@ def read_over_a_kill(folder: Path, tables: str) -> tuple[str, list[int], Any]:
 
 @pytest.mark.timeout(150)
 async def test_a_stream_is_read_on_behind_a_kill_and_no_character_is_lost_or_doubled(tmp_path: Path) -> None:
-    begun, whole = [*streamed("One two ", end=False), UpstreamAction.HANG], streamed(TEXT)
+    begun, whole = streamed("One two ", broken=UpstreamAction.HANG), streamed(TEXT)
     loop: Any = asyncio.get_running_loop()
     async with ScriptedUpstream(begun, whole) as provider:
         tables = f'[engines.slow]\nmodel = "openai://scripted"\nbase_url = "{provider.url}"\n'

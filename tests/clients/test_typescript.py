@@ -167,7 +167,7 @@ async def test_every_chunk_for_the_ai_sdk_is_one_of_its_schema(project: Path) ->
         streamed("", ("c1", "calculate", {"expression": "17*3"})),
         streamed("It is 51."),
         streamed("", ("c2", "roll_dice", {"count": 2, "sides": 6})),
-        [*streamed("Wrong words", end=False), UpstreamAction.CLOSE],
+        streamed("Wrong words", broken=UpstreamAction.CLOSE),
         streamed("Right."),
         *[reply({"error": {"message": "no"}}, status=400)] * 2,
     )

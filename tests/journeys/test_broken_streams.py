@@ -27,7 +27,7 @@ from tests.support.portico import portico
 from tests.support.replica_processes import run_replicas, wait_until
 from tests.support.scripted_provider import streamed
 from tests.support.server_state import wait_for_idle
-from tests.support.upstream import ScriptedUpstream
+from tests.support.upstream import ScriptedUpstream, UpstreamAction
 
 TEXT: Final = "One two three"
 QUESTION: Final[Any] = [{"role": "user", "content": "Count."}]
@@ -191,7 +191,7 @@ async def broken(
 
 @pytest.mark.timeout(90)
 async def test_no_client_takes_a_cut_connection_or_a_drain_for_an_answer(tmp_path: Path) -> None:
-    async with ScriptedUpstream(streamed(TEXT, end=False)) as provider, AsyncExitStack() as stack:
+    async with ScriptedUpstream(streamed(TEXT, broken=UpstreamAction.HANG)) as provider, AsyncExitStack() as stack:
         engine = f'[engines.primary]\nmodel = "openai://scripted"\nbase_url = "{provider.url}"\n'
         (tmp_path / "portico.toml").write_text(f"[server]\ndrain_seconds = 0.5\n{engine}")
         fleet = await stack.enter_async_context(run_replicas(f"sqlite:///{tmp_path}/portico.db", tmp_path, 1))

@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.replays import assert_replays_are_identical
 from tests.support.scripted_provider import answered, scripted_service, streamed
+from tests.support.upstream import UpstreamAction
 
 ROOT = Path(__file__).parents[2]
 SDKS = ROOT / ".clients" / "sdks"
@@ -104,7 +105,9 @@ async def test_the_ai_sdk_runs_a_tool_round_over_open_responses(tmp_path: Path) 
 
 @needs_sdks
 async def test_the_ai_sdk_takes_a_stream_that_broke_for_a_failure(tmp_path: Path) -> None:
-    async with scripted_service(streamed("One two three", end=False), failover={"max_retries": 0}) as scripted:
+    async with scripted_service(
+        streamed("One two three", broken=UpstreamAction.CLOSE), failover={"max_retries": 0}
+    ) as scripted:
         ran = await run_script(TOOL_ROUND % scripted.served.url, tmp_path)
     assert b"failed" in ran.stdout + ran.stderr
     assert len(scripted.provider.requests) == 1
@@ -148,7 +151,9 @@ async def test_claude_code_writes_a_file_and_continues_the_record(tmp_path: Path
 @needs_claude
 @pytest.mark.timeout(90)
 async def test_claude_code_sends_one_request_of_a_stream_that_broke_and_reports_no_success(tmp_path: Path) -> None:
-    async with scripted_service(streamed("One two three", end=False), failover={"max_retries": 0}) as scripted:
+    async with scripted_service(
+        streamed("One two three", broken=UpstreamAction.CLOSE), failover={"max_retries": 0}
+    ) as scripted:
         ran = await run_claude(scripted.served.url, tmp_path, "Count.")
     assert ran.returncode != 0
     assert len(scripted.provider.requests) == 1

@@ -20,6 +20,7 @@ from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 
 from tests.support.scripted_provider import ScriptedService, answered, scripted_service, streamed
+from tests.support.upstream import UpstreamAction
 
 CALL = ("p1", "look", {"at": "ü"})
 ONCE = {"max_retries": 0}
@@ -40,7 +41,12 @@ def results(scripted: ScriptedService) -> list[tuple[str, str]]:
 
 
 async def test_anthropics_sdk_runs_a_tool_streams_counts_and_raises() -> None:
-    scripts = (answered("I look.", CALL), answered("Seen."), streamed("One two."), streamed("One two", end=False))
+    scripts = (
+        answered("I look.", CALL),
+        answered("Seen."),
+        streamed("One two."),
+        streamed("One two", broken=UpstreamAction.CLOSE),
+    )
     async with (
         scripted_service(*scripts, failover=ONCE) as scripted,
         anthropic.AsyncAnthropic(base_url=scripted.served.url, api_key="any", max_retries=0) as client,
@@ -82,7 +88,12 @@ def look(at: str) -> str:
 
 @pytest.mark.parametrize("by_responses", [False, True])
 async def test_langchain_runs_a_tool_streams_and_raises(by_responses: bool) -> None:
-    scripts = (answered("", CALL), answered("Done."), streamed("One two."), streamed("One two", end=False))
+    scripts = (
+        answered("", CALL),
+        answered("Done."),
+        streamed("One two."),
+        streamed("One two", broken=UpstreamAction.CLOSE),
+    )
     async with scripted_service(*scripts, failover=ONCE) as scripted, httpx2.AsyncClient() as http:
         options: dict[str, Any] = {"model": "default", "max_retries": 0, "use_responses_api": by_responses}
         options |= {"base_url": f"{scripted.served.url}/v1", "api_key": "any", "http_async_client": http}

@@ -11,7 +11,7 @@ from portico.bootstrap.service import Service
 from portico.settings import Secret
 from tests.support.http_server import RunningServer
 from tests.support.portico import portico
-from tests.support.upstream import Script, ScriptedUpstream, event, event_stream, reply
+from tests.support.upstream import Script, ScriptedUpstream, UpstreamAction, event, event_stream, reply
 
 Call = tuple[str, str, Mapping[str, Any]]
 """Id, name and arguments of a call."""
@@ -49,14 +49,15 @@ def answered(text: str = "", *calls: Call, finish: str | None = None) -> Script:
     return reply({"choices": [choice], "usage": USAGE, "model": "scripted"})
 
 
-def streamed(text: str = "", *calls: Call, finish: str | None = None, end: bool = True) -> Script:
-    """Return the same answer as a stream with a chunk for each word; without `end` it breaks off."""
+def streamed(text: str = "", *calls: Call, finish: str | None = None, broken: UpstreamAction | None = None) -> Script:
+    """Return the same answer as a stream with a chunk for each word; one that is `broken` ends so behind them."""
     words = [word + " " for word in text.split(" ")[:-1]] + text.split(" ")[-1:] if text else []
     chunks: list[Any] = [_chunk({"content": word}) for word in words]
     chunks += [_chunk({"tool_calls": [{"index": number, **_call(call)}]}) for number, call in enumerate(calls)]
-    if end:
+    if broken is None:
         chunks += [_chunk({}, finish or ("tool_calls" if calls else "stop")), {"choices": [], "usage": USAGE}, "[DONE]"]
-    return event_stream(*map(event, chunks), end=end)
+        return event_stream(*map(event, chunks))
+    return [*event_stream(*map(event, chunks), end=False), broken]
 
 
 def _chunk(delta: Mapping[str, Any], finish: str | None = None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from tests.support.callers import callers
 from tests.support.http_server import HttpAnswer, RunningServer
 from tests.support.portico import events
 from tests.support.scripted_provider import answered, folded_message, scripted_service, streamed
-from tests.support.upstream import reply
+from tests.support.upstream import UpstreamAction, reply
 
 HELLO = {"role": "user", "content": "Hello"}
 LOOK = {"name": "look", "description": "Looks.", "input_schema": {"type": "object"}}
@@ -119,11 +119,11 @@ async def test_a_refusal_names_the_field_in_the_shape_that_anthropics_clients_re
 
 
 async def test_a_stream_that_breaks_ends_with_an_error_and_never_looks_like_success() -> None:
-    broken = streamed("One two three", end=False)
+    broken = streamed("One two three", broken=UpstreamAction.CLOSE)
     async with scripted_service(broken, failover={"max_retries": 0}) as scripted:
         stream = await post(scripted.served, stream=True)
     last = events(stream)[-1]
-    assert (last["type"], last["error"]["type"]) == ("error", "overloaded_error")
+    assert (last["type"], last["error"]["type"]) == ("error", "api_error")
     assert b"message_stop" not in stream.body
 
 
