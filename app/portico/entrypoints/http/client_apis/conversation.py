@@ -95,11 +95,11 @@ class WireConversation:
 
     def path_of(self, index: int, field_path: WirePath) -> WirePath | None:
         """Return the path in the body of a field of the message at that index; None if there is no such message."""
-        item = self._ordered[index] if index < len(self._ordered) else None
+        if index >= len(self._ordered):
+            return None
+        item = self._ordered[index]
         match field_path:
-            case _ if item is None:
-                return None
-            case ("tool_calls", number, *rest) if int(number) < len(item.calls):
+            case ("tool_calls", number, *rest) if number.isdecimal() and int(number) < len(item.calls):
                 return (*item.calls[int(number)], *_renamed(rest, self._fields.call))
             case ("content", number, *rest) if number.isdecimal() and int(number) < len(item.parts):
                 return (*item.parts[int(number)], *rest)
