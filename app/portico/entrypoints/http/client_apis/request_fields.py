@@ -29,13 +29,7 @@ from portico.entrypoints.http.client_apis.extension import (
 )
 from portico.entrypoints.http.client_apis.models import ModelNames, Target, TargetKind
 from portico.entrypoints.http.client_apis.turn import DisplayTime, delivery_of
-from portico.entrypoints.http.client_apis.wire_values import (
-    as_choice,
-    as_flag,
-    as_object,
-    as_text,
-    invalid,
-)
+from portico.entrypoints.http.client_apis.wire_values import as_choice, as_flag, as_object, as_text, invalid
 
 S = TypeVar("S", bound=Shown)
 NEUTRAL_VALUES: Final[Mapping[str, Sequence[Any]]] = MappingProxyType(

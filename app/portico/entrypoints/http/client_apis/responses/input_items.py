@@ -7,9 +7,7 @@ from portico.domain.contract.messages import AudioPart, DocumentPart, ImagePart,
 from portico.domain.ids import RequestId
 from portico.entrypoints.http.client_apis.ids import digits
 from portico.entrypoints.http.client_apis.responses.answer import arguments_text
-from portico.entrypoints.http.client_apis.wire_values import (
-    invalid,
-)
+from portico.entrypoints.http.client_apis.wire_values import invalid
 
 
 def input_items(request_id: RequestId, messages: Sequence[Message]) -> list[dict[str, Any]]:

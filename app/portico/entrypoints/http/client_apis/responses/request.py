@@ -149,10 +149,9 @@ def approval_answers(body: JsonObject) -> ApprovalAnswers | None:
 
     Answers that an earlier answer of the service follows were given before. Raises: RequestFailure.
     """
-    found = body.get("input")
-    if not isinstance(found, list):
+    items = body.get("input")
+    if not isinstance(items, list):
         return None
-    items = found
     last = next((n for n in reversed(range(len(items))) if _kind(items[n]) == _APPROVAL_RESPONSE), None)
     if last is None or any(_is_answer(item) for item in items[last + 1 :]):
         return None
