@@ -142,8 +142,9 @@ def test_rows_and_steps_are_gone_through_by_keys(browser: Browser, shop: Shop) -
             expect(page.locator("[data-step]").nth(at)).to_have_class(re.compile("chosen"))
         assert console.faults == []
 
-    """Fail if a request leaves the prefix."""
-    """What leaves the prefix would be a fault."""
+
+def test_a_path_prefix_of_a_gateway_needs_no_setting(browser: Browser, shop: Shop) -> None:
+    """A request that leaves the prefix would be a fault."""
     prefix = "/team/portico"
     with console_page(browser, f"{shop.url}{prefix}") as console:
         console.page.route(
