@@ -4,11 +4,12 @@ import json
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import anyio
 import pytest
@@ -34,7 +35,7 @@ from portico.domain.failures import (
 from portico.domain.journal import events
 from portico.domain.journal.events import CorrelationContext, InferenceDelta, LiveDelta, StoredEvent
 from portico.domain.lifecycle import Mode, State
-from portico.domain.tools import ServerFault, ToolServerStatus
+from portico.domain.tools import IsolationLevel, LevelState, ServerFault, ToolServerStatus
 from portico.entrypoints.cli.command_line import command_line
 from portico.entrypoints.cli.display.suspension_prompt import describe_suspension
 from portico.entrypoints.cli.exit_codes import EXIT_CODES
@@ -132,6 +133,7 @@ class StagedService:
     """A service with one prepared execution."""
 
     channels = NO_CHANNELS
+    isolation: ClassVar[Mapping[IsolationLevel, LevelState]] = MappingProxyType({})
     response: SystemResponse = field(default_factory=lambda: response("the answer"))
     items: list[StoredEvent | LiveDelta] = field(default_factory=list)
     refused: RequestFailure | None = None
