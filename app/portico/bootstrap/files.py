@@ -1,12 +1,16 @@
 """Files of callers: their directories, as the configuration has them."""
 
-from portico.adapters.tools.files.directories import FileDirectories, FileLimits
-from portico.adapters.tools.files.store import DirectoryFiles
+from typing import TYPE_CHECKING
+
 from portico.domain.failures import Code, ConfigurationFailure
 from portico.settings import Settings
 
+if TYPE_CHECKING:
+    from portico.adapters.tools.files.directories import FileDirectories
+    from portico.adapters.tools.files.store import DirectoryFiles
 
-def open_files(settings: Settings) -> FileDirectories | None:
+
+def open_files(settings: Settings) -> "FileDirectories | None":
     """Return the directories of files, whose root is made; None if none is configured.
 
     Raises: ConfigurationFailure (CONFIG_INVALID) for a root that cannot be used.
@@ -22,10 +26,16 @@ def open_files(settings: Settings) -> FileDirectories | None:
     except OSError as error:
         message = f"tools.files.root: cannot be made: {error.strerror}"
         raise ConfigurationFailure(Code.CONFIG_INVALID, message) from None
+    from portico.adapters.tools.files.directories import FileDirectories, FileLimits  # noqa: PLC0415 - only with files
+
     limits = FileLimits(table.max_file_bytes, table.quota_bytes, table.quota_files)
     return FileDirectories(root, limits, is_for_tenant=table.scope == "tenant")
 
 
-def session_files(directories: FileDirectories | None) -> DirectoryFiles | None:
+def session_files(directories: "FileDirectories | None") -> "DirectoryFiles | None":
     """Return the files of sessions and executions; None without any, or if they are those of tenants."""
-    return None if directories is None or directories.is_for_tenant else DirectoryFiles(directories)
+    if directories is None or directories.is_for_tenant:
+        return None
+    from portico.adapters.tools.files.store import DirectoryFiles  # noqa: PLC0415 - only with files
+
+    return DirectoryFiles(directories)

@@ -26,7 +26,6 @@ from portico.adapters.telemetry.logs import LogSink, log_refused_key
 from portico.adapters.telemetry.loop_lag import watch_loop_lag
 from portico.adapters.telemetry.metrics.sink import MetricsSink
 from portico.adapters.thread_pool import WorkerThread
-from portico.adapters.tools.files.store import DirectoryFiles
 from portico.adapters.tools.threads import DaemonThreads
 from portico.bootstrap.agents import agent_source, check_agents, configured_agents
 from portico.bootstrap.engine_builders.build import EngineResources
@@ -84,6 +83,7 @@ from portico.settings import Settings
 if TYPE_CHECKING:
     from portico.adapters.stores.postgres import PostgresDatabase
     from portico.adapters.telemetry.tracing.provider import Tracing
+    from portico.adapters.tools.files.store import DirectoryFiles
 
 SUBSCRIPTION_CAPACITY = 4_096
 """Events that may be queued for one live subscription."""
@@ -108,7 +108,7 @@ class Foundation:
     tools: ToolRegistry
     tool_threads: DaemonThreads
     tool_parts: ToolParts
-    files: DirectoryFiles | None
+    files: "DirectoryFiles | None"
     logs: LogSink
     metrics: MetricsSink
     announcements: Announcements

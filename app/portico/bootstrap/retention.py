@@ -1,16 +1,19 @@
 """Deletion of what is older than its retention, and of files whose session and execution are gone."""
 
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from portico.adapters.stores.database import Database
 from portico.adapters.stores.executions.retention import RetentionLimits, is_stored, purge
 from portico.adapters.stores.sessions import DatabaseSessions
-from portico.adapters.tools.files.store import DirectoryFiles
 from portico.domain.access.principal import AccessScope
 from portico.domain.time_zones import DAY_S
 from portico.domain.tools import Caller
 from portico.ports.runtime import Clock
 from portico.settings.tables.storage import StorageSettings
+
+if TYPE_CHECKING:
+    from portico.adapters.tools.files.store import DirectoryFiles
 
 PURGE_BATCH = 500
 SWEEP_SECONDS = 3_600.0
@@ -18,7 +21,7 @@ SWEEP_SECONDS = 3_600.0
 
 
 def purge_job(
-    database: Database, clock: Clock, storage: StorageSettings, files: DirectoryFiles | None
+    database: Database, clock: Clock, storage: StorageSettings, files: "DirectoryFiles | None"
 ) -> Callable[[], Awaitable[None]]:
     """Return the job that deletes what is too old."""
     return Retention(database, clock, storage, files).purge
@@ -28,7 +31,7 @@ class Retention:
     """The job that deletes what is too old."""
 
     def __init__(
-        self, database: Database, clock: Clock, storage: StorageSettings, files: DirectoryFiles | None
+        self, database: Database, clock: Clock, storage: StorageSettings, files: "DirectoryFiles | None"
     ) -> None:
         self._database = database
         self._clock = clock

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 from portico.adapters.telemetry.logs import LogSink
 from portico.adapters.tools.builtin import BUILTIN_TOOLS
 from portico.adapters.tools.caller_values import HeaderTemplates
-from portico.adapters.tools.files.directories import FileDirectories
-from portico.adapters.tools.files.file_tools import FileTools
 from portico.adapters.tools.mcp.server_config import McpCredential, McpServerConfig
 from portico.adapters.tools.threads import DaemonThreads
 from portico.bootstrap.credentials import NO_SERVICE_CREDENTIALS, ServiceCredentials
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
     import httpx2
 
     from portico.adapters.tools.code.interpreter import MontyInterpreter
+    from portico.adapters.tools.files.directories import FileDirectories
     from portico.adapters.tools.http_api.http_tool import HttpTool
     from portico.adapters.tools.mcp.source import McpSource
     from portico.adapters.tools.sandbox.levels import IsolatedProgram, Sandbox
@@ -56,7 +55,7 @@ class ToolParts:
 
     sources: Sequence[ToolSource] = ()
     sandbox: "Sandbox | None" = None
-    files: FileDirectories | None = None
+    files: "FileDirectories | None" = None
     mcp: "McpSource | None" = None
     code: "MontyInterpreter | None" = None
     credentials: ServiceCredentials = NO_SERVICE_CREDENTIALS
@@ -101,9 +100,13 @@ def _sandbox(settings: Settings) -> "Sandbox | None":
     return open_sandbox(settings)
 
 
-def _files_and_requests(settings: Settings, files: FileDirectories | None) -> list[Tool]:
+def _files_and_requests(settings: Settings, files: "FileDirectories | None") -> list[Tool]:
     """Return the tools of the source `sandbox` that need no box, those whose tables the configuration has."""
-    tools: list[Tool] = [] if files is None else list(FileTools(files).tools())
+    tools: list[Tool] = []
+    if files is not None:
+        from portico.adapters.tools.files.file_tools import FileTools  # noqa: PLC0415 - only with files
+
+        tools += FileTools(files).tools()
     table = settings.tools.http_get
     if table is not None:
         from portico.adapters.http.exchange import http_client  # noqa: PLC0415 - loads the HTTP client
