@@ -1,18 +1,19 @@
 """Values: compared and hashed by their fields, and kept from changes by the type checker."""
 
+import dataclasses
 import re
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from mypy import api
 
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from tests.architecture.source import ROOT
 
 MODULE = """
-from dataclasses import field, replace
-from portico.domain.value import value
+from dataclasses import field
+from portico.domain.value import replace, value
 
 @value
 class Point:
@@ -67,3 +68,12 @@ def test_the_type_checker_refuses_changes_and_wrong_fields(tmp_path: Path, monke
     found = dict(re.findall(r"points\.py:(\d+): error: (.*)", report))
     assert {int(number) for number in found} == wanted.keys(), report
     assert all(text in found[str(number)] for number, text in wanted.items()), report
+
+
+@pytest.mark.parametrize("given", [Point(1, 3), Stored(1)])
+def test_replace_does_what_that_of_dataclasses_does(given: Point | Stored) -> None:
+    changed = replace(given, x=7)
+    assert changed == dataclasses.replace(given, x=7)
+    assert replace(given) == given != changed
+    with pytest.raises(KeyError, match="z"):
+        replace(given, z=1)

@@ -1,7 +1,6 @@
 """Agents of the configuration: their catalogue, and checks against the tools and output contracts that there are."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 
 from portico.adapters.tools.builtin import BUILTIN_TOOLS
 from portico.capabilities.answer_contract import AnswerContract
@@ -13,6 +12,7 @@ from portico.domain.contract.request import NamedTool
 from portico.domain.failures import Code, ConfigurationFailure, Failure
 from portico.domain.lifecycle import Mode
 from portico.domain.tools import ToolInfo, reference_of
+from portico.domain.value import replace
 from portico.ports.tool import ToolSource
 from portico.settings import Settings
 from portico.settings.values import closest_name

@@ -1,7 +1,6 @@
 """Builders of engines by their scheme, the profiles of configured engines, and the metrics that know their names."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from importlib import import_module
 
@@ -27,6 +26,7 @@ from portico.capabilities.models.health import (
 )
 from portico.domain.access.limits import NO_LIMITS, AccessLimits
 from portico.domain.token_prices import TokenPrices
+from portico.domain.value import replace
 from portico.ports.engine_schemes import SCHEMES
 from portico.ports.model import Engine, EngineProfile
 from portico.settings import EngineSettings, Price, Settings, known_features, missing_capabilities

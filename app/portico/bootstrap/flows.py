@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,7 +11,7 @@ from portico.capabilities.models.catalogue import DEFAULT_ROUTE, EngineCatalogue
 from portico.capabilities.tools.agents import AgentCatalogue
 from portico.capabilities.tools.registry import ToolRegistry
 from portico.domain.failures import Code, ConfigurationFailure
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.orchestration.flow.agent_config import AgentConfig
 from portico.orchestration.flow.context import Context
 from portico.orchestration.flow.errors import FlowError, Invalid

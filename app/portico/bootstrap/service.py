@@ -6,7 +6,6 @@ depend on the database: one replica on SQLite, several on PostgreSQL.
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -52,7 +51,7 @@ from portico.domain.ids import ReplicaId
 from portico.domain.lifecycle import Mode
 from portico.domain.plan.parsed_plan import parse_plan
 from portico.domain.tools import IsolationLevel, LevelState
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.orchestration.changes import Changes
 from portico.orchestration.channels import Channels
 from portico.orchestration.credentials import Credentials

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -13,6 +12,7 @@ from portico.adapters.telemetry.metrics.sink import MetricsSink
 from portico.bootstrap.engine_urls import server_url
 from portico.bootstrap.engines import endpoint_settings
 from portico.domain.ids import ReplicaId, TraceId
+from portico.domain.value import replace
 from portico.orchestration.execution.environment import Environment
 from portico.ports.runtime import Entropy
 from portico.settings import Settings

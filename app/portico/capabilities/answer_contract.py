@@ -1,7 +1,7 @@
 """A compiled output contract: the response format to ask for, and the validation of an answer."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import cached_property
 
 import orjson
@@ -36,7 +36,7 @@ from portico.domain.journal.outcomes import AnswerValidated, Refused
 from portico.domain.model_call import ResponseFormat
 from portico.domain.pattern_result import PatternResult
 from portico.domain.raised_exception import RaisedException, RecordedException
-from portico.domain.value import value
+from portico.domain.value import replace, value
 
 _GRAMMAR_FIELD = "output.grammar"
 LARGE_CONTRACT_CHARACTERS = 2_048

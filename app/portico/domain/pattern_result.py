@@ -1,6 +1,5 @@
 """Result of a pattern."""
 
-from dataclasses import replace
 from typing import Final
 
 from pydantic import JsonValue
@@ -9,7 +8,7 @@ from portico.domain.contract.constrained_types import ConfidenceSource
 from portico.domain.contract.final_answer import FinalAnswer
 from portico.domain.contract.messages import ToolCall
 from portico.domain.contract.response import AnswerPart, PlanReport, ValidationResult, VoteReport
-from portico.domain.value import value
+from portico.domain.value import replace, value
 
 CLIENT_CALLS: Final = "client_calls"
 """Reason of the transitions of an execution that ends with calls for its client."""

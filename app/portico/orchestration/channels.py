@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
@@ -10,6 +9,7 @@ from portico.domain.access.channels import ChannelRules, Entrance
 from portico.domain.access.principal import Permission, Principal
 from portico.domain.failures import AccessFailure, Code, Failure, invalid_request
 from portico.domain.ids import CHANNEL_PATTERN, ChannelName, UserId
+from portico.domain.value import replace
 from portico.orchestration.rights import denied
 
 USER_HEADER: Final = "portico-user"

@@ -10,7 +10,6 @@ Theory of operation
 3. One that is refused runs to its end without any effect. So its end is recorded, announced and replayed as any other.
 """
 
-from dataclasses import replace
 from typing import Final
 
 from portico.domain.access.principal import ALL, Permission, Principal
@@ -18,7 +17,7 @@ from portico.domain.failures import AccessFailure, Code, StorageFailure
 from portico.domain.ids import ExecutionId
 from portico.domain.journal.header import ExecutionHeader
 from portico.domain.journal.outcomes import Refused
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.later_rights import TOKEN_DAYS, LaterRights
 from portico.orchestration.rights import require, require_models_and_tools

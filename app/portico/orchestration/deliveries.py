@@ -13,12 +13,11 @@ Theory of operation
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final, Literal, TypeAlias
 
 from portico.domain.ids import TenantId
 from portico.domain.time_zones import DAY_S
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.domain.webhooks import (
     FAILING_DAYS,
     DeliveryAttempt,

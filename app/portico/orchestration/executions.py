@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 
 from pydantic import JsonValue
@@ -27,7 +26,7 @@ from portico.domain.journal.outcomes import RecordedStep
 from portico.domain.journal.status import ExecutionStatus
 from portico.domain.journal.suspensions import ABOUT_CALLS, APPROVAL_DECISIONS, AUTHORIZED, Approve
 from portico.domain.lifecycle import State
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution_views import ExecutionView, shown_view, view_of
 from portico.orchestration.guards import check_later_text

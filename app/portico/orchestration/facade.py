@@ -1,7 +1,7 @@
 """Facade: everything that entry points may ask of the service, and the types that they exchange with it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from functools import partial
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ from portico.domain.lifecycle import TERMINAL
 from portico.domain.limits import ConfiguredLimits
 from portico.domain.time_zones import unix_seconds
 from portico.domain.tools import ToolDefinition
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.orchestration.admission import Admission, check_budget
 from portico.orchestration.agents import caller_of, with_agent
 from portico.orchestration.call import DEFAULT_OPTIONS, Accepted, CallOptions

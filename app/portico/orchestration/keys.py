@@ -5,7 +5,6 @@ limits of its own makes none, since the limits of each new key would come on top
 others, so that a stolen one is of no use once it and the keys that it made are revoked.
 """
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from math import floor
 from typing import Annotated, Final
@@ -19,7 +18,7 @@ from portico.domain.contract.constrained_types import CallerName, ChannelText, C
 from portico.domain.failures import AccessFailure, Code, RequestFailure, invalid_request
 from portico.domain.ids import ChannelName, KeyId, TenantId, UserId
 from portico.domain.time_zones import DAY_S
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.orchestration.caller import AuthMode
 from portico.orchestration.rights import denied, require
 from portico.ports.access import Authenticator, StoredKey

@@ -1,6 +1,5 @@
 """Rights of what starts later: those that its user has at that moment, by its key, or for a while by its token."""
 
-from dataclasses import replace
 from typing import Final
 
 from portico.domain.access.channels import Entrance
@@ -9,6 +8,7 @@ from portico.domain.failures import AccessFailure, Code
 from portico.domain.ids import ChannelName
 from portico.domain.schedules import ScheduleOwner
 from portico.domain.time_zones import DAY_S
+from portico.domain.value import replace
 from portico.orchestration.caller import AuthMode
 from portico.orchestration.channels import Channels
 from portico.orchestration.rights import require

@@ -1,7 +1,6 @@
 """Quotes: the most that a request can take before it runs, added up from its pattern's upper bound and its limits."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import reduce
 from math import isfinite
 from typing import Final
@@ -19,7 +18,7 @@ from portico.domain.journal.header import EffectiveLimits
 from portico.domain.lifecycle import Mode
 from portico.domain.plan.steps import StepType
 from portico.domain.token_prices import FREE
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.orchestration.admission_checks import tools_of_steps
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.pattern import (

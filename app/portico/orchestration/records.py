@@ -1,7 +1,6 @@
 """Records of executions: what was asked and what was answered, as far as it is stored."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -16,7 +15,7 @@ from portico.domain.ids import ChannelName, RequestId, SessionId, UserId
 from portico.domain.journal.header import ExecutionHeader
 from portico.domain.journal.step_key import ROOT
 from portico.domain.lifecycle import Mode, State
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.flow.served_flow import ServedFlow
 from portico.orchestration.flow.snapshot import FlowSnapshot

@@ -7,7 +7,6 @@ runs, which are part of the answer. Which parts of an answer are repeated instea
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, Protocol, Self, TypeVar
 
@@ -43,6 +42,7 @@ from portico.domain.journal.events import (
     ToolProgress,
     ValidationEnd,
 )
+from portico.domain.value import replace
 from portico.orchestration.flow.snapshot import AgentRecord, FlowSnapshot, PendingCall
 from portico.orchestration.runtime.branch_transcripts import BranchConversation
 from portico.orchestration.runtime.handle import ExecutionHandle

@@ -5,7 +5,6 @@ An endpoint hears of the executions of all users, so a caller needs `can_view_te
 
 import base64
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Final, Literal
 
@@ -16,7 +15,7 @@ from portico.domain.contract.request import SystemRequest
 from portico.domain.failures import AccessFailure, Code, RequestFailure, invalid_request
 from portico.domain.ids import KeyId, RequestId, TenantId
 from portico.domain.time_zones import DAY_S
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.domain.webhooks import (
     RESERVED_NAMES,
     WEBHOOK_EVENTS,

@@ -1,7 +1,6 @@
 """Authenticators: without authentication, by API key, and by API key or token."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from portico.domain.access.api_key import PREFIX, ApiKey
 from portico.domain.access.limits import DEFAULT_TENANT
 from portico.domain.access.principal import LOCAL, ObjectKind, Permissions, Principal
 from portico.domain.ids import TenantId
+from portico.domain.value import replace
 from portico.ports.access import Authenticator
 from portico.ports.runtime import Clock
 

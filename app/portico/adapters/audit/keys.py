@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Final
 
 from portico.domain.access.principal import AccessScope
 from portico.domain.failures import Failure, StorageFailure
 from portico.domain.ids import KeyId, TenantId
+from portico.domain.value import replace
 from portico.ports.access import KeyStore, StoredKey
 from portico.ports.audit import Action, AuditEntry, AuditLog
 from portico.ports.storage import ResultPage

@@ -26,7 +26,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -36,7 +35,7 @@ from portico.adapters.runners.fair_queue import FairQueue, QueueLimits
 from portico.adapters.runners.task_pool import TaskPool, overloaded_failure
 from portico.domain.failures import Code, StorageFailure
 from portico.domain.ids import ExecutionId, TenantId
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.ports.runtime import Clock, QueueTicket, ReservedPlace
 
 if TYPE_CHECKING:

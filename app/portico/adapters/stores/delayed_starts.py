@@ -1,7 +1,5 @@
 """Delayed starts on both databases: what an execution becomes when its time has come, in one transaction."""
 
-from dataclasses import replace
-
 from sqlalchemy import bindparam, delete, select, update
 
 from portico.adapters.stores import codec
@@ -12,6 +10,7 @@ from portico.adapters.stores.schema import commits, delayed_starts, executions
 from portico.domain.ids import ReplicaId
 from portico.domain.journal.header import Delay, ExecutionHeader
 from portico.domain.journal.outcomes import Refused
+from portico.domain.value import replace
 
 
 class DatabaseDelayedStarts:

@@ -1,7 +1,6 @@
 """Builder of engines that ask a server over HTTP."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from ssl import SSLContext
 
 from portico.adapters.engines.dialect import Dialect
@@ -12,6 +11,7 @@ from portico.adapters.engines.http.transport import Transport
 from portico.bootstrap.engine_builders.build import EngineBuild
 from portico.bootstrap.engine_urls import server_url
 from portico.domain.failures import Code, ConfigurationFailure
+from portico.domain.value import replace
 from portico.ports.model import Engine
 
 

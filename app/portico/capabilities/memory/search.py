@@ -6,7 +6,6 @@ is divided by the most that the legs which answered can give, so that a score is
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -26,7 +25,7 @@ from portico.domain.memory import (
     private_scope,
     shared_scope,
 )
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.ports.memory import ChunkText, MemoryIndex
 from portico.ports.runtime import ThreadPool
 

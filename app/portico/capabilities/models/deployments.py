@@ -1,13 +1,13 @@
 """Deployments of an engine: the keys, accounts, regions or hosts behind one name."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, field
 from enum import StrEnum
 from typing import Final, Literal
 
 from portico.domain.model_call import RULES, AttemptFailureReason, FailureAction
 from portico.domain.token_prices import TokenPrices
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.ports.memory import EmbeddingEngine, Embeddings
 from portico.ports.model import ConfiguredEngine, Engine, EngineCapabilities, EngineError, EngineProfile
 

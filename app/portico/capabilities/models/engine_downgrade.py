@@ -15,7 +15,6 @@ on the call and the engine's profile, so a failover to the next engine starts fr
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import chain, islice
 
 import orjson
@@ -23,6 +22,7 @@ import orjson
 from portico.domain.contract.media import PDF
 from portico.domain.contract.messages import AudioPart, DocumentPart, ImagePart, Message, ModelMessage, Part, TextPart
 from portico.domain.model_call import EngineCall
+from portico.domain.value import replace
 from portico.ports.model import EngineCapabilities, EngineProfile
 
 DOCUMENT_PLACEHOLDER = "[a document that this model cannot read"

@@ -8,7 +8,6 @@ The answer is validated afterwards in every case, so all of them are equally rel
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -23,6 +22,7 @@ from portico.domain.contract.request import NamedTool
 from portico.domain.journal.outcomes import Candidate
 from portico.domain.model_call import EngineCall, Reply
 from portico.domain.tools import ToolDefinition
+from portico.domain.value import replace
 from portico.ports.model import EngineProfile
 
 SUBMIT_TOOL = "submit"

@@ -1,10 +1,10 @@
 """Checks of a complete reply before it is used."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from portico.domain.contract.messages import Message
 from portico.domain.model_call import AttemptFailureReason, Reply
+from portico.domain.value import replace
 from portico.ports.model import EngineError
 
 _ID_CHARACTERS = 256

@@ -5,7 +5,6 @@ a judgement that was cut off must not be taken for a shorter one.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, overload
@@ -25,6 +24,7 @@ from portico.capabilities.prompting.prompts import (
     summary,
     task_profile,
 )
+from portico.domain.value import replace
 
 __all__ = ["JSONExtractionError", "PromptRegistry", "default_registry"]
 

@@ -9,7 +9,7 @@ it is abandoned. A tool that is not always available is a small class with the f
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from functools import partial
 from typing import Any, get_type_hints
 
@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic.json_schema import GenerateJsonSchema
 
 from portico.domain.tools import ArgumentViolation, Availability, SideEffects, ToolDefinition, ToolInfo
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.ports.current_caller import CALLER
 from portico.ports.tool import ToolContext, ToolError
 

@@ -3,7 +3,6 @@
 import json
 from asyncio import AbstractEventLoop, CancelledError, current_task, get_running_loop
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from threading import get_ident
 from typing import Any, NamedTuple, TypeAlias
@@ -21,7 +20,7 @@ from portico.domain.ids import ExecutionId, IdempotencyKey
 from portico.domain.journal.outcomes import ToolCallSuspended, ToolEnded
 from portico.domain.raised_exception import MAX_RECORDED_TEXT, RaisedException, RecordedException
 from portico.domain.tools import ArgumentViolation, Caller
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.ports.runtime import Clock, Entropy
 from portico.ports.tool import (
     CredentialUnavailable,

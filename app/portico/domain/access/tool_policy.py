@@ -1,12 +1,11 @@
 """Policy of tool calls: its rules, its verdicts, and the callers that rules name."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final, Literal
 
 from portico.domain.ids import API, ChannelName, KeyId, TenantId, UserId
-from portico.domain.value import value
+from portico.domain.value import replace, value
 
 
 class CallVerdict(StrEnum):

@@ -1,7 +1,7 @@
 """Header of an execution and its effective limits."""
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Final
 
 from pydantic import JsonValue
@@ -20,7 +20,7 @@ from portico.domain.journal.outcomes import Refused
 from portico.domain.lifecycle import Mode
 from portico.domain.limits import ConfiguredLimits
 from portico.domain.time_zones import unix_seconds
-from portico.domain.value import value
+from portico.domain.value import replace, value
 
 MAX_RESERVED_SECONDS: Final = 30.0
 RESERVED_SHARE: Final = 0.1

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final, Generic, TypeVar
 
@@ -18,7 +17,7 @@ from portico.domain.failures import Failure, RequestFailure, invalid_request
 from portico.domain.ids import RequestId, SessionId
 from portico.domain.journal.header import ClientView
 from portico.domain.lifecycle import State
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.entrypoints.http.body import read_decoded
 from portico.entrypoints.http.client_apis.api import ClientApi, DecodedRequest, Shown
 from portico.entrypoints.http.client_apis.continuation import (

@@ -8,7 +8,6 @@ which asks again leaves one approval open and not two.
 from asyncio import TimerHandle, get_running_loop
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
@@ -16,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from portico.domain.access.principal import Principal
 from portico.domain.contract.response import SystemResponse
 from portico.domain.failures import RequestFailure
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.entrypoints.http.client_apis.stream import DENIED, PersonWait, TurnStream
 from portico.entrypoints.http.protocol import DisconnectListener
 from portico.entrypoints.http.sse import EventStreamResponse, PermissionCheck

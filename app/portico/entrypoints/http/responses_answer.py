@@ -1,7 +1,6 @@
 """Answers to `POST /v1/responses`: as of any client API, and in the background, behind an answer or an approval."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final, TypeAlias
 
 import anyio
@@ -16,7 +15,7 @@ from portico.domain.failures import Code, Failure, RequestFailure
 from portico.domain.ids import ExecutionId, RequestId
 from portico.domain.journal.header import ClientView
 from portico.domain.lifecycle import State
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.entrypoints.http.body import read_decoded
 from portico.entrypoints.http.client_apis.api import ClientApi, DecodedRequest, JsonObject
 from portico.entrypoints.http.client_apis.ids import called_execution

@@ -1,6 +1,5 @@
 """The place of an attempt on its engine: the room that it waits for, and what follows when it has failed."""
 
-from dataclasses import replace
 from hashlib import blake2b
 from math import isfinite
 
@@ -15,6 +14,7 @@ from portico.domain.ids import ExecutionId
 from portico.domain.journal.outcomes import AttemptFailed
 from portico.domain.model_call import RULES, UNSENT, AttemptFailureReason, EngineCall, FailureAction
 from portico.domain.token_prices import TokenPrices
+from portico.domain.value import replace
 from portico.orchestration.execution.execution import Execution
 from portico.ports.model import EngineError, EngineProfile, TokenCounter
 

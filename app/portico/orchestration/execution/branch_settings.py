@@ -1,7 +1,7 @@
 """Settings of a branch, which its pattern hands on with changes."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Final, NamedTuple
 
 from portico.capabilities.prompting.prompts.assessment import SemanticCheckOutput
@@ -21,7 +21,7 @@ from portico.domain.journal.step_key import StepKey
 from portico.domain.lifecycle import Mode
 from portico.domain.pattern_result import PatternResult
 from portico.domain.tools import Caller, ToolDefinition
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.orchestration.execution.environment import ChunkCheck, Environment
 from portico.ports.tool import FlowContext
 

@@ -5,10 +5,9 @@ execution, and every replay, finds the same one. A pattern that wants a span der
 there lies in it, and nothing is recorded for the span itself.
 """
 
-from dataclasses import replace
-
 from portico.domain.fingerprints import span_id
 from portico.domain.journal.events import CorrelationContext
+from portico.domain.value import replace
 from portico.orchestration.execution.context import RunContext
 
 

@@ -6,7 +6,6 @@ everything else is new there, so nothing leaks between branches.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import TypeVar, overload
@@ -42,6 +41,7 @@ from portico.domain.model_call import NO_RESPONSE_FORMAT, EngineCall, Reply, Res
 from portico.domain.pattern_result import PatternResult
 from portico.domain.raised_exception import CodeKind, RaisedException
 from portico.domain.tools import STEP_PREFIX, Caller, OfferedTool
+from portico.domain.value import replace
 from portico.orchestration.execution.branch_settings import DEFAULT_REDUNDANCY, AgentPattern, BranchSettings
 from portico.orchestration.execution.branches import EarlyStop, TimeLimit
 from portico.orchestration.execution.effect import BranchSuspended, Effect, RecordedValue, SuspensionRequest

@@ -3,14 +3,13 @@
 They go to the log and are no events, since events are stored and shown to readers.
 """
 
-from dataclasses import replace
 from typing import Final
 
 from portico.capabilities.context.redaction import Redactor
 from portico.domain.contract.request import SystemRequest
 from portico.domain.journal.events import CorrelationContext
 from portico.domain.raised_exception import CodeKind, ExceptionReport, RaisedException
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.orchestration.execution.environment import Environment
 
 MAX_TEXT: Final = 300

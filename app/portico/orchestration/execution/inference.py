@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
@@ -48,6 +47,7 @@ from portico.domain.journal.outcomes import (
 from portico.domain.journal.step_key import StepKey, segment_of
 from portico.domain.model_call import UNSENT, AttemptFailureReason, EngineCall, Reply
 from portico.domain.token_prices import FREE
+from portico.domain.value import replace
 from portico.orchestration.execution.attempt_room import call_size, next_attempt, refused, take_room, unsent
 from portico.orchestration.execution.attempt_stream import AttemptStream, HeldDeltas
 from portico.orchestration.execution.branch_settings import BranchSettings

@@ -1,7 +1,6 @@
 """Setup of an inference: the tools and the candidates that there are now, and what is cut to fit them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
 from portico.capabilities.limits.caps import CallSize
@@ -26,6 +25,7 @@ from portico.domain.journal.outcomes import Candidate, CauseCandidates, Inferenc
 from portico.domain.journal.step_key import PREPARE_KEY, StepKey
 from portico.domain.model_call import AttemptFailureReason, EngineCall
 from portico.domain.tools import OfferedTool, ToolDefinition
+from portico.domain.value import replace
 from portico.orchestration.execution.branch_settings import BranchSettings, permitted_tools
 from portico.orchestration.execution.execution import Execution
 from portico.orchestration.execution.progress import Conversation, FirstSetup

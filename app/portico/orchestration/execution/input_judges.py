@@ -12,7 +12,7 @@
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -33,6 +33,7 @@ from portico.domain.failures import Failure
 from portico.domain.journal.events import INIT_ANCHOR, GuardEnd
 from portico.domain.journal.step_key import GUARD_KEY, ROOT, StepKey
 from portico.domain.pattern_result import PatternResult
+from portico.domain.value import replace
 from portico.orchestration.execution.branches import EarlyStop, InputGate, has_diverged
 from portico.orchestration.execution.context import RunContext
 from portico.orchestration.execution.effect import BranchStopped

@@ -18,7 +18,6 @@ Theory of operation of the budget
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 from math import floor, fsum, inf
 from typing import NamedTuple
@@ -47,7 +46,7 @@ from portico.domain.journal.outcomes import (
 from portico.domain.journal.step_key import GUARD_KEY, RETRIEVAL_KEY, StepKey, numbers_of
 from portico.domain.model_call import UNSENT, AttemptFailureReason, EngineCall, Reply
 from portico.domain.token_prices import FREE, TokenPrices
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.orchestration.execution.tool_call_state import CANCELLED, ToolCallState
 from portico.ports.journal import ExecutionHistory
 from portico.ports.model import EngineProfile, TokenCounter

@@ -1,10 +1,11 @@
 """Configuration of an agent node."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from portico.domain.contract.request import ExecutionHints, Limits
 from portico.domain.tools import tool_of
+from portico.domain.value import replace
 from portico.ports.tool import Tool
 
 

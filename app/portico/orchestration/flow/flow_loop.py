@@ -14,7 +14,6 @@ Theory of operation
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial, reduce
 from typing import Any
 
@@ -34,7 +33,7 @@ from portico.domain.journal.step_key import StepKey
 from portico.domain.lifecycle import State
 from portico.domain.pattern_result import PatternResult
 from portico.domain.raised_exception import CodeKind
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.orchestration.execution.branch_span import in_span
 from portico.orchestration.execution.branches import Waiting
 from portico.orchestration.execution.context import RunContext, caller_of, perform, report_exception, set_findings

@@ -5,7 +5,6 @@ calls behind it; an answer lets the reply go on without another inference.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import anyio
@@ -36,7 +35,7 @@ from portico.domain.journal.suspensions import (
 )
 from portico.domain.model_call import RULES, EngineCall, Reply
 from portico.domain.tools import OfferedTool, concurrent_groups
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.orchestration.flow.agent_answer import (
     MAX_REPAIRS,
     NOT_SUBMITTED,

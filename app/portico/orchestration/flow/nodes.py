@@ -1,7 +1,7 @@
 """Nodes of a flow, and the typed states between them."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
@@ -10,7 +10,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from portico.domain.field_errors import invalid_fields
 from portico.domain.json_path import format_path
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.orchestration.flow.agent_config import AgentConfig
 from portico.orchestration.flow.errors import DeserializeError, Invalid, SerializeError
 

@@ -1,12 +1,11 @@
 """Registration of flows: a function that returns a graph, under a name."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.orchestration.flow.graph import FlowGraph
 
 Input = TypeVar("Input", bound=BaseModel)

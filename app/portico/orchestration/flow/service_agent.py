@@ -4,7 +4,6 @@ The agent has a conversation of its own, which its later tasks continue. Each in
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 from portico.capabilities.prompting.prompt_call import Asked, Prompt
@@ -13,6 +12,7 @@ from portico.domain.failures import Code, ConstraintFailure, OrchestrationFailur
 from portico.domain.journal.events import ValidationEnd
 from portico.domain.journal.outcomes import AgentStarted, Outcome
 from portico.domain.model_call import Reply
+from portico.domain.value import replace
 from portico.orchestration.execution.branch_settings import merge_hints
 from portico.orchestration.execution.context import RunContext, prompt_of
 from portico.orchestration.execution.environment import Environment

@@ -5,7 +5,6 @@ of the others.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from pydantic import JsonValue
 
@@ -13,6 +12,7 @@ from portico.domain.contract.request import OutputContract
 from portico.domain.contract.response import WHOLE_ANSWER, PlanReport
 from portico.domain.lifecycle import State
 from portico.domain.pattern_result import PatternResult
+from portico.domain.value import replace
 from portico.orchestration.execution.context import RunContext
 from portico.orchestration.execution.pattern import Pattern
 from portico.orchestration.patterns.plan_bound import upper_bound

@@ -6,7 +6,6 @@ answer that breaks a rule has a vote if no answer keeps all rules.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 import orjson
@@ -32,6 +31,7 @@ from portico.domain.journal.events import VoteCast, VoteDecided
 from portico.domain.journal.header import EffectiveLimits
 from portico.domain.lifecycle import State
 from portico.domain.pattern_result import PatternResult
+from portico.domain.value import replace
 from portico.orchestration.execution.branch_span import in_span, in_span_of_gather
 from portico.orchestration.execution.context import RunContext, set_findings
 from portico.orchestration.execution.pattern import BoundInputs, FieldError, Pattern, UpperBound, in_parallel

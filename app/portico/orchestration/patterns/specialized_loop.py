@@ -5,12 +5,12 @@ response format and is offered no tools. The model learns what is wrong with an 
 """
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from portico.capabilities.prompting.definition import EmptyInput, PromptId
 from portico.capabilities.prompting.prompt_call import Asked, Prompt
 from portico.domain.lifecycle import State
 from portico.domain.pattern_result import CLIENT_CALLS, PatternResult
+from portico.domain.value import replace
 from portico.orchestration.execution.context import RunContext
 from portico.orchestration.execution.pattern import BoundInputs, Pattern, UpperBound
 from portico.orchestration.patterns.agent_loop import ToolLoop

@@ -5,7 +5,6 @@ that runs as a step does what it always does.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Final, TypeAlias
@@ -34,6 +33,7 @@ from portico.domain.plan.steps import (
     StepType,
     ToolInput,
 )
+from portico.domain.value import replace
 from portico.orchestration.execution.branch_settings import BranchSettings
 from portico.orchestration.execution.context import RunContext, call_step, perform
 from portico.orchestration.execution.retrieval.search import Retrieval, RetrievalQuery

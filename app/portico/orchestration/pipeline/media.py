@@ -6,7 +6,6 @@ recovery read them from the record, and ask nothing.
 
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
@@ -20,6 +19,7 @@ from portico.domain.failures import Failure, invalid_request
 from portico.domain.fingerprints import digest
 from portico.domain.journal.outcomes import MediaFetched, Outcome, RecordedStep, Refused
 from portico.domain.journal.step_key import MEDIA_KEY, StepKey
+from portico.domain.value import replace
 from portico.orchestration.execution.effect import RecordedValue
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.execution import Execution

@@ -8,7 +8,7 @@ Execute and FailoverDecide follow: they are sums over the whole execution and ar
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -40,7 +40,7 @@ from portico.domain.journal.outcomes import StageTrace
 from portico.domain.memory import FoundChunk
 from portico.domain.model_call import AttemptFailureReason
 from portico.domain.tools import OfferedTool, ToolDefinition
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.pattern import Pattern
 from portico.orchestration.pipeline.skills import choose_skills, skill_candidates

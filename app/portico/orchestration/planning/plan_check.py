@@ -5,7 +5,7 @@ that it may call are recorded first, all else is in the header of the execution.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from functools import partial
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from portico.domain.plan.plan import plan_refused, validate_plan
 from portico.domain.plan.policy import EffectivePlanPolicy
 from portico.domain.plan.steps import StepType
 from portico.domain.tools import REPLICA_RULE, STEP_PREFIX, ToolDefinition, agent_of
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.orchestration.execution.context import RunContext
 from portico.orchestration.execution.environment import Environment
 from portico.ports.validation import AnswerValidator

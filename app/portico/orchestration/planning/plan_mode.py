@@ -1,12 +1,12 @@
 """Mode `plan`: one pass over a plan, or several with reasoning between them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from portico.capabilities.tools.planner_function import PlannerFunction
 from portico.domain.contract.request import PlanOptions, PlanStep
 from portico.domain.pattern_result import PatternResult
 from portico.domain.plan.policy import EffectivePlanPolicy
+from portico.domain.value import replace
 from portico.orchestration.execution.context import RunContext
 from portico.orchestration.patterns import plan_executor
 from portico.orchestration.patterns.plan_run import PlanProgress

@@ -5,7 +5,6 @@ Every plan must satisfy the policy of the request, within the limits in force, a
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -25,6 +24,7 @@ from portico.domain.plan.graph import predecessors
 from portico.domain.plan.parsed_plan import ParsedPlan, parse_plan
 from portico.domain.plan.plan import plan_refused
 from portico.domain.plan.steps import StepType
+from portico.domain.value import replace
 from portico.orchestration.execution.context import RunContext
 from portico.orchestration.patterns.plan_run import initial_report
 from portico.orchestration.planning.plan_check import AcceptedSteps, PlanRules, checked_plan

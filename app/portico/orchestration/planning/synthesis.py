@@ -13,7 +13,6 @@ Theory of operation
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
@@ -27,7 +26,7 @@ from portico.domain.contract.final_answer import PhaseEInput
 from portico.domain.contract.response import AnswerPart
 from portico.domain.failures import Code, Failure
 from portico.domain.pattern_result import PatternResult
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.orchestration.execution.branches import has_diverged
 
 __all__ = [

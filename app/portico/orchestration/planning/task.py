@@ -1,7 +1,6 @@
 """Task: what is to be planned and assessed, as the prompts of planning are given it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from portico.capabilities.prompting.prompts.planning import HistoryMessage, PlannableTool, ToolSummary
@@ -16,7 +15,7 @@ from portico.domain.plan.parsed_plan import parse_plan
 from portico.domain.plan.plan import plan_refused
 from portico.domain.plan.steps import StepType
 from portico.domain.raised_exception import CodeKind, RaisedException, RecordedException
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.orchestration.execution.context import RunContext, caller_of, report_exception
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.planning.plan_check import PlanRules, module_types_of, plannable_tools_of

@@ -5,7 +5,6 @@ the version of its pattern; one that today's pattern does not have can neither b
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from math import fsum
 from typing import TypeAlias
@@ -22,6 +21,7 @@ from portico.domain.journal.outcomes import Prepared, Refused
 from portico.domain.journal.step_key import PLAN_KEY, PREPARE_KEY
 from portico.domain.lifecycle import Mode, State
 from portico.domain.pattern_result import CLIENT_CALLS, PatternResult
+from portico.domain.value import replace
 from portico.orchestration.execution.branch_span import in_span, with_correlation
 from portico.orchestration.execution.branches import has_diverged
 from portico.orchestration.execution.context import RunContext, prepared_context, start_context

@@ -5,13 +5,13 @@ the nodes that had ended there are left out, so a runtime that goes on from the 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 import orjson
 
 from portico.domain.failures import Code, Failure, StorageFailure
 from portico.domain.lifecycle import State
+from portico.domain.value import replace
 from portico.orchestration.execution.effect import SuspensionRequest
 from portico.orchestration.execution.execution import Execution
 from portico.orchestration.execution.tool_call_state import NOT_RUN, ToolCallState

@@ -17,7 +17,6 @@ either: one more or one less step would otherwise make it another conversation.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
@@ -44,6 +43,7 @@ from portico.domain.journal.outcomes import (
 )
 from portico.domain.journal.step_key import GUARD_KEY, LIMIT_KEY, STOP_KEY, StepKey, step_number_of
 from portico.domain.lifecycle import Mode
+from portico.domain.value import replace
 from portico.orchestration.execution.branch_settings import merge_hints
 from portico.orchestration.pipeline.media import parts_by_url
 from portico.orchestration.runtime.resume import status_of

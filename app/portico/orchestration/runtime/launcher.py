@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
@@ -12,6 +11,7 @@ from portico.domain.failures import Code, Failure, RequestFailure, StorageFailur
 from portico.domain.ids import ExecutionId
 from portico.domain.journal.outcomes import StopDecision
 from portico.domain.lifecycle import Mode
+from portico.domain.value import replace
 from portico.orchestration.execution.environment import Environment
 from portico.orchestration.execution.execution import Execution
 from portico.orchestration.execution.pattern import Pattern

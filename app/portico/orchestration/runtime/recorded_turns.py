@@ -7,7 +7,7 @@ which of them ran.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from portico.domain.contract.messages import ToolCall
@@ -30,7 +30,7 @@ from portico.domain.journal.header import ExecutionHeader
 from portico.domain.journal.outcomes import AttemptSucceeded, InferenceSetup, ToolCallSuspended, ToolEnded
 from portico.domain.journal.step_key import StepKey, step_number_of
 from portico.domain.model_call import Reply
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.ports.journal import ExecutionHistory
 
 _INFERENCE_DEPTH: Final = 1

@@ -1,7 +1,6 @@
 """Offline replay of stored executions: over HTTP, before a resume, and from the command line."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import orjson
@@ -17,7 +16,7 @@ from portico.domain.ids import RequestId, TenantId
 from portico.domain.journal.events import EVENT_FIELDS, WIRE_NAMES
 from portico.domain.journal.outcomes import CodeStarted
 from portico.domain.lifecycle import Mode, State
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.orchestration.execution.effect import Effect
 from portico.orchestration.execution.execution import Execution
 from portico.orchestration.execution.pattern import Pattern

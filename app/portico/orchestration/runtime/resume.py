@@ -5,7 +5,6 @@ event that lists the open suspensions; the second is recorded here, once the las
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
@@ -22,6 +21,7 @@ from portico.domain.journal.status import ExecutionStatus
 from portico.domain.journal.step_key import StepKey
 from portico.domain.journal.suspensions import payload_errors
 from portico.domain.lifecycle import Lifecycle, State
+from portico.domain.value import replace
 from portico.orchestration.execution.execution import Execution
 from portico.ports.journal import ExecutionHistory
 

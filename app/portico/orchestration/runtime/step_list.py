@@ -11,7 +11,7 @@ fingerprints anew.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import UTC, datetime
 from operator import not_
 from types import MappingProxyType
@@ -59,7 +59,7 @@ from portico.domain.journal.outcomes import (
 from portico.domain.journal.step_key import PREPARE_KEY, STOP_KEY, StepKey
 from portico.domain.lifecycle import Mode
 from portico.domain.model_call import RULES
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.orchestration.execution.effect import Effect, SuspensionRequest
 from portico.orchestration.execution.execution import Execution
 from portico.orchestration.execution.ledger import recorded_prices

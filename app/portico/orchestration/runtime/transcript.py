@@ -5,7 +5,6 @@ and the later execution does not depend on the earlier one.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 from portico.capabilities.context.repair import unanswered
@@ -15,7 +14,7 @@ from portico.domain.failures import Code, RequestFailure
 from portico.domain.ids import ExecutionId
 from portico.domain.journal.header import ExecutionHeader, SpanLink
 from portico.domain.lifecycle import State
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.ports.storage import StoredExecution
 
 

@@ -1,7 +1,6 @@
 """Store of executions: finds, lists, reads, answers and claims them."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -34,6 +33,7 @@ from portico.domain.ids import ExecutionId, ReplicaId, RequestId, TenantId
 from portico.domain.journal.events import StoredEvent
 from portico.domain.journal.status import ExecutionStatus
 from portico.domain.lifecycle import Mode, State
+from portico.domain.value import replace
 from portico.ports.events import EventPublisher
 from portico.ports.journal import ExecutionHistory
 from portico.ports.runtime import Clock

@@ -18,7 +18,7 @@ Theory of operation
 """
 
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from sqlalchemy import bindparam, select, update
@@ -57,7 +57,7 @@ from portico.adapters.stores.schema import (
 )
 from portico.domain.ids import ExecutionId, SessionId, TenantId
 from portico.domain.lifecycle import TERMINAL
-from portico.domain.value import value
+from portico.domain.value import replace, value
 
 Values: TypeAlias = dict[str, Any]
 

@@ -6,7 +6,6 @@ executions are ordered by id, which is the order of time; the commit that ends a
 
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 from sqlalchemy import and_, bindparam, delete, func, or_, select, text, update
@@ -18,7 +17,7 @@ from portico.domain.failures import Code, Failure, RequestFailure
 from portico.domain.ids import RequestId, TenantId
 from portico.domain.journal.header import ExecutionHeader
 from portico.domain.lifecycle import State
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.ports.journal import IdempotencyHit
 
 Values: TypeAlias = dict[str, Any]

@@ -12,7 +12,7 @@ every subscription sees deltas and stored events in one order.
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import Final, NoReturn
@@ -66,7 +66,7 @@ from portico.domain.journal.events import (
 from portico.domain.journal.header import ExecutionHeader
 from portico.domain.journal.outcomes import RecordedStep
 from portico.domain.journal.status import ExecutionStatus
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.ports.events import EventPublisher
 from portico.ports.journal import ExecutionHistory, IdempotencyClaim, IdempotencyHit, JournalObserver
 from portico.ports.limits import UsageCounts, UsageKey, UsageSource

@@ -11,7 +11,7 @@ Theory of operation
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from portico.adapters.telemetry.tracing.attributes import CallFacts, EngineFacts
 from portico.adapters.telemetry.tracing.span_draft import SpanDraft
@@ -33,7 +33,7 @@ from portico.domain.journal.events import (
 )
 from portico.domain.journal.header import ExecutionHeader
 from portico.domain.journal.outcomes import Outcome, RecordedStep
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.ports.journal import ExecutionHistory
 
 Export = Callable[[ExecutionHeader, Sequence[SpanDraft]], None]

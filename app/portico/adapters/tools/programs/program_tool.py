@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Set
-from dataclasses import field, replace
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from portico.adapters.tools.sandbox.run import ProcessEnd, ProgramRun, run_progr
 from portico.capabilities.tools.mask import mask_ends
 from portico.domain.fingerprints import digest
 from portico.domain.tools import Availability
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.ports.tool import ToolContext, ToolError
 
 

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +14,7 @@ from portico.adapters.tools.sandbox.run import ProgramRun, run_program
 from portico.capabilities.tools.definition import ToolArgumentError
 from portico.domain.fingerprints import digest
 from portico.domain.tools import Availability, Caller, SideEffects
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.ports.tool import ToolContext, ToolError
 
 MAX_CODE_BYTES: Final = 64 * 1024

@@ -9,7 +9,6 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Final
 
 import anyio
@@ -26,7 +25,7 @@ from portico.adapters.tools.sandbox.process_table import (
     processes_of,
 )
 from portico.adapters.tools.sandbox.watch import RunWatch
-from portico.domain.value import value
+from portico.domain.value import replace, value
 
 GRACE_S: Final = 0.5
 """Time between SIGTERM and SIGKILL, and for reading what is left in the pipe, in seconds."""

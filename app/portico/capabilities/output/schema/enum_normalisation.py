@@ -6,7 +6,7 @@ value that equals an option of any enumeration at its place is not changed. Opti
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from portico.capabilities.output.repair import Repair, RepairAction
 from portico.capabilities.output.schema.outline import JsonPointer, SchemaOutline, member_subschemas
 from portico.capabilities.output.schema.validators import cached_pattern
 from portico.domain.json_path import format_path
-from portico.domain.value import value
+from portico.domain.value import replace, value
 
 MAX_VISITS: Final = 10_000
 """Most pairs of a place and a subschema that are visited; the rest keeps its spelling."""

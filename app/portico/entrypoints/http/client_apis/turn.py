@@ -18,7 +18,6 @@ Theory of operation
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from enum import Enum, auto
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
@@ -52,7 +51,7 @@ from portico.domain.journal.events import (
 )
 from portico.domain.journal.suspensions import DECISION_KINDS
 from portico.domain.lifecycle import Mode
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.entrypoints.http.client_apis.ids import client_call_id
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]

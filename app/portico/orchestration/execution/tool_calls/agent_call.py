@@ -5,8 +5,6 @@ own steps are `key/i/1`, `key/i/2`, …. Its run is replayed like any other, so 
 no intent: what acts are the tools that the agent calls.
 """
 
-from dataclasses import replace
-
 import orjson
 from pydantic import JsonValue
 
@@ -22,6 +20,7 @@ from portico.domain.journal.outcomes import AgentCallStarted, Outcome, ToolEnded
 from portico.domain.journal.step_key import StepKey
 from portico.domain.pattern_result import PatternResult
 from portico.domain.tools import AGENT_PREFIX, reference_of
+from portico.domain.value import replace
 from portico.orchestration.execution.branch_settings import BranchSettings
 from portico.orchestration.execution.branches import has_diverged
 from portico.orchestration.execution.effect import Effect

@@ -10,7 +10,6 @@ A grant that a person gave with an earlier answer may stand in for an answer. Wh
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from pydantic import JsonValue
 
@@ -25,6 +24,7 @@ from portico.domain.journal.outcomes import CallDecided, GrantUsed, Outcome, Sus
 from portico.domain.journal.step_key import StepKey
 from portico.domain.journal.suspensions import APPROVAL_DECISIONS, Deny, denial_text
 from portico.domain.tools import OfferedTool
+from portico.domain.value import replace
 from portico.orchestration.execution.branch_settings import BranchSettings
 from portico.orchestration.execution.call_answer import granted_answer, person_answer
 from portico.orchestration.execution.effect import Effect, SuspensionRequest

@@ -8,7 +8,6 @@ and every call in an offline replay, follows the record and needs no interpreter
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
@@ -26,7 +25,7 @@ from portico.domain.journal.events import CorrelationContext, Event, ToolEnd, To
 from portico.domain.journal.outcomes import CodeRound, CodeStarted, Outcome, ToolEnded
 from portico.domain.journal.step_key import StepKey
 from portico.domain.tools import OfferedTool
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.orchestration.execution.branch_settings import BranchSettings, permitted_tools
 from portico.orchestration.execution.effect import BranchStopped, BranchSuspended, Effect, RecordedValue
 from portico.orchestration.execution.environment import Environment

@@ -1,7 +1,6 @@
 """Tool round: the tool calls of one reply, their approvals, attempts and results."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
@@ -37,6 +36,7 @@ from portico.domain.journal.suspensions import (
 )
 from portico.domain.raised_exception import CodeKind, RaisedException
 from portico.domain.tools import STEP_PREFIX, OfferedTool, concurrent_groups
+from portico.domain.value import replace
 from portico.orchestration.execution.branch_settings import BranchSettings
 from portico.orchestration.execution.effect import (
     BranchStopped,

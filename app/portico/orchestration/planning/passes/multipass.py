@@ -16,7 +16,6 @@ limits of their own, and reaching one of them is a failure.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from portico.capabilities.prompting.definition import PromptId
 from portico.capabilities.prompting.prompt_call import Output, PromptCall
@@ -37,6 +36,7 @@ from portico.domain.lifecycle import State
 from portico.domain.pattern_result import PatternResult
 from portico.domain.plan.parsed_plan import parse_plan
 from portico.domain.plan.refinement import runnable_steps
+from portico.domain.value import replace
 from portico.orchestration.execution.branch_settings import ReasoningStart
 from portico.orchestration.execution.branch_span import in_span
 from portico.orchestration.execution.branches import has_diverged

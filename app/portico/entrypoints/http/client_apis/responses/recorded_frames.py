@@ -3,8 +3,7 @@
 They are made of what is recorded alone, so they have the same numbers on every replica, at every reading.
 """
 
-from dataclasses import replace
-
+from portico.domain.value import replace
 from portico.entrypoints.http.client_apis.errors import ClientError, client_error
 from portico.entrypoints.http.client_apis.responses.answer import ResponsesShown, extension_member
 from portico.entrypoints.http.client_apis.responses.frames import AnswerFrames, failed_outcome, stream_error

@@ -5,7 +5,6 @@ dropped. A request whose input ends with answers to approvals is no new turn: it
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
@@ -15,7 +14,7 @@ from portico.domain.failures import RequestFailure
 from portico.domain.ids import RequestId
 from portico.domain.journal.header import ClientView
 from portico.domain.tools import reference_of
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.entrypoints.http.client_apis.api import DecodedRequest, JsonObject
 from portico.entrypoints.http.client_apis.conversation import ItemFields, WireConversation, WirePath, call_arguments
 from portico.entrypoints.http.client_apis.errors import PREVIOUS_RESPONSE_NOT_FOUND, not_found
