@@ -251,6 +251,39 @@ async def test_the_stream_of_a_token_ends_when_it_expires(clock: Clock) -> None:
         assert (await served.get("/v1/tools", bearer(token))).status == 401
 
 
+SLOW = {"model": "default", "messages": [{"role": "user", "content": "[[slow:90]] Hello"}]}
+SLOW_INPUT = {"model": "default", "input": "[[slow:90]] Hello"}
+SLOW_REQUESTS: dict[str, Any] = {
+    "/v1/execute": SLOW,
+    "/v1/chat/completions": SLOW,
+    "/v1/messages": {**SLOW, "max_tokens": 99},
+    "/v1/responses": SLOW_INPUT,
+    "/v1/responses?reasoning": {**SLOW_INPUT, "store": False, "reasoning": {"summary": "auto"}},
+}
+
+
+async def test_requests_that_wait_for_json_are_refused_when_their_token_expires(clock: Clock) -> None:
+    async with on_virtual_time(clock) as (served, service, _):
+        answers: dict[str, tuple[HttpAnswer, float]] = {}
+        token = signed(SIGNER, claims(clock.now(), exp=clock.now() - 40))
+        began = clock.monotonic()
+
+        async def ask(path: str) -> None:
+            answer = await served.post(orjson.dumps(SLOW_REQUESTS[path]), bearer(token), path)
+            answers[path] = answer, clock.monotonic() - began
+
+        async with anyio.create_task_group() as group:
+            for path in SLOW_REQUESTS:
+                group.start_soon(ask, path)
+        await wait_for_idle(service)
+        fresh = bearer(signed(SIGNER, claims(clock.now())))
+        states = [each["state"] for each in (await served.get("/v1/executions", fresh)).json["data"]]
+    for path, (answer, seconds) in answers.items():
+        assert (answer.status, answer.json["code"]) == (401, "ACCESS_UNAUTHENTICATED"), path
+        assert 19 <= seconds <= 20 + REVOKED_WITHIN_S, path
+    assert states == ["CANCELLED"] * (len(SLOW_REQUESTS) - 1)  # one is not stored
+
+
 async def test_a_key_expires(clock: Clock) -> None:
     key = api_key(1)
     async with on_virtual_time(clock, stored(key, expires_at=clock.now() + 60)) as (served, _, store):

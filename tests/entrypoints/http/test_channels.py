@@ -161,7 +161,7 @@ class CountingAuthenticator(NoAuthentication):
         return True
 
 
-async def test_without_authentication_a_client_stream_does_not_ask_whether_access_has_ended() -> None:
+async def test_without_authentication_no_request_asks_whether_access_has_ended() -> None:
     authenticator = CountingAuthenticator()
 
     @asynccontextmanager
@@ -171,7 +171,9 @@ async def test_without_authentication_a_client_stream_does_not_ask_whether_acces
 
     app = create_app(Settings.model_validate({"storage": {"url": "sqlite://"}}), opener)
     async with running_server(app) as served:
-        asked = {"model": "default", "stream": True, "messages": [{"role": "user", "content": "[[slow:5]] Hello"}]}
-        answer = await served.post(orjson.dumps(asked), path="/v1/chat/completions")
-    assert answer.body.endswith(b"data: [DONE]\n\n")
+        asked = {"model": "default", "messages": [{"role": "user", "content": "[[slow:5]] Hello"}]}
+        streamed = await served.post(orjson.dumps({**asked, "stream": True}), path="/v1/chat/completions")
+        whole = await served.post(orjson.dumps(asked), path="/v1/chat/completions")
+    assert streamed.body.endswith(b"data: [DONE]\n\n")
+    assert whole.status == 200
     assert authenticator.questions == 0

@@ -162,11 +162,6 @@ class Principal:
     acts_for_user: bool = False
 
     @property
-    def can_lose_access(self) -> bool:
-        """True with a key, which can be revoked, and with a token that expires."""
-        return self.key_id is not None or self.expires_at is not None
-
-    @property
     def own(self) -> AccessScope:
         """Its own data, which it may continue, change and cancel."""
         return AccessScope(self.tenant, self.user)

@@ -49,7 +49,8 @@ class RequestContext:
     `request_id` is the id that the body names, under which a refusal is answered. `body_was_read` tells whether the
     connection can be used for another request, `shows_limits` whether the response has the caller's limits, and
     `refusal` is the failure that it was refused with. A request of a client API has its `error_shape`; some may have
-    their credentials in `x-api-key`.
+    their credentials in `x-api-key`. The caller `can_lose_access` with a key, which can be revoked, and with a token
+    that expires.
     """
 
     scope: Scope
@@ -63,6 +64,7 @@ class RequestContext:
     refusal: Failure | None = None
     error_shape: ErrorShape | None = None
     reads_api_key: bool = False
+    can_lose_access: bool = False
     _principal: Principal | None = None
 
     async def authenticate(self, *, audience: str | None = None) -> None:
@@ -86,6 +88,7 @@ class RequestContext:
             if wanted and not wanted.keys().isdisjoint([name for name, _ in self.scope["headers"]]):
                 self.scope[CREDENTIALS_KEY] = True
             self._principal = principal
+            self.can_lose_access = principal.key_id is not None or principal.expires_at is not None
             self.authentication_ms = (clock() - began_at) * 1000
 
     async def is_still_permitted(self) -> bool:
@@ -157,7 +160,7 @@ class RequestContext:
 
 def permission_check(context: RequestContext) -> Callable[[], Awaitable[bool]] | None:
     """Return what tells whether the caller may still read; None for one whose access cannot end."""
-    return context.is_still_permitted if context.principal.can_lose_access else None
+    return context.is_still_permitted if context.can_lose_access else None
 
 
 def tool_credentials(context: RequestContext) -> Mapping[str, str]:

@@ -2,15 +2,16 @@
 
 from asyncio import get_running_loop
 from collections.abc import Callable
+from dataclasses import replace
 
 from pydantic import TypeAdapter
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from portico.domain.contract.response import SystemResponse
-from portico.domain.failures import AccessFailure, Code
 from portico.domain.lifecycle import State
 from portico.domain.value import value
+from portico.entrypoints.http.client_apis.stream import DENIED
 from portico.entrypoints.http.context import RequestContext, permission_check
 from portico.entrypoints.http.correlation import Correlation, Header
 from portico.entrypoints.http.errors import JSON, WholeResponse, retry_headers, status_of
@@ -45,7 +46,7 @@ class ExecutionResponder:
         """Return the response of a running execution; its location if another replica continues it.
 
         `on_disconnect` is called if the client leaves before its end. Raises: ClientDisconnect; AccessFailure
-        (ACCESS_UNAUTHENTICATED) if the client's key is revoked before its end.
+        (ACCESS_UNAUTHENTICATED) if the client's access ends before that.
         """
         if self.kind is ResponseKind.LOCATION:
             return await self._accepted(handle)
@@ -81,10 +82,11 @@ class ExecutionResponder:
         """Return the response of an execution once it has one, as `show` shows it. Raises: as `respond`."""
         listener = DisconnectListener(self.context.scope, self.context.receive)
         handle.add_done_callback(listener.wake)
-        if self.context.principal.key_id is None:
-            has_left = await listener.wait()
+        if self.context.can_lose_access:
+            permission = PermissionCheck(self.context.is_still_permitted)
+            has_left = await _wait_while_permitted(handle, listener, on_disconnect, permission)
         else:
-            has_left = await self._wait_while_permitted(handle, listener, on_disconnect)
+            has_left = await listener.wait()
         if has_left and handle.response is None:
             if on_disconnect is not None:
                 on_disconnect()
@@ -101,24 +103,6 @@ class ExecutionResponder:
         view = await self.context.facade.executions.show(self.context.principal, handle.request_id)
         return self.accepted(view, correlation_of(self.context, handle))
 
-    async def _wait_while_permitted(
-        self, handle: ExecutionHandle, listener: DisconnectListener, on_disconnect: Callable[[], None] | None
-    ) -> bool:
-        """Return True once the client has left, False once the execution is done. Raises: AccessFailure."""
-        permission = PermissionCheck(self.context.is_still_permitted)
-        permission.start(listener.wake)
-        try:
-            while not await listener.wait():
-                if handle.is_done:
-                    return False
-                if await permission.has_ended() and not handle.is_done:
-                    if on_disconnect is not None:
-                        on_disconnect()
-                    raise AccessFailure(Code.ACCESS_UNAUTHENTICATED, "the key was revoked, or has expired")
-            return True
-        finally:
-            permission.stop()
-
     def correlation(self, view: ExecutionView) -> Correlation:
         """Return the ids of an execution that has not been started by this request, with its trace if it is known."""
         fresh = self.context.correlate(view.request_id)
@@ -131,6 +115,27 @@ class ExecutionResponder:
         total = (get_running_loop().time() - self.context.received_at) * 1000
         value = f"total;dur={total:.2f}, upstream;dur={upstream_ms:.2f}, overhead;dur={max(total - upstream_ms, 0):.2f}"
         return b"server-timing", value.encode()
+
+
+async def _wait_while_permitted(
+    handle: ExecutionHandle,
+    listener: DisconnectListener,
+    on_disconnect: Callable[[], None] | None,
+    permission: PermissionCheck,
+) -> bool:
+    """Return True once the client has left, False once the execution is done. Raises: AccessFailure."""
+    permission.start(listener.wake)
+    try:
+        while not await listener.wait():
+            if handle.is_done:
+                return False
+            if await permission.has_ended() and not handle.is_done:
+                if on_disconnect is not None:
+                    on_disconnect()
+                raise replace(DENIED)
+        return True
+    finally:
+        permission.stop()
 
 
 def system_response(response: SystemResponse, correlation: Correlation, *extra: Header) -> WholeResponse:

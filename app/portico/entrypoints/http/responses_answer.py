@@ -5,6 +5,7 @@ from typing import Final, TypeAlias
 
 import anyio
 import orjson
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from portico.domain.access.principal import Permission
@@ -190,14 +191,20 @@ async def _with_reasoning(responder: ClientResponder[ResponsesShown], handle: Ex
             changes = reader.read(await events.next())
             items.update({each.position: each.item for each in changes if isinstance(each, ItemEnded)})
 
+    refused: Exception | None = None
     try:
         async with anyio.create_task_group() as group:
             group.start_soon(read)
-            answer = await responder.respond(handle)
-            if handle.response is None or handle.is_suspended:
+            try:
+                answer = await responder.respond(handle)
+            except (Failure, ClientDisconnect) as error:  # raised here, it would come out as a group of one
+                refused = error
+            if refused is not None or handle.response is None or handle.is_suspended:
                 group.cancel_scope.cancel()
     finally:
         events.close()
+    if refused is not None:
+        raise refused
     response = handle.response
     if response is None or response.state is not State.COMPLETE or not reader.is_over:
         return answer
