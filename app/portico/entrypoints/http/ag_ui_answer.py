@@ -22,7 +22,7 @@ from portico.entrypoints.http.client_apis.turn import (
     turn_of,
 )
 from portico.entrypoints.http.client_response import ClientStarter, model_names
-from portico.entrypoints.http.context import RequestContext, permission_check
+from portico.entrypoints.http.context import RequestContext
 from portico.entrypoints.http.correlation import Correlation, Header
 from portico.entrypoints.http.errors import WholeResponse
 from portico.entrypoints.http.execution_response import REPLAYED, correlation_of, event_stream_headers
@@ -87,7 +87,7 @@ def _stream(
         headers=(*event_stream_headers(correlation), *extra),
         is_stopping=context.is_stopping,
         on_disconnect=on_disconnect,
-        is_permitted=permission_check(context),
+        is_permitted=context.permission_check,
     )
 
 

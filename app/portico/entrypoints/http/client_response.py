@@ -29,7 +29,7 @@ from portico.entrypoints.http.client_apis.models import ModelNames
 from portico.entrypoints.http.client_apis.stream import STOPPING, TurnStream, resume_required
 from portico.entrypoints.http.client_apis.turn import TurnReader, turn_of
 from portico.entrypoints.http.client_errors import error_response
-from portico.entrypoints.http.context import CREDENTIALS_KEY, RequestContext, permission_check, tool_credentials
+from portico.entrypoints.http.context import CREDENTIALS_KEY, RequestContext, tool_credentials
 from portico.entrypoints.http.correlation import Correlation, Header
 from portico.entrypoints.http.errors import JSON, WholeResponse
 from portico.entrypoints.http.exception_handlers import location_header
@@ -280,7 +280,7 @@ class ClientResponder(ClientStarter[S]):
             headers=(*event_stream_headers(correlation), *extra, *ignored_header(self.decoded.ignored)),
             is_stopping=context.is_stopping,
             on_disconnect=None if handle is None or handle.outlives_client else handle.cancel,
-            is_permitted=permission_check(context),
+            is_permitted=context.permission_check,
         )
         if handle is not None:
             encoder.has_acted = lambda: handle.has_acted or response.has_successor
@@ -295,7 +295,7 @@ class ClientResponder(ClientStarter[S]):
         cancel = None if handle.outlives_client else partial(executions.cancel, context.principal, handle.request_id)
         seconds = context.service.settings.ingress.approval_wait
         return PersonWaiter(
-            context.scope["app"].state.waiting, context.principal, seconds, read, cancel, permission_check(context)
+            context.scope["app"].state.waiting, context.principal, seconds, read, cancel, context.permission_check
         )
 
     def json(self, body: bytes, started: ExecutionHandle | Accepted) -> WholeResponse:

@@ -7,6 +7,7 @@ before its caller is known; probes do not.
 from asyncio import get_running_loop
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Final
 
 import orjson
@@ -28,6 +29,7 @@ from portico.entrypoints.http.client_apis.errors import ErrorShape
 from portico.entrypoints.http.correlation import Correlation, correlate, request_trace
 from portico.entrypoints.http.errors import JSON, WholeResponse
 from portico.orchestration.facade import Facade
+from portico.ports.access import Authenticator
 
 CONTEXT_KEY = "portico.context"
 RESOURCE_METADATA_KEY = "portico.resource_metadata"
@@ -49,8 +51,7 @@ class RequestContext:
     `request_id` is the id that the body names, under which a refusal is answered. `body_was_read` tells whether the
     connection can be used for another request, `shows_limits` whether the response has the caller's limits, and
     `refusal` is the failure that it was refused with. A request of a client API has its `error_shape`; some may have
-    their credentials in `x-api-key`. The caller `can_lose_access` with a key, which can be revoked, and with a token
-    that expires.
+    their credentials in `x-api-key`.
     """
 
     scope: Scope
@@ -64,7 +65,6 @@ class RequestContext:
     refusal: Failure | None = None
     error_shape: ErrorShape | None = None
     reads_api_key: bool = False
-    can_lose_access: bool = False
     _principal: Principal | None = None
 
     async def authenticate(self, *, audience: str | None = None) -> None:
@@ -88,15 +88,17 @@ class RequestContext:
             if wanted and not wanted.keys().isdisjoint([name for name, _ in self.scope["headers"]]):
                 self.scope[CREDENTIALS_KEY] = True
             self._principal = principal
-            self.can_lose_access = principal.key_id is not None or principal.expires_at is not None
             self.authentication_ms = (clock() - began_at) * 1000
 
-    async def is_still_permitted(self) -> bool:
-        """Return False once the caller's key was revoked, or its key or token has expired."""
-        try:
-            return await self.service.authenticator.is_current(self.principal)
-        except StorageFailure:
-            return True
+    @property
+    def permission_check(self) -> Callable[[], Awaitable[bool]] | None:
+        """What tells whether the caller may still read. None if its access cannot end: a key can be revoked, and a
+        token expires.
+        """
+        principal = self._principal
+        if principal is None or (principal.key_id is None and principal.expires_at is None):
+            return None
+        return partial(_is_still_permitted, self.service.authenticator, principal)
 
     @property
     def principal(self) -> Principal:
@@ -158,9 +160,12 @@ class RequestContext:
         return self.json_response(orjson.dumps(page), request_id=request_id)
 
 
-def permission_check(context: RequestContext) -> Callable[[], Awaitable[bool]] | None:
-    """Return what tells whether the caller may still read; None for one whose access cannot end."""
-    return context.is_still_permitted if context.can_lose_access else None
+async def _is_still_permitted(authenticator: Authenticator, principal: Principal) -> bool:
+    """Return False once the caller's key was revoked, or its key or token has expired."""
+    try:
+        return await authenticator.is_current(principal)
+    except StorageFailure:
+        return True
 
 
 def tool_credentials(context: RequestContext) -> Mapping[str, str]:

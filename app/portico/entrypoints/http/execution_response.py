@@ -12,7 +12,7 @@ from portico.domain.contract.response import SystemResponse
 from portico.domain.lifecycle import State
 from portico.domain.value import value
 from portico.entrypoints.http.client_apis.stream import DENIED
-from portico.entrypoints.http.context import RequestContext, permission_check
+from portico.entrypoints.http.context import RequestContext
 from portico.entrypoints.http.correlation import Correlation, Header
 from portico.entrypoints.http.errors import JSON, WholeResponse, retry_headers, status_of
 from portico.entrypoints.http.exception_handlers import location_header
@@ -82,11 +82,11 @@ class ExecutionResponder:
         """Return the response of an execution once it has one, as `show` shows it. Raises: as `respond`."""
         listener = DisconnectListener(self.context.scope, self.context.receive)
         handle.add_done_callback(listener.wake)
-        if self.context.can_lose_access:
-            permission = PermissionCheck(self.context.is_still_permitted)
-            has_left = await _wait_while_permitted(handle, listener, on_disconnect, permission)
-        else:
+        is_permitted = self.context.permission_check
+        if is_permitted is None:
             has_left = await listener.wait()
+        else:
+            has_left = await _wait_while_permitted(handle, listener, on_disconnect, PermissionCheck(is_permitted))
         if has_left and handle.response is None:
             if on_disconnect is not None:
                 on_disconnect()
@@ -165,7 +165,7 @@ def event_stream(
         headers=(*event_stream_headers(correlation), *extra),
         is_stopping=context.is_stopping,
         on_disconnect=on_disconnect,
-        is_permitted=permission_check(context),
+        is_permitted=context.permission_check,
     )
 
 

@@ -22,7 +22,7 @@ from portico.entrypoints.http.client_apis.responses.request import (
 )
 from portico.entrypoints.http.client_apis.turn import ApprovalItem
 from portico.entrypoints.http.client_apis.wire_values import invalid
-from portico.entrypoints.http.context import RequestContext, permission_check
+from portico.entrypoints.http.context import RequestContext
 from portico.entrypoints.http.execution_response import ExecutionResponder, event_stream_headers
 from portico.entrypoints.http.negotiation import ResponseKind
 from portico.entrypoints.http.recorded_stream import RecordedEvents, RecordedStream, RecordedStreamResponse
@@ -65,7 +65,7 @@ class RecordedAnswerReader:
             stream,
             headers=event_stream_headers(context.correlate(self.request_id)),
             is_stopping=context.is_stopping,
-            is_permitted=permission_check(context),
+            is_permitted=context.permission_check,
         )
 
 

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from portico.domain.failures import Code
 from portico.entrypoints.http.change_stream import ChangeStreamResponse
-from portico.entrypoints.http.context import AUTHENTICATED, Context, permission_check
+from portico.entrypoints.http.context import AUTHENTICATED, Context
 from portico.entrypoints.http.openapi.responses import READ_FAILURES, change_stream_content, failures
 from portico.entrypoints.http.parameters import ChangeQuery, readable_query
 from portico.entrypoints.http.sse import STREAM_HEADERS
@@ -35,5 +35,5 @@ async def watch_changes(context: Context, query: Annotated[ChangeQuery, Query()]
     return ChangeStreamResponse(
         reader,
         headers=(*STREAM_HEADERS, *context.correlate().headers()),
-        is_permitted=permission_check(context),
+        is_permitted=context.permission_check,
     )

@@ -129,12 +129,13 @@ class McpEndpoint:
         assert self._sessions is not None  # noqa: S101 - as above
         if context.is_stopping():
             raise RequestFailure(Code.REQUEST_SHUTTING_DOWN, "the service is stopping", retry_after=1)
+        is_permitted = context.permission_check
         async with anyio.create_task_group() as group:
 
             async def watch() -> None:
                 while True:
                     await anyio.sleep(CHECK_SECONDS)
-                    if context.is_stopping() or not await context.is_still_permitted():
+                    if context.is_stopping() or (is_permitted is not None and not await is_permitted()):
                         group.cancel_scope.cancel()
 
             stream = _Stream(send)
