@@ -92,8 +92,9 @@ class RequestContext:
 
     @property
     def permission_check(self) -> Callable[[], Awaitable[bool]] | None:
-        """What tells whether the caller may still read. None if its access cannot end: a key can be revoked, and a
-        token expires.
+        """Function that tells whether the caller may still read; None if its access cannot end.
+
+        A key can be revoked, and a token expires.
         """
         principal = self._principal
         if principal is None or (principal.key_id is None and principal.expires_at is None):
