@@ -23,6 +23,7 @@ BROAD = frozenset({"Exception", "BaseException"})
 RUNS_OTHERS_CODE = (
     "app/portico/adapters/runners/",
     "app/portico/adapters/event_bus.py",
+    "app/portico/adapters/stores/job_thread.py",
     "app/portico/adapters/stores/journal/writer.py",
     "app/portico/adapters/telemetry/tracing/span_queue.py",
     "app/portico/adapters/tools/mcp/server.py",
@@ -36,9 +37,9 @@ RUNS_OTHERS_CODE = (
     "app/portico/bootstrap/modules.py",
     "app/portico/entrypoints/",
 )
-"""Entry points, the event bus, the journal's writer, the sender of spans, the runners, the callers of tools, custom
-rules and flows, the texts of their exceptions, the connection to an MCP server, and phase E, which owes an answer in
-every case.
+"""Entry points, the event bus, the thread of a database, the journal's writer, the sender of spans, the runners, the
+callers of tools, custom rules and flows, the texts of their exceptions, the connection to an MCP server, and phase E,
+which owes an answer in every case.
 """
 
 

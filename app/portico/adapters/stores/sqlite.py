@@ -17,7 +17,6 @@ import resource
 import sqlite3
 from asyncio import get_running_loop
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from itertools import chain
@@ -29,6 +28,7 @@ from sqlalchemy import literal_column, select, text
 
 from portico.adapters.stores.database import Parameters, ResultRows, Statement, StatementCall, Transaction, execute
 from portico.adapters.stores.health import StorageHealth
+from portico.adapters.stores.job_thread import JobThread
 from portico.adapters.stores.schema_creation import SELECT_SCHEMA_ID, creation_sql, require_schema
 from portico.domain.failures import Code, ConfigurationFailure, StorageFailure
 
@@ -158,7 +158,7 @@ class FileOwnedError(ConfigurationFailure):
 class _Thread:
     """A connection and the one thread that uses it."""
 
-    def __init__(self, executor: ThreadPoolExecutor) -> None:
+    def __init__(self, executor: JobThread) -> None:
         self._executor = executor
         self._connection: sqlite3.Connection | None = None
 
@@ -182,7 +182,7 @@ class _Thread:
 
 @asynccontextmanager
 async def _thread(path: Path, name: str, *, connect: Callable[[Path], sqlite3.Connection]) -> AsyncIterator[_Thread]:
-    with ThreadPoolExecutor(1, thread_name_prefix=name) as executor:
+    with JobThread(name) as executor:
         thread = _Thread(executor)
         await get_running_loop().run_in_executor(executor, _connect_thread, thread, path, connect)
         try:
