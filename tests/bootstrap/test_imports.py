@@ -26,6 +26,21 @@ print("mcp.server" in sys.modules)
     assert ended.stdout.split() == ["False", "True"]
 
 
+def test_the_application_is_made_without_what_only_a_later_request_reads() -> None:
+    program = """
+from portico.adapters.stores import codec
+from portico.capabilities.prompting.prompts.assessment import ConvergenceAssessmentOutput
+from portico.entrypoints.http.app import create_app
+from portico.entrypoints.http.console.assets import console_assets
+from portico.settings import Settings
+create_app(Settings())
+print(codec._HEADER.pydantic_complete, ConvergenceAssessmentOutput.__pydantic_complete__)
+print(console_assets.cache_info().currsize)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert ended.stdout.split() == ["False", "False", "0"]
+
+
 def test_the_application_is_made_without_any_dialect_and_without_the_boxes_of_programs() -> None:
     program = """
 import sys, portico.entrypoints.http.app

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from dataclasses import fields
+from dataclasses import field, fields
 from pathlib import Path
 
 import pytest
@@ -77,3 +77,20 @@ def test_replace_does_what_that_of_dataclasses_does(given: Point | Stored) -> No
     assert replace(given) == given != changed
     with pytest.raises(KeyError, match="z"):
         replace(given, z=1)
+
+
+def test_a_value_is_shown_as_a_dataclass_is_without_what_is_hidden() -> None:
+    @value
+    class Hidden(Point):
+        key: str = field(default="", repr=False)
+
+    @value
+    class Named:
+        x: int
+
+        def __repr__(self) -> str:
+            return "named"
+
+    assert repr(Point(1)) == "Point(x=1, y=0)"
+    assert repr(Hidden(1, 2, "secret")).endswith("Hidden(x=1, y=2)")
+    assert repr(Named(1)) == "named"

@@ -27,8 +27,20 @@ def value(
     `slots=False` is for values that journals store, since orjson writes a dataclass that has a dict five times as fast,
     and for values with a cached property.
     """
-    decorate = dataclass(unsafe_hash=True, slots=slots)
+
+    def decorate(cls: type[Class]) -> type[Class]:
+        described: Any = cls
+        if "__repr__" not in vars(cls):
+            described.__repr__ = _shown
+        return dataclass(unsafe_hash=True, repr=False, slots=slots)(cls)
+
     return decorate if cls is None else decorate(cls)
+
+
+def _shown(self: Any) -> str:
+    """Return what `dataclass` writes for each class anew, which takes a megabyte for all of ours."""
+    shown = ", ".join(f"{each.name}={getattr(self, each.name)!r}" for each in fields(self) if each.repr)
+    return f"{type(self).__qualname__}({shown})"
 
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from portico.domain.failures import Code, ConfigurationFailure
@@ -119,13 +119,13 @@ def _warnings(variables: Mapping[str, str]) -> Iterator[str]:
 
     It is no error, because Kubernetes sets such variables for a service that is called `portico`.
     """
-    settings = {dotted.replace(".", "_"): dotted for dotted in _names(_schema(), ("",))}
-    for variable in sorted(variables):
-        if variable.startswith("PORTICO_") and not variable.startswith(_PREFIX):
-            dotted = settings.get(re.sub("_+", "_", variable.removeprefix("PORTICO_").lower()))
-            if dotted is not None:
-                right = _PREFIX + dotted.upper().replace(".", "__")
-                yield f"the variable {variable} is ignored; {right} sets {dotted}"
+    alike = [name for name in variables if name.startswith("PORTICO_") and not name.startswith((_PREFIX, _CONFIG))]
+    settings = {dotted.replace(".", "_"): dotted for dotted in _names(_schema(), ("",))} if alike else {}
+    for variable in sorted(alike):
+        dotted = settings.get(re.sub("_+", "_", variable.removeprefix("PORTICO_").lower()))
+        if dotted is not None:
+            right = _PREFIX + dotted.upper().replace(".", "__")
+            yield f"the variable {variable} is ignored; {right} sets {dotted}"
 
 
 def _insert_variables(tree: Tree, variables: Mapping[str, str]) -> list[str]:
@@ -143,7 +143,7 @@ def _insert_variables(tree: Tree, variables: Mapping[str, str]) -> list[str]:
             try:
                 _insert(tree, path, json.loads(variables[variable]))
             except (ValueError, RecursionError):
-                kind = _dereferenced(schema)["type"]
+                kind = _dereferenced(schema, _schema_of(path[0]))["type"]
                 errors.append(f"{variable}: {'.'.join(path)} must be JSON, of type {kind}")
     return errors
 
@@ -205,20 +205,29 @@ def _schema() -> Tree:
     return Settings.model_json_schema()
 
 
-def _dereferenced(node: Tree) -> Tree:
-    """Return the node, or the one that it refers to."""
+@cache
+def _schema_of(name: str) -> Tree:
+    """Return the JSON Schema of one table of the configuration, since that of all of them takes long."""
+    table: Any = Settings.model_fields[name].annotation
+    return TypeAdapter(table).json_schema()
+
+
+def _dereferenced(node: Tree, whole: Tree) -> Tree:
+    """Return the node, or the one of the whole schema that it refers to."""
     referring = next((option for option in node.get("anyOf", ()) if "$ref" in option), node)
     if "$ref" not in referring:
         return node
-    resolved: Tree = _schema()["$defs"][referring["$ref"].rpartition("/")[2]]
+    resolved: Tree = whole["$defs"][referring["$ref"].rpartition("/")[2]]
     return resolved
 
 
 def _schema_at(path: KeyPath) -> Tree | None:
     """Return the JSON Schema of the value at a path; None if there is no such key."""
-    node = _schema()
-    for part in path:
-        table = _dereferenced(node)
+    if path[0] not in Settings.model_fields:
+        return None
+    node = whole = _schema_of(path[0])
+    for part in path[1:]:
+        table = _dereferenced(node, whole)
         named = next(iter(table.get("patternProperties", {}).values()), None)
         below: Tree | None = table.get("properties", {}).get(part, named)
         if below is None:
@@ -233,7 +242,7 @@ def _is_text(node: Tree) -> bool:
 
 def _names(node: Tree, path: KeyPath, here: KeyPath = ()) -> Iterator[str]:
     """Yield every known dotted name. Where any name is allowed, the one of the path is used."""
-    table = _dereferenced(node)
+    table = _dereferenced(node, _schema())
     below = dict(table.get("properties", {}))
     if len(here) < len(path) and here == path[: len(here)]:
         below |= {path[len(here)]: child for child in table.get("patternProperties", {}).values()}

@@ -7,7 +7,6 @@ from typing import TypeAlias
 from portico.adapters.engines.dialect import Dialect
 from portico.adapters.engines.http.aiohttp_transport import AiohttpTransport, Route, open_session
 from portico.adapters.engines.http.engine import Endpoint, HttpEngine
-from portico.adapters.engines.http.tls import tls_context
 from portico.ports.model import EngineCapabilities, EngineProfile
 from tests.support.emulators.answers import EmulatedAnswer, EmulatedResponse
 from tests.support.upstream import Script, ScriptedUpstream, chunk
@@ -63,7 +62,7 @@ async def http_engine(
 ) -> AsyncIterator[HttpEngine]:
     """Yield an HTTP engine with connections of its own."""
     async with open_session() as session:
-        transport = AiohttpTransport(session, Route(tls_context(), endpoint.timeouts.connect_seconds))
+        transport = AiohttpTransport(session, Route(endpoint.timeouts.connect_seconds))
         yield HttpEngine(
             profile,
             dialect,

@@ -44,8 +44,11 @@ _NonEmpty: TypeAlias = Annotated[list[T], Field(min_length=1)]
 
 
 def _exact(kind: Any) -> TypeAdapter[Any]:
-    """Return an adapter for a list with one value of that kind, because a dataclass alone takes no configuration."""
-    return TypeAdapter(tuple[kind], config=ConfigDict(extra="forbid"))
+    """Return an adapter for a list with one value of that kind, because a dataclass alone takes no configuration.
+
+    It is built when the first one is read: writing needs none, and those of all kinds take more than a megabyte.
+    """
+    return TypeAdapter(tuple[kind], config=ConfigDict(extra="forbid", defer_build=True))
 
 
 def _message_kind(stored: object) -> str:

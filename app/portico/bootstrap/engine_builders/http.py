@@ -27,7 +27,7 @@ def http_engine(
     headers = {name: value.read() or "" for name, value in spec.engine.headers.items()}
     endpoint = Endpoint(base_url, spec.engine.api_key.read, spec.timeouts, limits, headers, stream_parsers)
     proxy = spec.settings.proxy_for(spec.engine, base_url)
-    route = Route(_tls(spec), spec.timeouts.connect_seconds, proxy)
+    route = Route(spec.timeouts.connect_seconds, proxy, _tls(spec))
     transport: Transport = AiohttpTransport(spec.resources.session, route)
     return HttpEngine(
         replace(spec.profile, binds_kept=dialect.binds_kept),
@@ -40,7 +40,9 @@ def http_engine(
     )
 
 
-def _tls(spec: EngineBuild) -> SSLContext:
+def _tls(spec: EngineBuild) -> SSLContext | None:
+    if spec.engine.ca_file is None:
+        return None
     try:
         return tls_context(spec.engine.ca_file)
     except OSError as error:

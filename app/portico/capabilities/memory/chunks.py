@@ -17,19 +17,19 @@ CHUNK_WORDS: Final = 200
 OVERLAP_WORDS: Final = 40
 _LEAST: Final = CHUNK_WORDS // 2
 """Words of a chunk before which it is not cut at a sentence."""
-_UNITS: Final = re.compile(rf"[{CJK}]|[^\W_{CJK}]{{1,{MAX_WORD}}}|[\W_]{{{MAX_WORD}}}")
+_UNITS: Final = rf"[{CJK}]|[^\W_{CJK}]{{1,{MAX_WORD}}}|[\W_]{{{MAX_WORD}}}"
 """What counts towards the size of a chunk: words, CJK characters, and anything else by its length."""
 _SENTENCE_END: Final = re.compile("[.!?\u2026][\"'\u201d\u2019)\\]]*(?=\\s)|[\u3002\uff01\uff1f]|\n")
 
 
 def has_words(text: str) -> bool:
     """Return True if there is anything to search in the text."""
-    return any(unit[0][0].isalnum() for unit in _UNITS.finditer(text))
+    return any(unit[0][0].isalnum() for unit in re.finditer(_UNITS, text))
 
 
 def cut(text: str) -> Iterator[str]:
     """Yield the chunks of a text in order."""
-    units = [unit.span() for unit in _UNITS.finditer(text)]
+    units = [unit.span() for unit in re.finditer(_UNITS, text)]
     starts = [start for start, _ in units]
     breaks = sorted({bisect_left(starts, end.end()) for end in _SENTENCE_END.finditer(text)})
     first = 0

@@ -72,7 +72,9 @@ class PromptId(StrEnum):
 class PromptInput(BaseModel):
     """The input of a prompt: fields are data and get quoted, properties are our own text."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True, defer_build=True
+    )
 
     def output_schema(self, output: type[BaseModel]) -> dict[str, Any]:
         """Return the JSON Schema that the answer is asked to fit; a new one that may be changed."""
@@ -87,7 +89,9 @@ class EmptyInput(PromptInput):
 class PromptOutput(BaseModel):
     """The JSON output that a prompt asks for. Additional members are dropped."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        extra="ignore", frozen=True, allow_inf_nan=False, hide_input_in_errors=True, defer_build=True
+    )
 
 
 DATA_RULE: Final = "data_rule"

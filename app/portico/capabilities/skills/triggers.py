@@ -15,9 +15,7 @@ MAX_SEARCHED_CHARACTERS: Final = 64 * 1024
 _PATTERNS_PER_SET: Final = 64
 _BEFORE: Final = r"(?:^|[^\pL\pN\pM_])"
 _BEHIND: Final = r"(?:$|[^\pL\pN\pM_])"
-_UNSPACED: Final = re.compile(
-    r"[\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3040-\u9fff\uac00-\ud7ff\uf900-\ufaff]"
-)
+_UNSPACED: Final = r"[\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3040-\u9fff\uac00-\ud7ff\uf900-\ufaff]"
 """Characters of scripts without spaces between words, and of Hangul, whose words take endings."""
 
 
@@ -57,7 +55,7 @@ def _pattern(trigger: str) -> str:
 
 def _is_bounded(character: str) -> bool:
     """Return True if a word that has this character at its edge ends there only before another kind of character."""
-    return (character.isalnum() or character == "_") and not _UNSPACED.match(character)
+    return (character.isalnum() or character == "_") and not re.match(_UNSPACED, character)
 
 
 def _quoted(character: str) -> str:

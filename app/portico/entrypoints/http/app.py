@@ -18,7 +18,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from portico.bootstrap.service import Service, open_service
 from portico.domain.value import value
 from portico.entrypoints.http.client_apis.responses import responses_api
-from portico.entrypoints.http.console.assets import console_assets
 from portico.entrypoints.http.exception_handlers import HANDLERS
 from portico.entrypoints.http.middleware import AdmissionMiddleware, CorrelationMiddleware, Listeners
 from portico.entrypoints.http.openapi.document import openapi_document
@@ -178,7 +177,7 @@ def _head_of(route: APIRoute) -> APIRoute:
 
 def _pages(settings: Settings) -> Sequence[BaseRoute]:
     """Return the routes of the console, if it is enabled."""
-    return console.console_routes(console_assets()) if settings.console.enabled else ()
+    return console.console_routes() if settings.console.enabled else ()
 
 
 def _nothing_opened(_: Service) -> AbstractAsyncContextManager[None]:

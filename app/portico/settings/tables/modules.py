@@ -6,7 +6,7 @@ from pydantic import Field, StringConstraints
 
 from portico.settings.values import Name, Seconds, Table
 
-ModuleName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")]
+ModuleName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$")]
 ModuleNames = Annotated[tuple[ModuleName, ...], Field(strict=False)]
 
 

@@ -1,6 +1,8 @@
 """The aiohttp transport over a real socket: framing, reuse of connections, and every way in which one ends."""
 
+import os
 import ssl
+import sys
 from asyncio import StreamReader, StreamWriter, open_connection, start_server
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -43,7 +45,7 @@ class Exchanged:
     reason: AttemptFailureReason | None = None
 
 
-DIRECT = Route(tls_context(), connect_seconds=5)
+DIRECT = Route(connect_seconds=5)
 
 
 def transport_of(session: HttpSession, route: Route = DIRECT) -> AiohttpTransport:
@@ -290,17 +292,24 @@ async def test_nothing_of_the_environment_but_certificates_counts(monkeypatch: p
     assert await received(COMPLETE) == Exchanged(200, b"ab")
 
 
-def test_ssl_cert_file_names_the_trusted_authorities(monkeypatch: pytest.MonkeyPatch):
-    default = tls_context().get_ca_certs()
-    monkeypatch.setenv("SSL_CERT_FILE", "tests/support/self_signed.pem")
-    tls_context.cache_clear()
-    assert [each["subject"] for each in tls_context().get_ca_certs()] != [each["subject"] for each in default]
-    tls_context.cache_clear()
+async def test_ssl_cert_file_names_the_trusted_authorities() -> None:
+    """The variable counts at the start of a process, when aiohttp reads the certificates."""
+    program = """
+import anyio, sys
+from portico.adapters.engines.http.aiohttp_transport import AiohttpTransport, Route, open_session
+from portico.adapters.engines.http.transport import HttpRequest
 
-
-def test_a_verified_context_is_the_only_kind():
-    assert tls_context().verify_mode is ssl.CERT_REQUIRED
-    assert tls_context().check_hostname
+async def status() -> int:
+    async with open_session() as session:
+        request = HttpRequest("POST", sys.argv[1], {}, b"{}")
+        async with AiohttpTransport(session, Route(connect_seconds=5)).exchange(request) as response:
+            return response.status
+print(anyio.run(status))
+"""
+    environ = {**os.environ, "SSL_CERT_FILE": str(SELF_SIGNED)}
+    async with ScriptedUpstream([COMPLETE], secure=secure_server()) as upstream:
+        ended = await anyio.run_process([sys.executable, "-c", program, f"{upstream.url}/"], env=environ)
+    assert ended.stdout.split() == [b"200"]
 
 
 @asynccontextmanager
@@ -337,7 +346,7 @@ def secure_server() -> ssl.SSLContext:
 
 
 async def test_a_certificate_of_the_given_authorities_is_trusted_and_no_other():
-    route = Route(tls_context(str(SELF_SIGNED)), connect_seconds=5)
+    route = Route(5, tls=tls_context(str(SELF_SIGNED)))
     async with ScriptedUpstream([COMPLETE], secure=secure_server()) as upstream, open_session() as session:
         assert await exchange(session, upstream.url, route=route) == Exchanged(200, b"ab")
         assert (await exchange(session, upstream.url)).reason is AttemptFailureReason.TLS
@@ -347,7 +356,7 @@ async def test_a_certificate_of_the_given_authorities_is_trusted_and_no_other():
 
 async def test_a_plain_request_goes_through_the_proxy_with_the_proxys_credentials():
     async with ScriptedUpstream([COMPLETE]) as proxy, open_session() as session:
-        route = Route(tls_context(), 5, proxy.url.replace("http://", "http://user:pass@"))
+        route = Route(5, proxy.url.replace("http://", "http://user:pass@"))
         assert await exchange(session, "http://models.invalid/v1", route=route) == Exchanged(200, b"ab")
         assert SECRET not in repr(route)
         assert "pass" not in repr(route)
@@ -363,7 +372,7 @@ async def test_a_secure_request_goes_through_a_tunnel_that_sees_nothing_of_it():
         tunnel() as (address, requests),
         open_session() as session,
     ):
-        route = Route(tls_context(str(SELF_SIGNED)), 5, f"http://user:pass@{address}")
+        route = Route(5, f"http://user:pass@{address}", tls_context(str(SELF_SIGNED)))
         assert await exchange(session, upstream.url, route=route) == Exchanged(200, b"ab")
     assert requests[0].startswith(b"CONNECT 127.0.0.1:")
     assert b"Proxy-Authorization: Basic dXNlcjpwYXNz" in requests[0]
@@ -378,7 +387,7 @@ async def test_a_secure_request_goes_through_a_tunnel_that_sees_nothing_of_it():
 )
 async def test_a_proxy_that_refuses_or_fails_makes_the_provider_unreachable(answer: bytes):
     async with tunnel(answer) as (address, _), open_session() as session:
-        route = Route(tls_context(), 5, f"http://user:{SECRET}@{address}")
+        route = Route(5, f"http://user:{SECRET}@{address}")
         exchanged = await exchange(session, "https://models.invalid", route=route)
     assert exchanged.reason in {AttemptFailureReason.UNREACHABLE, AttemptFailureReason.MALFORMED}
 
@@ -386,9 +395,7 @@ async def test_a_proxy_that_refuses_or_fails_makes_the_provider_unreachable(answ
 @pytest.mark.parametrize("url", ["http://models.invalid", "https://models.invalid"])
 async def test_a_proxy_that_does_not_listen_makes_the_provider_unreachable(url: str):
     async with closed_port() as proxy, open_session() as session:
-        assert (await exchange(session, url, route=Route(tls_context(), 5, proxy))).reason is (
-            AttemptFailureReason.UNREACHABLE
-        )
+        assert (await exchange(session, url, route=Route(5, proxy))).reason is (AttemptFailureReason.UNREACHABLE)
 
 
 async def test_a_header_replaces_the_default_of_the_same_name():

@@ -5,10 +5,8 @@ from functools import lru_cache
 
 
 @lru_cache(maxsize=64)
-def tls_context(ca_file: str | None = None) -> ssl.SSLContext:
-    """Return a context that trusts the authorities of that file alone, or those of this machine.
-
-    Those of this machine are OpenSSL's, so that `SSL_CERT_FILE` and `SSL_CERT_DIR` count. Reading them takes 20 ms.
+def tls_context(ca_file: str) -> ssl.SSLContext:
+    """Return a context that trusts the authorities of that file alone.
 
     Raises: OSError, ssl.SSLError when the file cannot be read or has no certificates.
     """

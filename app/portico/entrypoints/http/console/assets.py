@@ -1,4 +1,4 @@
-"""Files of the console: read once, compressed, and named by one digest, so that a browser never mixes two versions."""
+"""Files of the console: read at the first request, and named by one digest, so that a browser never mixes versions."""
 
 import gzip
 import re
@@ -35,28 +35,31 @@ class Asset:
 
 @value
 class Assets:
-    """All files of the console. The index names the digest; every other file is found by its path below it."""
+    """All files of the console as they are installed, by their paths. The index names the digest of the others."""
 
     digest: str
     index: Asset
-    files: Mapping[str, Asset]
+    sources: Mapping[str, bytes]
 
 
 @cache
 def console_assets() -> Assets:
-    """Return the files as they are installed. They are read at the first call."""
+    """Return all files, which are read at the first call."""
     found = dict(sorted(_read(files(__package__) / "static", "")))
     digest = sha256()
     for path, content in found.items():
         digest.update(b"%b\0%d\0%b" % (path.encode(), len(content), content))
     name = digest.hexdigest()[:32]
     index = _index(found.pop(_INDEX).decode(), name, found)
-    assets = {
-        path: _asset(_MEDIA_TYPES[path.rpartition(".")[2]], _compact(path, content))
-        for path, content in found.items()
-        if path.rpartition(".")[2] in _MEDIA_TYPES
-    }
-    return Assets(name, _asset("text/html; charset=utf-8", index), MappingProxyType(assets))
+    served = {path: content for path, content in found.items() if path.rpartition(".")[2] in _MEDIA_TYPES}
+    return Assets(name, _asset("text/html; charset=utf-8", index), MappingProxyType(served))
+
+
+@cache
+def console_file(path: str) -> Asset:
+    """Return a file below the digest. Raises: KeyError."""
+    content = console_assets().sources[path]
+    return _asset(_MEDIA_TYPES[path.rpartition(".")[2]], _compact(path, content))
 
 
 def first_modules(found: Mapping[str, bytes]) -> tuple[str, ...]:

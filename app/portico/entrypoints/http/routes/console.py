@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from portico.entrypoints.http.console.assets import Asset, Assets
+from portico.entrypoints.http.console.assets import Asset, console_assets, console_file
 
 CONSOLE = "/console"
 _POLICY = (
@@ -28,26 +28,30 @@ _HEADERS: Mapping[str, str] = MappingProxyType(
 _FOREVER = "public, max-age=31536000, immutable"
 
 
-def console_routes(assets: Assets) -> list[BaseRoute]:
-    """Return the routes that serve these files. Links between the files are relative, for a gateway's path prefix."""
-    etag = f'"{assets.digest}"'
+def console_routes() -> list[BaseRoute]:
+    """Return the routes of the files. Links between the files are relative, for a gateway's path prefix.
+
+    Files are read and compressed in a thread, since that takes time.
+    """
 
     async def redirect(_request: Request) -> Response:
         return Response(status_code=308, headers={**_HEADERS, "Location": "console/"})
 
-    async def show_index(request: Request) -> Response:
+    def show_index(request: Request) -> Response:
+        assets = console_assets()
+        etag = f'"{assets.digest}"'
         headers = {"Cache-Control": "no-cache", "ETag": etag}
         known = {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
         if etag in known or "*" in known:
             return Response(status_code=304, headers={**_HEADERS, **headers})
         return _response(request, assets.index, headers)
 
-    async def show_file(request: Request) -> Response:
-        asset = assets.files.get(request.path_params["path"])
-        if asset is None or request.path_params["digest"] != assets.digest:
+    def show_file(request: Request) -> Response:
+        assets, path = console_assets(), request.path_params["path"]
+        if path not in assets.sources or request.path_params["digest"] != assets.digest:
             request.scope["route"] = entrance
             raise HTTPException(404)
-        return _response(request, asset, {"Cache-Control": _FOREVER})
+        return _response(request, console_file(path), {"Cache-Control": _FOREVER})
 
     entrance = Route(CONSOLE, redirect)
     return [entrance, Route(f"{CONSOLE}/", show_index), Route(f"{CONSOLE}/{{digest}}/{{path:path}}", show_file)]
