@@ -23,6 +23,7 @@ from portico.entrypoints.http.client_apis.api import ClientApi, DecodedRequest, 
 from portico.entrypoints.http.client_apis.continuation import (
     continued_request,
     sent_conversation,
+    whole_field,
 )
 from portico.entrypoints.http.client_apis.errors import client_error
 from portico.entrypoints.http.client_apis.models import ModelNames
@@ -154,7 +155,12 @@ class ClientStarter(Generic[S]):
             client=client,
         )
         request, options = await self._continued(options)
-        return await context.facade.execute(request, context.principal, options)
+        try:
+            return await context.facade.execute(request, context.principal, options)
+        except Failure as refused:
+            if request is self.decoded.request:
+                raise
+            raise _with_names(refused, partial(whole_field, self.decoded.request, request)) from None
 
     async def _continued(self, options: CallOptions) -> tuple[SystemRequest, CallOptions]:
         """Return the request, after the execution whose conversation it sends again, if it sends one."""
@@ -175,18 +181,14 @@ class ClientStarter(Generic[S]):
 
     def as_sent(self, refused: Failure) -> Failure:
         """Return the refusal with the names of the fields as they were sent."""
-        errors, field = refused.details.get("errors"), refused.details.get("field")
         tools = refused.details.get("tools")
         if isinstance(tools, list) and tools:
-            field = _field_with(self.decoded.request, tools[0])
-        if isinstance(field, str):
-            sent_field = ".".join(self.decoded.path_of(field.split(".")))
-            return replace(refused, details={**refused.details, "field": sent_field})
-        if not isinstance(refused, RequestFailure) or not isinstance(errors, list):
-            return refused
-        sent = [(".".join(self.decoded.path_of(each["field"].split("."))), each["message"]) for each in errors]
-        named = invalid_request(*sent)
-        return replace(refused, message=named.message, details={**refused.details, **named.details})
+            named = _field_with(self.decoded.request, tools[0])
+            refused = replace(refused, details={**refused.details, "field": named})
+        return _with_names(refused, self._sent_name)
+
+    def _sent_name(self, name: str) -> str:
+        return ".".join(self.decoded.path_of(name.split(".")))
 
 
 @value
@@ -309,6 +311,17 @@ class ClientResponder(ClientStarter[S]):
         request_id = RequestId(self.context.facade.new_id())
         headers = (JSON, *self.context.correlate(request_id).headers(), *ignored_header(self.decoded.ignored))
         return WholeResponse(200, self.api.encode_quote(quote, request_id, self.decoded.shown), headers)
+
+
+def _with_names(refused: Failure, new_name: Callable[[str], str]) -> Failure:
+    """Return the refusal with other names of the fields that it is about."""
+    errors, field = refused.details.get("errors"), refused.details.get("field")
+    if isinstance(field, str):
+        return replace(refused, details={**refused.details, "field": new_name(field)})
+    if not isinstance(refused, RequestFailure) or not isinstance(errors, list):
+        return refused
+    named = invalid_request(*((new_name(each["field"]), each["message"]) for each in errors))
+    return replace(refused, message=named.message, details={**refused.details, **named.details})
 
 
 def _field_with(request: SystemRequest, tool: str) -> str:

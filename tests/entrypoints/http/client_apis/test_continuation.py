@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import anyio
 import orjson
 import pytest
 
+from portico.adapters.runners.maintenance import MAINTENANCE_INTERVAL_S
 from portico.settings import Secret
 from tests.support.callers import callers
 from tests.support.http_server import HttpAnswer, request_bytes
@@ -133,3 +135,23 @@ async def test_a_conversation_that_was_edited_or_is_not_stored_is_taken_as_sent(
         ("assistant", None),
         ("tool", call_id),
     ]
+
+
+async def test_a_conversation_that_has_expired_is_taken_as_sent() -> None:
+    storage = {"url": "sqlite://", "answer_retention_days": 1e-9}
+    async with scripted_service(MIXED, answered("Done."), storage=storage, **AGENT) as scripted:
+        turns = [ASKED, *follow_up(await ask(scripted, [ASKED]))]
+        await anyio.sleep(MAINTENANCE_INTERVAL_S * 2)
+        assert (await scripted.served.get("/v1/executions")).json["data"] == []
+        assert (await ask(scripted, turns)).status == 200
+    assert [each["content"] for each in scripted.sent_messages() if each["role"] == "tool"] == ["seen"]
+
+
+async def test_an_error_of_a_continued_request_names_the_place_in_the_body() -> None:
+    async with scripted_service(MIXED, **AGENT) as scripted:
+        [answer, results] = follow_up(await ask(scripted, [ASKED, ENVIRONMENT]))
+        image = {"type": "image", "source": {"type": "url", "url": "http://example.org/a.png"}}
+        seen = {**results, "content": [*results["content"], {"type": "text", "text": "This:"}, image]}
+        refused = await ask(scripted, [ASKED, ENVIRONMENT, answer, seen])
+    assert refused.status == 400
+    assert refused.json["error"]["message"].startswith("messages.3.content.2.source.url: ")

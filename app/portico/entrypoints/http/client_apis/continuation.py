@@ -67,6 +67,17 @@ def continued_request(
     return request.model_copy(update={"after": response.request_id, "messages": messages})
 
 
+def whole_field(request: SystemRequest, continued: SystemRequest, name: str) -> str:
+    """Return the name that a field of the continued request has in the one with the whole conversation."""
+    parent, _, below = name.partition(".")
+    number, dot, rest = below.partition(".")
+    if parent != "messages" or not number.isdecimal():
+        return name
+    left_out = len(request.messages) - len(continued.messages)
+    at = int(number) + (left_out if int(number) >= len(system_prompt(continued.messages)) else 0)
+    return f"{parent}.{at}{dot}{rest}"
+
+
 def _named_execution(calls: Sequence[ToolCall]) -> RequestId | None:
     """Return the execution that all calls name; None if one of them names none, or another one."""
     named = {None if found is None else found.request_id for found in (called_execution(call.id) for call in calls)}
