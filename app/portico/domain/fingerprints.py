@@ -1,7 +1,7 @@
 """Digests, fingerprints and derived ids."""
 
 from collections.abc import Mapping, Sequence
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from typing import Any
 
 import orjson
@@ -16,8 +16,12 @@ def digest(*parts: object) -> str:
 
 
 def received_digest(messages: Sequence[BaseModel]) -> str:
-    """Return the digest of the messages that a client has sent, by which it is known that it sends them again."""
-    return digest("received", messages)
+    """Return the digest of the messages that a client has sent, by which it is known that it sends them again.
+
+    Transcripts are long. So the fields are written as they are, and hashed by what processors have instructions for.
+    """
+    fields = [vars(message) for message in messages]
+    return sha256(orjson.dumps(fields, default=_canonical, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def question_digest(key: str, kind: str, tool_id: str, value: JsonValue) -> str:
