@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request
 from fastapi.routing import APIRoute
 from starlette.responses import Response
+from starlette.routing import request_response
 
 from portico.domain.contract.request import SystemRequest
 from portico.domain.contract.response import SystemResponse
@@ -29,8 +30,13 @@ from portico.ports.tracing import TRACE_KEY
 class ExecuteRoute(APIRoute):
     """The route of `execute`, without FastAPI's solver of dependencies, which makes 80 calls a request.
 
-    The annotations of the endpoint only describe it.
+    The annotations of the endpoint only describe it. Without dependencies it needs none of the stacks that FastAPI
+    keeps for their ends as long as a response lasts, so its application is the one of Starlette.
     """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.app = request_response(self.get_route_handler())
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         endpoint: Callable[[RequestContext, SystemRequest], Coroutine[Any, Any, Response]] = self.endpoint
