@@ -11,7 +11,7 @@ import pytest
 import tests.counts
 from bench.calls import recorded_calls
 from tests.counts.bounds import BOUNDS, CHAT_BOUNDS
-from tests.counts.ways import FRAMEWORK, Way, functions, measured_ways, packages
+from tests.counts.ways import FRAMEWORK, Way, functions, measured_ways, packages, unfreed_objects
 
 
 @pytest.fixture(scope="module")
@@ -66,3 +66,7 @@ def test_a_generator_is_one_call_and_a_comprehension_or_a_lambda_none() -> None:
         words = sorted([word.upper() for word in _words()], key=lambda word: word[::-1])
     assert words == ["ONE", "TWO"]
     assert [call.function for call in recorder.calls()] == ["_words"]
+
+
+def test_chats_tool_rounds_and_streams_leave_nothing_to_the_garbage_collector() -> None:
+    assert unfreed_objects(10) == {"chat": 0, "tool round": 0, "stream": 0}

@@ -8,6 +8,7 @@ the engine is an OpenAI server on loopback. Virtual time stands still there, too
 """
 
 import asyncio
+import gc
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -75,6 +76,12 @@ def measured_ways() -> Mapping[str, Way]:
     """Return all ways by name."""
     with asyncio.Runner(loop_factory=InlineLoop) as runner:
         return runner.run(_measure())
+
+
+def unfreed_objects(requests: int) -> Mapping[str, int]:
+    """Return how many objects so many chats, tool rounds and streams leave that only a collection of cycles frees."""
+    with asyncio.Runner(loop_factory=InlineLoop) as runner:
+        return runner.run(_unfreed_objects(requests))
 
 
 def packages(way: Way) -> Mapping[str, int]:
@@ -154,6 +161,24 @@ async def _stream(chunks: int) -> Counter[str]:
             assert b"".join(each.get("body", b"") for each in sent).count(b"event: inference.delta") == chunks
 
         return await _counted(stream)
+
+
+async def _unfreed_objects(requests: int) -> dict[str, int]:
+    sent = {"chat": CHAT_REQUEST, "tool round": _tool_request(1), "stream": STREAM_REQUEST}
+    found = dict[str, int]()
+    async with open_upstream() as upstream, _served(upstream.port) as client:
+        upstream.chunks = CHUNKS
+        for name, request in sent.items():
+            for count in (WARM_UP, requests):
+                gc.collect()
+                gc.disable()
+                try:
+                    for _ in range(count):
+                        await _send(client, request)
+                    found[name] = gc.collect()
+                finally:
+                    gc.enable()
+    return found
 
 
 async def _served_ways() -> dict[str, Way]:

@@ -130,7 +130,8 @@ class PromptDefinition:
         """
         given = self.input_model.model_validate(input_data)
         quoted = given.model_dump(mode="json", include=set(self._quoted))
-        texts = {name: _text(quoted[name]) for name in self._quoted}
+        written = {name: each if isinstance(each, str) else _JSON.encode(each) for name, each in quoted.items()}
+        texts = {name: escape_control_characters(text) for name, text in written.items()}
         if mark is None:
             mark = unused_mark(texts.values())
         else:
@@ -179,10 +180,6 @@ def escape_tags(text: str, mark: str) -> str:
     r"""Return the text with `<` as `\u003c` where it looks like the begin of a marked tag, and no mark in it."""
     text = _TAG.sub(lambda found: _escaped(found[0]), text)
     return re.sub(mark, lambda found: "".join(map(_escaped, found[0])), text, flags=re.IGNORECASE)
-
-
-def _text(value: Any) -> str:
-    return escape_control_characters(value if isinstance(value, str) else _JSON.encode(value))
 
 
 _JSON: Final = json.JSONEncoder(ensure_ascii=False)

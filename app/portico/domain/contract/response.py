@@ -292,10 +292,6 @@ class Suspension(_Outbound):
     )
 
 
-def _is_empty(values: Sequence[object]) -> bool:
-    return not values
-
-
 class Source(_Outbound):
     """Part of a document that the answer was given to read."""
 
@@ -338,7 +334,7 @@ class ResponseMetadata(_Outbound):
     )
     sources: list[Source] = Field(
         default_factory=list,
-        exclude_if=_is_empty,
+        exclude_if=not_,
         description="Parts of documents that were retrieved and read, best first; absent if there are none.",
     )
     channel: ChannelName = Field(API, description="Channel by which the request came.")

@@ -64,7 +64,8 @@ class ExecutionStatus:
         """Return the status after these steps and events."""
         entered_at, state, attempt, started_at = self.entered_at, self.state, self.attempt, self.started_at
         last_error, response, provider, model = self.last_error, self.response, self.provider, self.model
-        for stored in events:
+        heard = [stored for stored in events if type(stored.event) in _HEARD]
+        for stored in heard:
             event = stored.event
             if type(event) is FallbackTransition:
                 last_error = _CODES.get(event.reason, last_error)
@@ -81,17 +82,18 @@ class ExecutionStatus:
                 last_error = response.error.code if response.error else last_error
             elif isinstance(event, _MAY_FAIL):
                 last_error = event.error_code or last_error
+        counted = [stored for stored in heard if type(stored.event) in _COUNTED]
         return ExecutionStatus(
             entered_at,
             state,
             attempt,
-            *self._count(events),
+            *self._count(counted),
             last_error,
             response,
             started_at,
             provider,
             model,
-            max(self.fork_points, _last_started(steps, events)),
+            max(self.fork_points, _last_started(steps, counted)),
         )
 
     def _count(self, events: Sequence[StoredEvent]) -> tuple[int, str | None, int]:
@@ -139,3 +141,6 @@ _CODES: Mapping[str, Code] = MappingProxyType(
 _RESTING = (ExecutionSuspended, ExecutionCompleted, ExecutionFailed, ExecutionCancelled)
 _MAY_FAIL = (ToolEnd, StepEnd, VoteCast, VoteDecided)
 _STARTS = frozenset({InferenceStart, ToolStart, StepStart, NodeStart, FlowStep, RetrievalStart})
+_COUNTED = _STARTS | {StepEnd, ExecutionSuspended}
+_HEARD = _COUNTED | {LifecycleTransition, FallbackTransition, *_RESTING, *_MAY_FAIL}
+"""The events that change the status; most others end a stage or an attempt."""

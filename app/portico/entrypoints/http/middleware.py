@@ -60,6 +60,9 @@ class CorrelationMiddleware:
             context: RequestContext | None = scope.get(CONTEXT_KEY)
             shape = None if context is None else context.error_shape
             await refusal_response(shape, _BUG, correlation)(scope, receive, send_correlated)
+        finally:
+            # The scope and its context name each other, so only a collection would free them.
+            scope.pop(CONTEXT_KEY, None)
 
     def _add_headers(self, scope: Scope, message: Message) -> None:
         context: RequestContext | None = scope.get(CONTEXT_KEY)

@@ -554,10 +554,10 @@ def prepared_context(context: RunContext, prepared: Prepared, at: float) -> RunC
     position.anchor, position.now = PREPARE_KEY, at
     if position.execution.header.fork is not None:
         position.apply_forks()
-    settings, hints = context.settings, context.settings.hints
+    behind, hints = RunContext(position, context.settings), context.settings.hints
     if hints.tool_choice is not None and prepared.narrows(hints.tool_choice):
         hints = hints.model_copy(update={"tool_choice": "auto"})
-    behind = RunContext(position, replace(settings, messages=prepared.messages, tools=prepared.tools, hints=hints))
+    behind.settings = replace(behind.settings, messages=prepared.messages, tools=prepared.tools, hints=hints)
     if position.overrides:
         behind._adopt_forks()
     return behind

@@ -69,8 +69,8 @@ class Ledger:
         self.last_at = 0.0
         self.fallback_attempts = 0
         self.flags: set[str] = set()
-        self.delays_ms: list[float] = []
-        """Milliseconds of the delays between attempts."""
+        self.failover_ms: list[float] = []
+        """Milliseconds of the attempts at inferences and of the delays between them."""
         self.retrievals: dict[StepKey, Retrieved] = {}
         """What searches of the memory found, by their steps."""
         self.costs: list[float] = []
@@ -165,12 +165,13 @@ class Ledger:
                 self.cache_saved = (self.cache_saved or 0.0) + (prices.saved_by_cache(usage) or 0.0)
         if self.budget is not None:
             self.budget.charge(step.key, usage, prices)
+        self.failover_ms.append(outcome.duration_ms)
         self._attempts.append(_Attempt(step.at, key, candidate, outcome, step_name, is_side_question))
 
     def record_delay(self, step: RecordedStep, seconds: float) -> None:
         """Add a delay between two attempts."""
         self.last_at = max(self.last_at, step.at)
-        self.delays_ms.append(seconds * 1000)
+        self.failover_ms.append(seconds * 1000)
 
     def record_tool_attempt(
         self, step: RecordedStep, state: "ToolCallState", round_key: StepKey, *, is_unsafe: bool

@@ -304,7 +304,7 @@ def _summed_stages(execution: Execution, progress: RunProgress, termination: Ter
     execute_ms = max(0.0, ledger.last_at - progress.prepared_at) * 1000
     return [
         StageEnd("Execute", execute_ms, outcome),
-        StageEnd("FailoverDecide", ledger.attempts_ms + fsum(ledger.delays_ms), outcome),
+        StageEnd("FailoverDecide", fsum(ledger.failover_ms), outcome),
     ]
 
 

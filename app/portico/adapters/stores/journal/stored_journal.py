@@ -122,13 +122,18 @@ class _OpenExecution:
         self, steps: Sequence[RecordedStep], events: Sequence[UnnumberedEvent], messages: Sequence[Message], at: float
     ) -> JournalPut:
         """Return the steps and the events with their numbers. Raises: RuntimeError if a step is recorded already."""
-        for index, step in enumerate(steps):
-            if step.key in self.keys or any(step.key == each.key for each in steps[:index]):
-                raise RuntimeError(f"step {step.key} of {self.header.execution_id} is recorded already")
+        keys = [step.key for step in steps]
+        if not self.keys.isdisjoint(keys) or len(set(keys)) < len(keys):
+            again = next(key for index, key in enumerate(keys) if key in self.keys or key in keys[:index])
+            raise RuntimeError(f"step {again} of {self.header.execution_id} is recorded already")
         first, fork = self.events + 1, self.header.fork
         if fork is None:
             # Made as `_make` makes them, without a Python call for each: most of what a chat puts here are events.
-            numbered = [tuple.__new__(StoredEvent, (number, at, *event)) for number, event in enumerate(events, first)]
+            make = tuple.__new__
+            numbered = [
+                make(StoredEvent, (number, at, anchor, correlation, event))
+                for number, (anchor, correlation, event) in enumerate(events, first)
+            ]
         else:
             numbered = number_events(events, first, at, fork)
         last_commit = self.commits + max(1, len(steps))

@@ -1,6 +1,6 @@
 """Live frames with the arguments, the progress and the result of tool calls; nothing of them is recorded."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from math import inf
 from typing import Final
@@ -32,10 +32,8 @@ class ContentStream:
         self._journal = environment.journal if self.has_readers else None
         self._correlation = correlation
         self._gate = execution.branches.input_gate
-        self.on_progress: Callable[[ToolCall, float, str], None] | None = (
-            self._report if environment.stream_tool_content else None
-        )
-        """Takes how far the call is; None if that is not shown."""
+        self.shows_progress = environment.stream_tool_content
+        """True if it is shown how far the call is."""
         self.pending: ToolProgress | None = None
         """The last progress, while it waits for its turn."""
         self._clock = environment.clock
@@ -75,7 +73,7 @@ class ContentStream:
             self._publish(pending)
         self._branches.progress = None
 
-    def _report(self, call: ToolCall, progress: float, message: str) -> None:
+    def report(self, call: ToolCall, progress: float, message: str) -> None:
         """Publish how far the call is, unless the last time was a moment ago."""
         if self.is_over:
             return

@@ -374,7 +374,7 @@ class ToolAttempt(Effect):
             continuation=self.continuation,
             observer=CallObserver(
                 partial(self._report, environment),
-                None if stream.on_progress is None else partial(stream.on_progress, call),
+                partial(stream.report, call) if stream.shows_progress else None,
             ),
             caller=self._settings.caller_in(header),
             flow=self._settings.flow,
