@@ -19,7 +19,7 @@ import anyio
 import orjson
 from anyio.abc import ByteSendStream, Process
 from anyio.streams.buffered import BufferedByteReceiveStream
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 
 from portico.adapters.validation import worker_process
 from portico.capabilities.answer_contract import too_costly_answer, too_costly_contract
@@ -32,7 +32,7 @@ from portico.ports.current_caller import CALLER
 from portico.ports.validation import OnRuleException
 
 _Result: TypeAlias = tuple[Refused | None, AnswerValidated | None, tuple[tuple[str, RaisedException], ...]]
-_RESULT: Final[TypeAdapter[_Result]] = TypeAdapter(_Result)
+_RESULT: Final[TypeAdapter[_Result]] = TypeAdapter(_Result, config=ConfigDict(defer_build=True))
 _SOURCE: Final = str(Path(__file__).parents[3])
 _OVER_LIMIT: Final = frozenset(
     {-signal.SIGPROF, -signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS, worker_process.OUT_OF_MEMORY}

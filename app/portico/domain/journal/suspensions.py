@@ -26,7 +26,7 @@ EXPIRY: Final[Mapping[str, JsonValue]] = MappingProxyType({"decision": "deny", "
 
 
 class _Decision(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 class GrantTerms(_Decision):
@@ -95,15 +95,18 @@ DECISION_KINDS: Final = ABOUT_CALLS | {SuspensionKind.AUTHORIZATION}
 """Kinds that a decision about a call answers."""
 UNKNOWN_OUTCOME_TEXT = "it is not known whether this call has happened"
 """The result of a call whose outcome stays unknown."""
+_AT_FIRST_USE: Final = ConfigDict(defer_build=True)
 AUTHORIZED: Final[Mapping[str, JsonValue]] = MappingProxyType({"decision": "authorized"})
 """The answer that the arrival of a credential gives."""
 AUTHORIZATION_DECISIONS: TypeAdapter[Authorized | Deny] = TypeAdapter(
-    Annotated[Authorized | Deny, Field(discriminator="decision")]
+    Annotated[Authorized | Deny, Field(discriminator="decision")], config=_AT_FIRST_USE
 )
 ApprovalDecision = Annotated[Approve | Deny, Field(discriminator="decision")]
 UnknownOutcomeDecision = Annotated[Happened | RunAgain | GiveUp, Field(discriminator="decision")]
-APPROVAL_DECISIONS: TypeAdapter[Approve | Deny] = TypeAdapter(ApprovalDecision)
-UNKNOWN_OUTCOME_DECISIONS: TypeAdapter[Happened | RunAgain | GiveUp] = TypeAdapter(UnknownOutcomeDecision)
+APPROVAL_DECISIONS: TypeAdapter[Approve | Deny] = TypeAdapter(ApprovalDecision, config=_AT_FIRST_USE)
+UNKNOWN_OUTCOME_DECISIONS: TypeAdapter[Happened | RunAgain | GiveUp] = TypeAdapter(
+    UnknownOutcomeDecision, config=_AT_FIRST_USE
+)
 CLIENT_RESULTS: TypeAdapter[ClientResult] = TypeAdapter(ClientResult)
 _ADAPTERS: Mapping[SuspensionKind, TypeAdapter[Any]] = MappingProxyType(
     {

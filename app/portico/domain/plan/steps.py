@@ -6,7 +6,7 @@ A type of a module has none: any value may be its input, and its definition, a J
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, field_validator
 
@@ -30,7 +30,9 @@ class StepType(StrEnum):
 
 
 class _StrictModel(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, hide_input_in_errors=True, defer_build=True
+    )
 
 
 Count = Annotated[int, Field(ge=1)]
@@ -103,7 +105,9 @@ class RetrieveInput(_StrictModel):
 class Chunk(BaseModel):
     """Text with additional facts about it."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        extra="allow", frozen=True, strict=True, allow_inf_nan=False, hide_input_in_errors=True, defer_build=True
+    )
 
     content: str
 
@@ -179,16 +183,23 @@ def _answer_type(given: InputType) -> InputType:
 _FORMAT: Final = frozenset({"timeout", "schema", "rules"})
 _VOTE: Final = frozenset({"n", "voting", "quorum", "min_confidence"})
 _QUESTION: Final = "a string, or an object with messages and, where wanted, schema and tools"
+
+
+def _input(kind: Any) -> TypeAdapter[Any]:
+    """Return the adapter of an input, which is built when the first one is read."""
+    return TypeAdapter(kind, config=ConfigDict(defer_build=True))
+
+
 # fmt: off
 STEP_SPECS: Mapping[str, StepSpec] = MappingProxyType({
     StepType.INFER: StepSpec(
-        options=_FORMAT | {"attempts", "tools"}, input_adapter=TypeAdapter(str | InferInput), expected=_QUESTION,
+        options=_FORMAT | {"attempts", "tools"}, input_adapter=_input(str | InferInput), expected=_QUESTION,
         accepts=_takes_question, output_type=_answer_type, calls_model=True),
     StepType.TOOL: StepSpec(
         options=frozenset({"timeout"}), input_adapter=TypeAdapter(ToolInput),
         expected="an object with name and arguments", accepts=_takes_tool_call, output_type=lambda given: "text"),
     StepType.RETRIEVE: StepSpec(
-        options=frozenset({"timeout", "max_chunks", "min_score"}), input_adapter=TypeAdapter(str | RetrieveInput),
+        options=frozenset({"timeout", "max_chunks", "min_score"}), input_adapter=_input(str | RetrieveInput),
         expected="a string, or an object with query and, where wanted, max_chunks and min_score",
         accepts=_takes_query, output_type=lambda given: "chunks"),
     StepType.RERANK: StepSpec(
@@ -200,7 +211,7 @@ STEP_SPECS: Mapping[str, StepSpec] = MappingProxyType({
         accepts=lambda kind: True, output_type=lambda given: given,
         required_options=frozenset({"schema", "rules"})),
     StepType.REDUNDANT: StepSpec(
-        options=_FORMAT | _VOTE | {"tools"}, input_adapter=TypeAdapter(str | RedundantInput),
+        options=_FORMAT | _VOTE | {"tools"}, input_adapter=_input(str | RedundantInput),
         expected=f"{_QUESTION}, n and voting", accepts=_takes_question, output_type=_answer_type,
         required_options=frozenset({"schema"}), calls_model=True),
     StepType.SUBPLAN: StepSpec(

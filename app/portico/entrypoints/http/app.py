@@ -20,7 +20,6 @@ from portico.domain.value import value
 from portico.entrypoints.http.client_apis.responses import responses_api
 from portico.entrypoints.http.exception_handlers import HANDLERS
 from portico.entrypoints.http.middleware import AdmissionMiddleware, CorrelationMiddleware, Listeners
-from portico.entrypoints.http.openapi.document import openapi_document
 from portico.entrypoints.http.routes import (
     access,
     ag_ui,
@@ -75,6 +74,8 @@ class PorticoApi(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         if not self.openapi_schema:
+            from portico.entrypoints.http.openapi.document import openapi_document  # noqa: PLC0415 - asked for by few
+
             self.openapi_schema = openapi_document(self)
         return self.openapi_schema
 

@@ -9,7 +9,7 @@ from portico.domain.contract.response import NO_USAGE, SuspensionKind, TokenUsag
 
 
 class _Stored(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class FlowSuspension(_Stored):
