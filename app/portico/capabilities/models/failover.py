@@ -24,6 +24,8 @@ from portico.domain.journal.outcomes import AttemptFailed, Candidate, InferenceS
 from portico.domain.journal.step_key import StepKey
 from portico.domain.model_call import RULES, AttemptFailureReason, FailureAction
 
+_SELECTING, _ATTEMPTING, _EXHAUSTED = State.SELECTING, State.ATTEMPTING, State.EXHAUSTED
+"""Looked up once: in Python 3.11 the look-up of a member takes as long as a call."""
 _RETRIED = frozenset({FailureAction.RETRY, FailureAction.RETRY_IMMEDIATELY})
 _REASONS_OF_LIMITS = frozenset({AttemptFailureReason.OVER_LIMIT, AttemptFailureReason.LIMIT_UNKNOWN})
 """Reasons of our own; a provider's wait after a request that it refuses would help no one."""
@@ -137,12 +139,12 @@ class FailoverWalk:
     def _fire(self, event: Event, reason: str, *, is_waiting: bool = False) -> FallbackTransition:
         """Move the machine and return its move; one during a wait or to the end of the candidates concerns none."""
         before, after = self._fsm.state, self._fsm.fire(event)
-        if after is State.ATTEMPTING:
+        if after is _ATTEMPTING:
             self.attempt_number += 1
             self.segment = self.attempt_key = self._key.child(self.attempt_number)
-        if before is State.SELECTING:
-            self.candidate = self._remaining.pop(0) if after is State.ATTEMPTING else None
-        candidate = None if is_waiting or after is State.EXHAUSTED else self.candidate
+        if before is _SELECTING:
+            self.candidate = self._remaining.pop(0) if after is _ATTEMPTING else None
+        candidate = None if is_waiting or after is _EXHAUSTED else self.candidate
         return FallbackTransition(
             from_state=before,
             to_state=after,

@@ -84,8 +84,9 @@ class UsageAccumulator:
         most_read, most_written = self._bounds.input_tokens, self._bounds.output_tokens
         bounds = (most_read, most_written, most_written, most_read, most_read, most_read + most_written)
         counts = (self._read, self._written, self._reasoning, self._cached, self._cache_written, self._total)
-        if not all(type(count) is int and 0 <= count <= most for count, most in zip(counts, bounds, strict=True)):
-            return NO_USAGE
+        for count, most in zip(counts, bounds, strict=True):
+            if type(count) is not int or not 0 <= count <= most:
+                return NO_USAGE
         together = self._read + self._written
         return TokenUsage(
             input_tokens=self._read,
