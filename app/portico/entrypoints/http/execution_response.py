@@ -2,7 +2,6 @@
 
 from asyncio import get_running_loop
 from collections.abc import Callable
-from dataclasses import replace
 
 from pydantic import TypeAdapter
 from starlette.requests import ClientDisconnect
@@ -10,7 +9,7 @@ from starlette.responses import Response
 
 from portico.domain.contract.response import SystemResponse
 from portico.domain.lifecycle import State
-from portico.domain.value import value
+from portico.domain.value import replace, value
 from portico.entrypoints.http.client_apis.stream import DENIED
 from portico.entrypoints.http.context import RequestContext
 from portico.entrypoints.http.correlation import Correlation, Header
