@@ -1,7 +1,9 @@
 """The Responses API over HTTP: answers, streams, reading on, follow-ups, cancel and delete."""
 
 import re
+import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 
 from portico.domain.access.principal import LOCAL
 from portico.entrypoints.http.recorded_answer import named_response
+from portico.entrypoints.http.responses_answer import SECOND_LOOK_SECONDS
 from tests.support.http_server import HttpAnswer, RunningServer, request_bytes
 from tests.support.open_responses import check_answer, check_numbers, checked_frames, fold, frames_of
 from tests.support.portico import portico
@@ -299,6 +302,23 @@ async def test_a_reference_is_to_an_item_of_any_answer_before() -> None:
         *((400, "input.2.id"), (400, "input.1.id"), (400, "input.0.id"))
     ]
     assert (unknown.status, unknown.json["error"]["code"]) == (404, "previous_response_not_found")
+
+
+async def test_an_answer_that_another_replica_is_still_writing_is_looked_up_once_more(tmp_path: Path) -> None:
+    async with portico(storage={"url": f"sqlite:///{tmp_path}/portico.db"}) as (served, _):
+        first = (await create(served)).json["id"]
+        assert (await retrieve(served, first)).status == 200
+        with closing(sqlite3.connect(tmp_path / "portico.db", isolation_level=None)) as database:
+            database.execute("UPDATE executions SET tenant = 'elsewhere'")
+            async with anyio.create_task_group() as group:
+
+                async def write() -> None:
+                    await anyio.sleep(SECOND_LOOK_SECONDS / 2)
+                    database.execute("UPDATE executions SET tenant = 'local'")
+
+                group.start_soon(write)
+                follow = await create(served, "And?", previous_response_id=first)
+    assert (follow.status, texts(follow.json)[0][-6:]) == (200, '"And?"')
 
 
 async def test_results_for_an_unknown_answer_are_refused_as_one_that_is_not_found() -> None:
