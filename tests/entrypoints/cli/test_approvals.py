@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
+import openai
 import pytest
 from anyio import to_thread
 from typer.testing import CliRunner, Result
@@ -86,6 +88,35 @@ async def test_calls_are_listed_and_only_those_that_are_named_are_approved(tmp_p
         await wait_for_idle(service)
         assert len(upstream.requests) == 1
         assert [each["request_id"] for each in await listed(by_name["ada"])] == ["q-1"]
+
+
+async def test_an_openai_client_gets_its_answer_once_a_call_is_approved_from_another_terminal(tmp_path: Path) -> None:
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps([{"tool_calls": [{"name": "order", "arguments": {}}]}, {"text": "Ordered."}]))
+    tables: dict[str, Any] = {
+        "engines": {"script": {"model": f"scripted://{script}"}},
+        "agents": {"buyer": {"description": "Buys.", "system_prompt": "Buy.", "tools": ["order"]}},
+    }
+    async with ScriptedUpstream(reply({"id": 7})) as upstream:
+        order = {"description": "Order.", "method": "POST", "url": upstream.url, "allow_private": True}
+        async with callers(tmp_path, GRANTS, tools={"http": {"order": order}}, **tables) as (by_name, _):
+            ada, boss = by_name["ada"], by_name["boss"]
+            key = ada.headers["Authorization"].removeprefix("Bearer ")
+            async with (
+                openai.AsyncOpenAI(base_url=f"{ada.served.url}/v1", api_key=key) as client,
+                anyio.create_task_group() as group,
+            ):
+
+                async def approve() -> None:
+                    while not (waiting := await listed(boss)):
+                        await anyio.wait_all_tasks_blocked()
+                    call = f"{waiting[0]['request_id']}/{waiting[0]['suspension_id']}"
+                    assert (await run_as(boss, "approve", call)).exit_code == 0
+
+                group.start_soon(approve)
+                question: Any = [{"role": "user", "content": "Buy it."}]
+                answer = await client.chat.completions.create(model="buyer", messages=question)
+    assert (answer.choices[0].message.content, len(upstream.requests)) == ("Ordered.", 1)
 
 
 async def test_the_model_sees_the_reason_of_a_denial(tmp_path: Path) -> None:
