@@ -77,7 +77,8 @@ async def connected(behaviour: str = "older", **changes: Any) -> AsyncIterator[t
     source = McpSource([config(behaviour, **changes)], log)
     async with anyio.create_task_group() as group:
         group.start_soon(source.run)
-        await source.wait_for_servers()
+        for _ in range(6):  # a loaded machine takes longer to start a program than a service waits
+            await source.wait_for_servers()
         yield source, log
         group.cancel_scope.cancel()
 
