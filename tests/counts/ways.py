@@ -193,7 +193,8 @@ async def _served_ways() -> dict[str, Way]:
     async with open_upstream() as upstream, _served(upstream.port, DEPLOYMENTS) as client:
         for _ in range(CHATS_BEFORE):
             await _send(client, CHAT_REQUEST)
-        deployed = await _counted(partial(_send, client, CHAT_REQUEST))
+        # The first chat of a deployment in a minute of the real clock takes more calls.
+        deployed = min([await _counted(partial(_send, client, CHAT_REQUEST)) for _ in range(3)], key=Counter.total)
     return {
         "served chat": _way(chat),
         "one more served tool round": _way(_more(two_rounds, one_round)),
