@@ -169,15 +169,16 @@ async def _unfreed_objects(requests: int) -> dict[str, int]:
     async with open_upstream() as upstream, _served(upstream.port) as client:
         upstream.chunks = CHUNKS
         for name, request in sent.items():
-            for count in (WARM_UP, requests):
-                gc.collect()
-                gc.disable()
-                try:
-                    for _ in range(count):
-                        await _send(client, request)
-                    found[name] = gc.collect()
-                finally:
-                    gc.enable()
+            for _ in range(WARM_UP):
+                await _send(client, request)
+            gc.collect()
+            gc.disable()
+            try:
+                for _ in range(requests):
+                    await _send(client, request)
+                found[name] = gc.collect()
+            finally:
+                gc.enable()
     return found
 
 

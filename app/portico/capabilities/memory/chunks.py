@@ -18,7 +18,9 @@ OVERLAP_WORDS: Final = 40
 _LEAST: Final = CHUNK_WORDS // 2
 """Words of a chunk before which it is not cut at a sentence."""
 _UNITS: Final = rf"[{CJK}]|[^\W_{CJK}]{{1,{MAX_WORD}}}|[\W_]{{{MAX_WORD}}}"
-"""What counts towards the size of a chunk: words, CJK characters, and anything else by its length."""
+"""What counts towards the size of a chunk: words, CJK characters, and anything else by its length. The pattern is
+compiled when the first text is read.
+"""
 _SENTENCE_END: Final = re.compile("[.!?\u2026][\"'\u201d\u2019)\\]]*(?=\\s)|[\u3002\uff01\uff1f]|\n")
 
 

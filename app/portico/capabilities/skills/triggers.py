@@ -16,7 +16,9 @@ _PATTERNS_PER_SET: Final = 64
 _BEFORE: Final = r"(?:^|[^\pL\pN\pM_])"
 _BEHIND: Final = r"(?:$|[^\pL\pN\pM_])"
 _UNSPACED: Final = r"[\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3040-\u9fff\uac00-\ud7ff\uf900-\ufaff]"
-"""Characters of scripts without spaces between words, and of Hangul, whose words take endings."""
+"""Characters of scripts without spaces between words, and of Hangul, whose words take endings. The pattern is compiled
+when the first trigger is read.
+"""
 
 
 class TriggerIndex:

@@ -64,8 +64,8 @@ class ExecutionStatus:
         """Return the status after these steps and events."""
         entered_at, state, attempt, started_at = self.entered_at, self.state, self.attempt, self.started_at
         last_error, response, provider, model = self.last_error, self.response, self.provider, self.model
-        heard = [stored for stored in events if type(stored.event) in _HEARD]
-        for stored in heard:
+        relevant = [stored for stored in events if type(stored.event) in _RELEVANT]
+        for stored in relevant:
             event = stored.event
             if type(event) is FallbackTransition:
                 last_error = _CODES.get(event.reason, last_error)
@@ -82,7 +82,7 @@ class ExecutionStatus:
                 last_error = response.error.code if response.error else last_error
             elif isinstance(event, _MAY_FAIL):
                 last_error = event.error_code or last_error
-        counted = [stored for stored in heard if type(stored.event) in _COUNTED]
+        counted = [stored for stored in relevant if type(stored.event) in _COUNTED]
         return ExecutionStatus(
             entered_at,
             state,
@@ -142,5 +142,6 @@ _RESTING = (ExecutionSuspended, ExecutionCompleted, ExecutionFailed, ExecutionCa
 _MAY_FAIL = (ToolEnd, StepEnd, VoteCast, VoteDecided)
 _STARTS = frozenset({InferenceStart, ToolStart, StepStart, NodeStart, FlowStep, RetrievalStart})
 _COUNTED = _STARTS | {StepEnd, ExecutionSuspended}
-_HEARD = _COUNTED | {LifecycleTransition, FallbackTransition, *_RESTING, *_MAY_FAIL}
+"""The events that begin or end a step, which the numbers of the status follow from."""
+_RELEVANT = _COUNTED | {LifecycleTransition, FallbackTransition, *_RESTING, *_MAY_FAIL}
 """The events that change the status; most others end a stage or an attempt."""

@@ -95,9 +95,10 @@ DECISION_KINDS: Final = ABOUT_CALLS | {SuspensionKind.AUTHORIZATION}
 """Kinds that a decision about a call answers."""
 UNKNOWN_OUTCOME_TEXT = "it is not known whether this call has happened"
 """The result of a call whose outcome stays unknown."""
-_AT_FIRST_USE: Final = ConfigDict(defer_build=True)
 AUTHORIZED: Final[Mapping[str, JsonValue]] = MappingProxyType({"decision": "authorized"})
 """The answer that the arrival of a credential gives."""
+_AT_FIRST_USE: Final = ConfigDict(defer_build=True)
+"""Configuration of an adapter that is built when the first decision is read."""
 AUTHORIZATION_DECISIONS: TypeAdapter[Authorized | Deny] = TypeAdapter(
     Annotated[Authorized | Deny, Field(discriminator="decision")], config=_AT_FIRST_USE
 )

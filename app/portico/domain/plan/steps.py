@@ -186,7 +186,7 @@ _QUESTION: Final = "a string, or an object with messages and, where wanted, sche
 
 
 def _input(kind: Any) -> TypeAdapter[Any]:
-    """Return the adapter of an input, which is built when the first one is read."""
+    """Return the adapter of an input that may be a text or a model; it is built when the first one is read."""
     return TypeAdapter(kind, config=ConfigDict(defer_build=True))
 
 

@@ -96,8 +96,8 @@ class RequestContext:
 
         A key can be revoked, and a token expires.
         """
-        principal = self._principal
-        if principal is None or (principal.key_id is None and principal.expires_at is None):
+        principal = self._principal or self.principal
+        if principal.key_id is None and principal.expires_at is None:
             return None
         return partial(_is_still_permitted, self.service.authenticator, principal)
 

@@ -7,7 +7,7 @@ from pydantic import Field, StringConstraints
 
 from portico.settings.values import Natural, Table, closest_name
 
-ModelAlias = Annotated[str, StringConstraints(pattern=r"^([!-)+-~]+\*?|\*)$", max_length=257)]
+ModelAlias = Annotated[str, StringConstraints(pattern=r"^([!-)+-~]{1,256}\*?|\*)$")]
 ModelTarget = Annotated[str, StringConstraints(pattern=r"^((agent|flow):)?[a-zA-Z0-9_.-]{1,128}$")]
 AGENT: Final = "agent:"
 FLOW: Final = "flow:"

@@ -312,6 +312,12 @@ print(anyio.run(status))
     assert ended.stdout.split() == [b"200"]
 
 
+def test_a_verified_context_is_the_only_kind():
+    context = tls_context(str(SELF_SIGNED))
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.check_hostname
+
+
 @asynccontextmanager
 async def tunnel(answer: bytes = b"HTTP/1.1 200 OK\r\n\r\n") -> AsyncIterator[tuple[str, list[bytes]]]:
     """Serve a proxy that answers a CONNECT and passes on everything after it; yield its address and its requests."""
